@@ -1,0 +1,80 @@
+"""Raw parameters to valid values: positive, bounded, positive definite, for every raw value in float32.
+
+Each map has its inverse, so that a given value can be the starting point of a learned one.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..errors import ConfigError
+from ..shapes import Float
+from .gaussian import safe_cholesky
+
+LOG_RANGE = 20.0
+"""Standard deviations lie within ``exp(±20)``: beyond it float32 squares overflow."""
+SLOPE_RANGE = 30.0
+"""Off-diagonal slopes lie within ±30, so correlations within ±0.9994 and every factor well conditioned."""
+
+
+def soft_clamp(raw: Tensor, limit: float) -> Tensor:
+    """Identity near zero, saturating at ``±limit``."""
+    return limit * torch.tanh(raw / limit)
+
+
+def inverse_soft_clamp(value: Tensor, limit: float) -> Tensor:
+    return limit * torch.atanh(value / limit)
+
+
+def positive(raw: Tensor) -> Tensor:
+    """``exp`` within ``exp(±20)``."""
+    return soft_clamp(raw, LOG_RANGE).exp()
+
+
+def inverse_positive(value: Tensor) -> Tensor:
+    return inverse_soft_clamp(value.log(), LOG_RANGE)
+
+
+def bounded(raw: Tensor, low: float, high: float) -> Tensor:
+    """A value in ``[low, high]``."""
+    return low + (high - low) * torch.sigmoid(raw)
+
+
+def inverse_bounded(value: Tensor, low: float, high: float) -> Tensor:
+    return torch.logit((value - low) / (high - low))
+
+
+def covariance(log_std: Float[Tensor, "*B n"], slopes: Float[Tensor, "*B k"]) -> Float[Tensor, "*B n n"]:
+    """Positive definite ``D C D``: standard deviations ``D`` and a correlation matrix ``C``.
+
+    Row ``i`` of the factor of ``C`` is ``[slopes_i, 1]`` scaled to length one, so ``C`` has a unit diagonal and is
+    definite for every raw value. ``k = n (n - 1) / 2``.
+    """
+    n = log_std.shape[-1]
+    rows, columns = torch.tril_indices(n, n, -1, device=log_std.device)
+    factor = torch.eye(n, dtype=log_std.dtype, device=log_std.device).expand(*log_std.shape, n).clone()
+    factor[..., rows, columns] = soft_clamp(slopes, SLOPE_RANGE)
+    factor = torch.nn.functional.normalize(factor, dim=-1) * positive(log_std).unsqueeze(-1)
+    return factor @ factor.mT
+
+
+def inverse_covariance(cov: Float[Tensor, "*B n n"]) -> tuple[Float[Tensor, "*B n"], Float[Tensor, "*B k"]]:
+    """Raw parameters of a given covariance; an indefinite or nearly singular one is refused with a reason."""
+    n = cov.shape[-1]
+    variance = torch.diagonal(cov, dim1=-2, dim2=-1)
+    if bool((variance <= 0).any()):
+        raise ConfigError(
+            "a learnable covariance needs positive variances; fix it instead (leave it out of learn=…), "
+            "or start from a small positive value"
+        )
+    std = variance.sqrt()
+    correlation = cov / (std.unsqueeze(-1) * std.unsqueeze(-2))
+    factor, ok = safe_cholesky(correlation)
+    if not bool(ok.all()):
+        raise ConfigError("the covariance given is not positive definite, so it cannot be learned from there")
+    rows, columns = torch.tril_indices(n, n, -1, device=cov.device)
+    slopes = (factor / torch.diagonal(factor, dim1=-2, dim2=-1).unsqueeze(-1))[..., rows, columns]
+    if bool((slopes.abs() >= SLOPE_RANGE).any()):
+        raise ConfigError("the covariance given is nearly singular (a correlation beyond 0.9994)")
+    return inverse_positive(std), inverse_soft_clamp(slopes, SLOPE_RANGE)

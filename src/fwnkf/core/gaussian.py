@@ -1,0 +1,245 @@
+"""Gaussian algebra: predict, condition, densities. The only place that factors a matrix.
+
+The small solve behind conditioning has three forms that agree to rounding:
+
+- ``"cholesky"``: batched Cholesky, any size, full or diagonal noise;
+- ``"unrolled"``: the same elimination written out, for small full noise; no linear-algebra call, so it exports;
+- ``"sequential"``: one scalar update per channel, for diagonal noise; exports too.
+
+Masks are weights ``w`` in ``{0, 1}``, one per channel. A weight of zero takes the channel out exactly: the result is
+the Gaussian conditioned on the channels that are there. Values in masked channels must be finite (clean them
+first), they are multiplied by zero.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..shapes import Bool, Float
+
+SolveForm = Literal["auto", "cholesky", "unrolled", "sequential"]
+UNROLL_LIMIT = 4
+"""Up to this many channels ``auto`` writes the elimination out."""
+BROADCAST_LIMIT = 16
+"""Up to this size a batched matrix-vector product is a broadcast multiply and sum."""
+
+
+class DiagonalNoise(NamedTuple):
+    """Independent channels: the diagonal of ``R``."""
+
+    variance: Float[Tensor, "*B m"]
+
+
+class FullNoise(NamedTuple):
+    """Any positive definite ``R``."""
+
+    cov: Float[Tensor, "*B m m"]
+
+
+Noise = DiagonalNoise | FullNoise
+
+
+class Update(NamedTuple):
+    """The outcome of conditioning: a tangent correction, the posterior covariance, ``S`` and success."""
+
+    correction: Float[Tensor, "*B d"]
+    cov: Float[Tensor, "*B d d"]
+    innovation_cov: Float[Tensor, "*B m m"]
+    ok: Bool[Tensor, "*B"]
+
+
+def matvec(A: Float[Tensor, "*A m n"], x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B m"]:
+    """``A x`` for batched or constant ``A``."""
+    if A.ndim == 2:
+        return x @ A.mT
+    if A.shape[-1] <= BROADCAST_LIMIT:  # many tiny products: several times faster than a batched call on a CPU
+        return (A * x.unsqueeze(-2)).sum(-1)
+    return (A @ x.unsqueeze(-1)).squeeze(-1)
+
+
+def symmetrize(P: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
+    """``(P + Pᵀ) / 2``, symmetric to the last bit."""
+    half = 0.5 * P
+    return half + half.mT
+
+
+def block_diagonal(A: Float[Tensor, "*A n n"], B: Float[Tensor, "*B k k"]) -> Float[Tensor, "*C j j"]:
+    """``[A 0; 0 B]``, batched or constant."""
+    n, k = A.shape[-1], B.shape[-1]
+    return torch.nn.functional.pad(A, (0, k, 0, k)) + torch.nn.functional.pad(B, (n, 0, n, 0))
+
+
+def dense(noise: Noise) -> Float[Tensor, "*B m m"]:
+    """``R`` as a matrix."""
+    return noise.cov if isinstance(noise, FullNoise) else torch.diag_embed(noise.variance)
+
+
+def safe_cholesky(A: Float[Tensor, "*B n n"]) -> tuple[Float[Tensor, "*B n n"], Bool[Tensor, "*B"]]:
+    """Lower factor and success per item; a failed item yields the identity, never NaN, and ``ok = False``."""
+    factor, info = torch.linalg.cholesky_ex(A)
+    ok = info == 0
+    eye = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+    return torch.where(ok[..., None, None], factor, eye), ok
+
+
+def solve_psd(A: Float[Tensor, "*B n n"], b: Float[Tensor, "*B n k"]) -> tuple[Tensor, Bool[Tensor, "*B"]]:
+    """``A⁻¹ b`` for positive definite ``A``, and success per item."""
+    factor, ok = safe_cholesky(A)
+    return torch.cholesky_solve(b, factor), ok
+
+
+def congruence(
+    A: Float[Tensor, "*A n k"], P: Float[Tensor, "*B k k"], add: Float[Tensor, "*Q n n"]
+) -> Float[Tensor, "*B n n"]:
+    """``A P Aᵀ + add``, symmetric to the last bit: the shape of every covariance update."""
+    if A.ndim == P.ndim == 3:  # one fused call with the halving of the symmetrisation inside
+        half = torch.baddbmm(add, torch.bmm(A, P), A.mT, beta=0.5, alpha=0.5)
+        return half + half.mT
+    return symmetrize(A @ P @ A.mT + add)
+
+
+def propagate(
+    P: Float[Tensor, "*B n n"], F: Float[Tensor, "*F n n"], Q: Float[Tensor, "*Q n n"]
+) -> Float[Tensor, "*B n n"]:
+    """Covariance of the prediction, ``F P Fᵀ + Q``."""
+    return congruence(F, P, Q)
+
+
+def joseph(
+    P: Float[Tensor, "*B n n"], K: Float[Tensor, "*B n m"], H: Float[Tensor, "*H m n"], noise: Noise
+) -> Float[Tensor, "*B n n"]:
+    """``(I - K H) P (I - K H)ᵀ + K R Kᵀ``: the error covariance of *any* gain, positive by construction."""
+    IKH = torch.eye(P.shape[-1], dtype=P.dtype, device=P.device) - K @ H
+    KR = K @ noise.cov if isinstance(noise, FullNoise) else K * noise.variance.unsqueeze(-2)
+    return congruence(IKH, P, KR @ K.mT)
+
+
+def pick_form(form: SolveForm, noise: Noise, channels: int) -> SolveForm:
+    """Resolve ``"auto"``: written out where it is small, batched Cholesky where it is not."""
+    if form != "auto":
+        return form
+    return "unrolled" if channels <= UNROLL_LIMIT else "cholesky"
+
+
+def gain(
+    P: Float[Tensor, "*B n n"],
+    H: Float[Tensor, "*H m n"],
+    noise: Noise,
+    weight: Float[Tensor, "*B m"] | None = None,
+    form: SolveForm = "auto",
+) -> tuple[Float[Tensor, "*B n m"], Float[Tensor, "*B m m"], Bool[Tensor, "*B"]]:
+    """Kalman gain ``P Hᵀ S⁻¹`` with zero columns where masked, the full ``S``, and success per item."""
+    PHt = P @ H.mT
+    S = H @ PHt + dense(noise)
+    if pick_form(form, noise, S.shape[-1]) == "cholesky":
+        K, ok = _cholesky_right_solve(PHt, S, weight)
+    else:
+        K, ok = _unrolled_right_solve(PHt, S, weight)
+    return torch.where(ok[..., None, None], K, 0.0), S, ok
+
+
+def _cholesky_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    """``C S⁻¹``; masking replaces ``S`` by ``w S w + diag(1 - w)``, whose inverse is that of the channels present."""
+    if weight is not None:
+        C = C * weight.unsqueeze(-2)
+        S = S * (weight.unsqueeze(-1) * weight.unsqueeze(-2)) + torch.diag_embed(1 - weight)
+    solved, ok = solve_psd(S, C.mT)
+    return solved.mT, ok
+
+
+def _unrolled_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    """``C S⁻¹`` by ``S = L D Lᵀ`` written out entry by entry; ``ok`` says whether every pivot was positive.
+
+    A masked channel gets the inverse pivot zero: it takes part in no elimination and its column of the result is zero.
+    """
+    m = S.shape[-1]
+    entries = S.flatten(-2).split(1, -1)  # [*, 1] each, so that they broadcast against columns
+    weights: tuple[Tensor | float, ...] = (1.0,) * m if weight is None else weight.split(1, -1)
+    columns = list(C.unbind(-1))
+    pivots: list[Tensor] = []
+    inverse: list[Tensor] = []
+    low: dict[tuple[int, int], Tensor] = {}
+    scaled: dict[tuple[int, int], Tensor] = {}  # L D, kept to save a product
+    for i in range(m):
+        pivot = entries[i * m + i]
+        for j in range(i):
+            entry = entries[i * m + j]
+            for k in range(j):
+                entry = torch.addcmul(entry, scaled[i, k], low[j, k], value=-1)
+            scaled[i, j] = entry
+            low[i, j] = entry * inverse[j]
+            pivot = torch.addcmul(pivot, entry, low[i, j], value=-1)
+            columns[i] = torch.addcmul(columns[i], low[i, j], columns[j], value=-1)
+        pivots.append(pivot)
+        inverse.append(weights[i] / pivot)
+    for i in reversed(range(m)):
+        columns[i] = columns[i] * inverse[i]
+        for k in range(i + 1, m):
+            columns[i] = torch.addcmul(columns[i], low[k, i], columns[k], value=-1)
+    smallest = pivots[0]
+    for pivot in pivots[1:]:
+        smallest = torch.minimum(smallest, pivot)
+    return torch.stack(columns, -1), smallest.squeeze(-1) > 0
+
+
+def _condition_sequentially(P: Tensor, drive: Tensor, H: Tensor, noise: DiagonalNoise, weight: Tensor | None) -> Update:
+    """One scalar Joseph update per channel; equals the joint update because the channels are independent."""
+    S = H @ P @ H.mT + dense(noise)
+    eye = torch.eye(P.shape[-1], dtype=P.dtype, device=P.device)
+    correction = torch.zeros_like(P[..., 0])
+    ok: Tensor | None = None
+    for i in range(H.shape[-2]):
+        h = H[..., i, :]
+        r = noise.variance[..., i, None]
+        Ph = matvec(P, h) if h.ndim > 1 else P @ h
+        s = (Ph * h).sum(-1, keepdim=True) + r
+        positive = s > 0
+        share = positive.to(P.dtype) if weight is None else positive * weight[..., i, None]
+        k = Ph * (share / torch.where(positive, s, torch.ones_like(s)))
+        correction = correction + k * (drive[..., i, None] - (correction * h).sum(-1, keepdim=True))
+        A = eye - k.unsqueeze(-1) * h.unsqueeze(-2)
+        P = A @ P @ A.mT + (r * k).unsqueeze(-1) * k.unsqueeze(-2)
+        fine = positive if weight is None else positive | (weight[..., i, None] == 0)
+        ok = fine if ok is None else ok & fine
+    assert ok is not None
+    return Update(correction, symmetrize(P), S, ok.squeeze(-1))
+
+
+def condition(
+    P: Float[Tensor, "*B n n"],
+    innovation: Float[Tensor, "*B m"],
+    H: Float[Tensor, "*H m n"],
+    noise: Noise,
+    weight: Float[Tensor, "*B m"] | None = None,
+    form: SolveForm = "auto",
+) -> Update:
+    """Condition a prior with covariance ``P`` on ``innovation = y ⊟ h(x̂⁻)`` seen through ``H`` and ``noise``.
+
+    The correction is ``K innovation`` with the Kalman gain ``K``; passing a *shaped* innovation gives the paper's
+    update ``x̂ = x̂⁻ + K (Φ∗Δy)`` with the same gain and the Joseph covariance.
+    """
+    if form == "sequential":
+        if isinstance(noise, FullNoise):
+            raise TypeError("the sequential form needs DiagonalNoise; use 'unrolled' or 'cholesky' for a full R")
+        return _condition_sequentially(P, innovation, H, noise, weight)
+    K, S, ok = gain(P, H, noise, weight, form)
+    return Update(matvec(K, innovation), joseph(P, K, H, noise), S, ok)
+
+
+def log_prob(
+    residual: Float[Tensor, "*B m"], cov: Float[Tensor, "*B m m"], weight: Float[Tensor, "*B m"] | None = None
+) -> tuple[Float[Tensor, "*B"], Bool[Tensor, "*B"]]:
+    """Log density of ``N(0, cov)`` at ``residual`` over the channels present, and success per item."""
+    count: Tensor | float = residual.shape[-1]
+    if weight is not None:
+        cov = cov * (weight.unsqueeze(-1) * weight.unsqueeze(-2)) + torch.diag_embed(1 - weight)
+        residual = residual * weight
+        count = weight.sum(-1)
+    factor, ok = safe_cholesky(cov)
+    white = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False).squeeze(-1)
+    log_det = 2 * torch.diagonal(factor, dim1=-2, dim2=-1).log().sum(-1)
+    return -0.5 * (white.square().sum(-1) + log_det + count * math.log(2 * math.pi)), ok

@@ -1,0 +1,137 @@
+"""The layout of a state: which of its numbers are Euclidean, angles or a unit quaternion.
+
+Means live on the manifold, covariances in its tangent space; ``boxplus`` applies a correction, ``boxminus``
+takes a difference. For an all-Euclidean layout both are plain addition and cost nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from ..errors import ConfigError
+from ..shapes import Float
+from . import rotation
+
+Kind = Literal["euclidean", "angle", "quaternion"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A named run of numbers of one kind; ``size`` counts them as stored (4 for a quaternion)."""
+
+    name: str
+    kind: Kind
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise ConfigError(f"state part {self.name!r}: kind {self.kind!r} is none of {get_args(Kind)}")
+        if self.size < 1 or (self.kind == "quaternion" and self.size != 4):
+            raise ConfigError(
+                f"state part {self.name!r}: size {self.size} does not fit kind {self.kind!r} "
+                "(a quaternion takes 4 numbers, the others at least 1)"
+            )
+
+    @property
+    def tangent_size(self) -> int:
+        return 3 if self.kind == "quaternion" else self.size
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Parts in the order in which they are stored.
+
+    >>> layout = Layout.parse([("theta", "angle", 1), ("omega", "euclidean", 1)])
+    >>> layout.boxminus(torch.tensor([3.1, 0.0]), torch.tensor([-3.1, 0.0])).round(decimals=3)
+    tensor([-0.0830,  0.0000])
+    """
+
+    parts: tuple[Part, ...]
+    size: int = field(init=False, repr=False, compare=False)
+    """Numbers as stored."""
+    tangent_size: int = field(init=False, repr=False, compare=False)
+    """Numbers of the tangent space, the size of covariances."""
+    feature_size: int = field(init=False, repr=False, compare=False)
+    """Numbers that :meth:`features` gives to a network."""
+    flat: bool = field(init=False, repr=False, compare=False)
+    """Whether every part is Euclidean, so that the manifold is a plain vector space."""
+    _sizes: list[int] = field(init=False, repr=False, compare=False)
+    _tangent_sizes: list[int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # plain attributes rather than cached properties: torch.compile cannot look into those
+        widths = {"euclidean": 1, "angle": 2, "quaternion": 9 / 4}
+        derived = {
+            "size": sum(part.size for part in self.parts),
+            "tangent_size": sum(part.tangent_size for part in self.parts),
+            "feature_size": round(sum(widths[part.kind] * part.size for part in self.parts)),
+            "flat": all(part.kind == "euclidean" for part in self.parts),
+            "_sizes": [part.size for part in self.parts],
+            "_tangent_sizes": [part.tangent_size for part in self.parts],
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def euclidean(cls, size: int, name: str = "x") -> Layout:
+        return cls((Part(name, "euclidean", size),))
+
+    @classmethod
+    def parse(cls, parts: Sequence[Sequence[Any]]) -> Layout:
+        """From ``[(name, kind, size), …]``, the form kept in ``config.json``."""
+        return cls(tuple(Part(*part) for part in parts))
+
+    def describe(self) -> tuple[tuple[str, str, int], ...]:
+        """The inverse of :meth:`parse`."""
+        return tuple((part.name, part.kind, part.size) for part in self.parts)
+
+    def boxplus(self, x: Float[Tensor, "*B n"], delta: Float[Tensor, "*B d"]) -> Float[Tensor, "*B n"]:
+        """``x ⊞ δ``: move from ``x`` along the tangent vector ``δ``."""
+        if self.flat:
+            return x + delta
+        moved = []
+        for part, a, b in zip(self.parts, x.split(self._sizes, -1), delta.split(self._tangent_sizes, -1), strict=True):
+            if part.kind == "quaternion":
+                # normalised because products of unit quaternions drift off the sphere in float32
+                moved.append(rotation.normalize(rotation.multiply(a, rotation.exp(b))))
+            else:
+                moved.append(rotation.wrap(a + b) if part.kind == "angle" else a + b)
+        return torch.cat(moved, -1)
+
+    def boxminus(self, x: Float[Tensor, "*B n"], y: Float[Tensor, "*B n"]) -> Float[Tensor, "*B d"]:
+        """``x ⊟ y``: the tangent vector at ``y`` that leads to ``x`` along the shortest way."""
+        if self.flat:
+            return x - y
+        apart = []
+        for part, a, b in zip(self.parts, x.split(self._sizes, -1), y.split(self._sizes, -1), strict=True):
+            if part.kind == "quaternion":
+                apart.append(rotation.log(rotation.multiply(rotation.conjugate(b), a)))
+            else:
+                apart.append(rotation.wrap(a - b) if part.kind == "angle" else a - b)
+        return torch.cat(apart, -1)
+
+    def origin(self, like: Tensor) -> Float[Tensor, " n"]:
+        """Zero, and the identity rotation; dtype and device of ``like``."""
+        values: list[float] = []
+        for part in self.parts:
+            values += [1.0, 0.0, 0.0, 0.0] if part.kind == "quaternion" else [0.0] * part.size
+        return like.new_tensor(values)
+
+    def features(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B f"]:
+        """The state as a network should read it, without jumps: ``cos, sin`` of angles, matrices for rotations."""
+        if self.flat:
+            return x
+        read = []
+        for part, a in zip(self.parts, x.split(self._sizes, -1), strict=True):
+            if part.kind == "quaternion":
+                read.append(rotation.to_matrix(a).flatten(-2))
+            elif part.kind == "angle":
+                read += [a.cos(), a.sin()]
+            else:
+                read.append(a)
+        return torch.cat(read, -1)

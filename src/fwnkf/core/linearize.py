@@ -1,0 +1,89 @@
+"""Jacobians and sigma points: how a nonlinear function acts on a Gaussian."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..shapes import Bool, Float
+from .gaussian import safe_cholesky, solve_psd
+from .layout import Layout
+
+
+def jacobian(
+    function: Callable[[Tensor], Tensor], x: Float[Tensor, "B n"], domain: Layout, image: Layout
+) -> tuple[Float[Tensor, "B k"], Float[Tensor, "B e d"]]:
+    """``f(x)`` and its tangent-space Jacobian ``∂(f(x ⊞ δ) ⊟ f(x))/∂δ`` at ``δ = 0``, by forward differentiation.
+
+    ``function`` must treat the batch items independently; one forward pass per tangent direction.
+    """
+    centre = function(x)
+    fixed = centre.detach() if image.flat else centre  # ⊟ needs the value, plain subtraction drops out
+
+    def moved(delta: Tensor) -> Tensor:
+        return image.boxminus(function(domain.boxplus(x, delta)), fixed)
+
+    zero = x.new_zeros(*x.shape[:-1], domain.tangent_size)
+    basis = torch.eye(domain.tangent_size, dtype=x.dtype, device=x.device)
+    columns = [torch.func.jvp(moved, (zero,), (row.expand_as(zero),))[1] for row in basis]
+    return centre, torch.stack(columns, -1)
+
+
+class SigmaRule(NamedTuple):
+    """Spread and weights of the scaled unscented transform (Wan and van der Merwe)."""
+
+    spread: float
+    mean_weight: float
+    cov_weight: float
+    side_weight: float
+
+
+def sigma_rule(size: int, alpha: float, beta: float, kappa: float) -> SigmaRule:
+    """``α = 1, β = 0, κ = 0`` gives the cubature rule: equal positive weights, covariances PSD by construction."""
+    scaled = alpha * alpha * (size + kappa)
+    centre = (scaled - size) / scaled
+    return SigmaRule(scaled, centre, centre + 1 - alpha * alpha + beta, 0.5 / scaled)
+
+
+def sigma_points(
+    mean: Float[Tensor, "B n"], cov: Float[Tensor, "B d d"], layout: Layout, rule: SigmaRule
+) -> tuple[Float[Tensor, "B s n"], Bool[Tensor, "B"]]:
+    """``2 d + 1`` points ``mean ⊞ (0, ±√spread columns of the factor)``, and success of the factorisation."""
+    factor, ok = safe_cholesky(cov)
+    rows = factor.mT * rule.spread**0.5
+    offsets = torch.cat((torch.zeros_like(rows[:, :1]), rows, -rows), 1)
+    return layout.boxplus(mean.unsqueeze(1).expand(-1, offsets.shape[1], -1), offsets), ok
+
+
+def sigma_moments(
+    points: Float[Tensor, "B s n"], layout: Layout, rule: SigmaRule, iterations: int = 2
+) -> tuple[Float[Tensor, "B n"], Float[Tensor, "B s d"], Float[Tensor, "B d d"]]:
+    """Weighted mean on the manifold, deviations from it, and covariance."""
+    centre = points[:, 0]
+    for _ in range(1 if layout.flat else iterations):
+        apart = layout.boxminus(points, centre.unsqueeze(1).expand_as(points))
+        shift = rule.mean_weight * apart[:, 0] + rule.side_weight * apart[:, 1:].sum(1)
+        centre = layout.boxplus(centre, shift)
+    apart = layout.boxminus(points, centre.unsqueeze(1).expand_as(points))
+    return centre, apart, sigma_cross(apart, apart, rule)
+
+
+def sigma_cross(left: Float[Tensor, "B s d"], right: Float[Tensor, "B s e"], rule: SigmaRule) -> Float[Tensor, "B d e"]:
+    """Weighted cross-covariance of two sets of deviations."""
+    centre = rule.cov_weight * left[:, 0].unsqueeze(-1) * right[:, 0].unsqueeze(-2)
+    return centre + rule.side_weight * (left[:, 1:].mT @ right[:, 1:])
+
+
+def statistical_linearization(
+    P: Float[Tensor, "B d d"], cross: Float[Tensor, "B d m"], image_cov: Float[Tensor, "B m m"]
+) -> tuple[Float[Tensor, "B m d"], Float[Tensor, "B m m"], Bool[Tensor, "B"]]:
+    """The linear map ``A = C_yx P⁻¹`` nearest to the function and the covariance ``C_yy - A P Aᵀ`` it leaves over.
+
+    Conditioning on ``(A, R + leftover)`` is the unscented update: same gain, same posterior, one algebra.
+    """
+    solved, ok = solve_psd(P, cross)
+    A = solved.mT
+    return A, image_cov - A @ cross, ok

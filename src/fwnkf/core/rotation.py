@@ -1,0 +1,93 @@
+"""Rotations: unit quaternions ``(w, x, y, z)``, rotation vectors and matrices.
+
+A perturbation ``δ`` is a rotation vector in the body frame: ``q ⊞ δ = q ⊗ exp(δ)``. Every function is smooth
+at the identity, gradients included.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..shapes import Float
+
+
+def _small(squared_angle: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the angle is too small to divide by, and an angle that is safe to divide by there."""
+    tiny = squared_angle < torch.finfo(squared_angle.dtype).eps
+    return tiny, torch.where(tiny, torch.ones_like(squared_angle), squared_angle).sqrt()
+
+
+def multiply(p: Float[Tensor, "*B 4"], q: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B 4"]:
+    """Hamilton product ``p ⊗ q``."""
+    pw, px, py, pz = p.unbind(-1)
+    qw, qx, qy, qz = q.unbind(-1)
+    return torch.stack(
+        (
+            pw * qw - px * qx - py * qy - pz * qz,
+            pw * qx + px * qw + py * qz - pz * qy,
+            pw * qy - px * qz + py * qw + pz * qx,
+            pw * qz + px * qy - py * qx + pz * qw,
+        ),
+        -1,
+    )
+
+
+def conjugate(q: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B 4"]:
+    """The inverse of a unit quaternion."""
+    return q * q.new_tensor([1.0, -1.0, -1.0, -1.0])
+
+
+def normalize(q: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B 4"]:
+    """``q / |q|``; a zero quaternion stays zero."""
+    return torch.nn.functional.normalize(q, dim=-1)
+
+
+def exp(rotvec: Float[Tensor, "*B 3"]) -> Float[Tensor, "*B 4"]:
+    """Unit quaternion of a rotation vector."""
+    squared = rotvec.square().sum(-1, keepdim=True)
+    tiny, angle = _small(squared)
+    half_sinc = torch.where(tiny, 0.5 - squared / 48, (angle / 2).sin() / angle)
+    w = torch.where(tiny, 1 - squared / 8, (angle / 2).cos())
+    return torch.cat((w, half_sinc * rotvec), -1)
+
+
+def log(q: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B 3"]:
+    """Rotation vector of a unit quaternion along the shortest arc: ``|log q| ≤ π``, ``log(-q) = log(q)``."""
+    q = torch.where(q[..., :1] < 0, -q, q)
+    w, v = q[..., :1], q[..., 1:]
+    squared = v.square().sum(-1, keepdim=True)
+    tiny, sine = _small(squared)
+    scale = torch.where(tiny, 2 / w.clamp_min(0.5) - 2 * squared / 3, 2 * torch.atan2(sine, w) / sine)
+    return scale * v
+
+
+def to_matrix(q: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B 3 3"]:
+    """Rotation matrix of a unit quaternion: ``v_world = R(q) v_body``."""
+    w, x, y, z = q.unbind(-1)
+    rows = (
+        (1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)),
+        (2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)),
+        (2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)),
+    )
+    return torch.stack([torch.stack(row, -1) for row in rows], -2)
+
+
+def skew(v: Float[Tensor, "*B 3"]) -> Float[Tensor, "*B 3 3"]:
+    """The matrix of ``v ×``."""
+    x, y, z = v.unbind(-1)
+    zero = torch.zeros_like(x)
+    return torch.stack(
+        [torch.stack(row, -1) for row in ((zero, -z, y), (z, zero, -x), (-y, x, zero))],
+        -2,
+    )
+
+
+def distance(p: Float[Tensor, "*B 4"], q: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B"]:
+    """Geodesic distance in radians, between 0 and π."""
+    return log(multiply(conjugate(p), q)).norm(dim=-1)
+
+
+def wrap(angle: Tensor) -> Tensor:
+    """The same angle in ``[-π, π)``."""
+    return torch.remainder(angle + torch.pi, 2 * torch.pi) - torch.pi

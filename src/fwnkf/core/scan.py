@@ -1,0 +1,66 @@
+"""The only loop over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint as recompute
+
+from ..errors import ConfigError
+from .tree import named_leaves, tree_map, tree_unflatten
+
+Body = Callable[[Any, Sequence[Tensor | None]], tuple[Any, Any]]
+
+
+def scan(
+    body: Body,
+    state: Any,
+    inputs: Sequence[Tensor | None],
+    *,
+    truncate: int | None = None,
+    checkpoint: int | None = None,
+) -> tuple[Any, Any]:
+    """Call ``state, out = body(state, inputs_t)`` for every step and stack the outputs on axis 1.
+
+    ``inputs`` are tensors ``[B, T, …]`` or None (handed through). ``truncate=k`` cuts the gradient between blocks of
+    ``k`` steps; ``checkpoint=k`` keeps only the state between blocks of ``k`` steps and recomputes the rest in the
+    backward pass: memory of one block instead of all, for about a third more time.
+    """
+    lengths = {item.shape[1] for item in inputs if item is not None}
+    if len(lengths) != 1:
+        raise ConfigError(f"inputs of a scan must agree on the number of steps; got {sorted(lengths)}")
+    (length,) = lengths
+    for name, value in (("truncate", truncate), ("checkpoint", checkpoint)):
+        if value is not None and value < 1:
+            raise ConfigError(f"{name} = {value} is no number of steps; use a positive number or None")
+    columns = [None if item is None else item.unbind(1) for item in inputs]
+    steps = [[None if column is None else column[t] for column in columns] for t in range(length)]
+
+    outputs: list[Any] = []
+    block = checkpoint or truncate or length
+    for start in range(0, length, block):
+        if truncate is not None and start > 0 and start % truncate == 0:
+            state = tree_map(torch.Tensor.detach, state)
+        chunk = steps[start : start + block]
+        if checkpoint is not None and torch.is_grad_enabled():
+            state, collected = recompute(_run_block, body, state, chunk, truncate, start, use_reentrant=False)
+        else:
+            state, collected = _run_block(body, state, chunk, truncate, start)
+        outputs += collected
+    leaves = zip(*([leaf for _, leaf in named_leaves(out)] for out in outputs), strict=True)
+    return state, tree_unflatten(outputs[0], iter([torch.stack(leaf, 1) for leaf in leaves]))
+
+
+def _run_block(
+    body: Body, state: Any, steps: Sequence[Sequence[Tensor | None]], truncate: int | None, start: int
+) -> tuple[Any, list[Any]]:
+    collected = []
+    for offset, inputs in enumerate(steps):
+        if truncate is not None and offset > 0 and (start + offset) % truncate == 0:
+            state = tree_map(torch.Tensor.detach, state)
+        state, out = body(state, inputs)
+        collected.append(out)
+    return state, collected

@@ -1,0 +1,148 @@
+"""The paper's update with a shaped innovation, and its exact covariance.
+
+With ``r = y - H x̂⁻``, shaper memory ``σ⁺ = A_c σ + B_c r`` and output ``r̃ = D r + C σ``, the update
+``x̂ = x̂⁻ + K r̃`` makes the joint error ``ξ = [e; σ]`` linear, so its covariance ``Π`` follows exactly; the Joseph form
+of ``K`` alone does not, because the shaped innovation is correlated with the past. Filtering the innovation adds no
+information: it helps only where the noise model was wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..shapes import Bool, Float
+from .gaussian import DiagonalNoise, FullNoise, Noise, dense, gain, matvec, symmetrize
+
+GainKind = Literal["kalman", "shaped", "joint"]
+
+
+class Shaper(NamedTuple):
+    """A shaper for ``m`` channels in state-space form; memory flattened channel by channel (``s`` numbers)."""
+
+    A: Float[Tensor, "s s"]
+    B: Float[Tensor, "s m"]
+    C: Float[Tensor, "m s"]
+    D: Float[Tensor, "m"]
+
+
+def shaper_blocks(matrix: Float[Tensor, "*C s s"], channels: int) -> Shaper:
+    """From :func:`fwnkf.core.iir.state_space`, shared or per channel, to one system for all channels."""
+    per_channel = matrix.expand(channels, *matrix.shape[-2:])
+    place = torch.eye(channels).to(matrix)
+    order = matrix.shape[-1] - 1
+
+    def spread(blocks: Tensor) -> Tensor:  # [m, r, c] -> block diagonal [m r, m c]
+        return torch.einsum("ij,irc->irjc", place, blocks).flatten(0, 1).flatten(1, 2)
+
+    if order == 0:
+        raise ValueError("a shaper needs at least one section")
+    return Shaper(
+        spread(per_channel[:, 1:, 1:]),
+        spread(per_channel[:, 1:, :1]),
+        spread(per_channel[:, :1, 1:]),
+        per_channel[:, 0, 0],
+    )
+
+
+class ShapedUpdate(NamedTuple):
+    correction: Float[Tensor, "B d"]
+    joint_cov: Float[Tensor, "B j j"]
+    shaped: Float[Tensor, "B m"]
+    memory: Float[Tensor, "B s"]
+    innovation_cov: Float[Tensor, "B m m"]
+    ok: Bool[Tensor, "B"]
+
+
+def _stack(rows: list[list[Tensor]]) -> Tensor:
+    """A block matrix from blocks, constants expanded to the batch."""
+    batch = torch.broadcast_shapes(*(block.shape[:-2] for row in rows for block in row))
+    return torch.cat([torch.cat([block.expand(*batch, *block.shape[-2:]) for block in row], -1) for row in rows], -2)
+
+
+def condition_shaped(
+    Pi: Float[Tensor, "B j j"],
+    innovation: Float[Tensor, "B m"],
+    memory: Float[Tensor, "B s"],
+    H: Float[Tensor, "*H m d"],
+    noise: Noise,
+    shaper: Shaper,
+    weight: Float[Tensor, "B m"],
+    kind: GainKind = "kalman",
+) -> ShapedUpdate:
+    """Update on a shaped innovation with the exact joint covariance of error and shaper memory.
+
+    ``kind`` picks the gain: ``"kalman"`` is the paper's ``P Hᵀ S⁻¹`` (with the true ``P``), ``"shaped"`` the one-step
+    optimal gain on the shaped innovation, ``"joint"`` the optimal gain on innovation and memory together, which in
+    white noise is the plain Kalman filter. A masked channel feeds zero into its shaper and corrects nothing.
+    """
+    d = H.shape[-1]
+    P = Pi[..., :d, :d]
+    D = shaper.D.unsqueeze(-1)
+    eye = torch.eye(d).to(P)
+    shaped = shaper.D * innovation + matvec(shaper.C, memory)
+    kalman_gain, S, ok = gain(P, H, noise, weight)
+    if kind == "kalman":
+        on_innovation = kalman_gain * shaper.D
+        on_memory = kalman_gain @ shaper.C
+    elif kind == "shaped":
+        seen = _stack([[D * H, shaper.C]])
+        scaled = (
+            DiagonalNoise(shaper.D**2 * noise.variance)
+            if isinstance(noise, DiagonalNoise)
+            else FullNoise(D * noise.cov * shaper.D)
+        )
+        optimal, _, solved = gain(Pi, seen, scaled, weight)
+        ok = ok & solved
+        on_innovation = optimal[..., :d, :] * shaper.D
+        on_memory = optimal[..., :d, :] @ shaper.C
+    else:
+        on_innovation, on_memory, solved = _joint_gain(Pi, H, noise, weight)
+        ok = ok & solved
+    correction = matvec(on_innovation, innovation) + matvec(on_memory, memory)
+    enter = shaper.B * weight.unsqueeze(-2)
+    M = _stack([[eye - on_innovation @ H, -on_memory], [enter @ H, shaper.A]])
+    N = torch.cat((-on_innovation, enter.expand(*on_innovation.shape[:-2], *enter.shape[-2:])), -2)
+    joint_cov = symmetrize(M @ Pi @ M.mT + N @ dense(noise) @ N.mT)
+    following = matvec(shaper.A, memory) + matvec(shaper.B, innovation)
+    return ShapedUpdate(correction, joint_cov, shaped, following, S, ok)
+
+
+def _joint_gain(Pi: Tensor, H: Tensor, noise: Noise, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Optimal gain on ``[r; σ]``; the memory carries no noise of its own, so a floor at rounding keeps it solvable."""
+    d, s = H.shape[-1], Pi.shape[-1] - H.shape[-1]
+    batch = Pi.shape[:-2]
+    m = H.shape[-2]
+    seen = _stack([[H, Pi.new_zeros(m, s)], [Pi.new_zeros(s, d), torch.eye(s).to(Pi)]])
+    R = dense(noise)
+    floor = torch.finfo(Pi.dtype).eps ** 0.75 * torch.diagonal(R, dim1=-2, dim2=-1).mean(-1)
+    joint = torch.nn.functional.pad(R, (0, s, 0, s)).expand(*batch, m + s, m + s)
+    ridge = torch.nn.functional.pad(Pi.new_ones(s), (m, 0))
+    joint = joint + torch.diag_embed(ridge * floor.unsqueeze(-1))
+    all_weights = torch.cat((weight, weight.new_ones(*batch, s)), -1)
+    K, _, ok = gain(Pi, seen, FullNoise(joint), all_weights, "cholesky")
+    return K[..., :d, :m], K[..., :d, m:], ok
+
+
+def loop_matrix(
+    F: Float[Tensor, "d d"], K: Float[Tensor, "d m"], H: Float[Tensor, "m d"], shaper: Shaper
+) -> Float[Tensor, "j j"]:
+    """How error and shaper memory go from one step to the next; a spectral radius above 1 means divergence.
+
+    A stable shaper does not make the loop stable: a low-pass in the innovation delays the correction.
+    """
+    d = F.shape[-1]
+    KD = K * shaper.D
+    return torch.cat(
+        (
+            torch.cat(((torch.eye(d).to(F) - KD @ H) @ F, -K @ shaper.C), -1),
+            torch.cat((shaper.B @ H @ F, shaper.A), -1),
+        ),
+        -2,
+    )
+
+
+def spectral_radius(matrix: Float[Tensor, "j j"]) -> Float[Tensor, ""]:
+    return torch.linalg.eigvals(matrix).abs().max()

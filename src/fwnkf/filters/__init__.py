@@ -1,0 +1,29 @@
+"""One filter, one file. Importing this package registers them all."""
+
+from . import (
+    autoregressive,
+    bayesian_kalmannet,
+    extended,
+    fwnkf,
+    kalman,
+    kalmannet,
+    recursive_kalmannet,
+    rkn,
+    unscented,
+)
+from .base import Filter, available, build
+
+__all__ = [
+    "Filter",
+    "autoregressive",
+    "available",
+    "bayesian_kalmannet",
+    "build",
+    "extended",
+    "fwnkf",
+    "kalman",
+    "kalmannet",
+    "recursive_kalmannet",
+    "rkn",
+    "unscented",
+]

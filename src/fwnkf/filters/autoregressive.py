@@ -1,0 +1,130 @@
+"""The autoregressive Kalman filter: a transition of order ``k`` as an augmented state, covariance exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..core.gaussian import Noise, condition, matvec, propagate
+from ..core.layout import Layout
+from ..core.system import LinearConfig, LinearSystem, System
+from ..errors import ConfigError
+from ..registry import FILTERS, at_least
+from ..types import Gaussian, StepOutput
+from .base import Filter, step_output
+from .kalman import infer_sizes
+
+
+@dataclass(frozen=True)
+class AutoregressiveConfig:
+    """``x_t = Σ F_i x_{t-i} + B u + w``; ``learn`` lists which of ``F B H Q R`` are parameters."""
+
+    state_dim: int
+    observation_dim: int
+    order: int = at_least(1, 2)
+    control_dim: int = 0
+    learn: tuple[str, ...] = ()
+    diagonal_noise: bool = False
+    solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto"
+
+
+class Companion(NamedTuple):
+    F: Tensor
+    B: Tensor
+    Q: Tensor
+    H: Tensor
+    R: Noise
+
+
+@FILTERS.register("arkf")
+class AutoregressiveKalmanFilter(Filter):
+    """Kalman filter on ``[x_t; …; x_{t-k+1}]``. ``F`` is ``[order, n, n]``; by default ``x_t`` repeats ``x_{t-1}``.
+
+    The state's history before the first step is taken as independent draws of the prior.
+    """
+
+    Config = AutoregressiveConfig
+    arrays = ("F", "B", "H", "Q", "R")
+
+    def __init__(self, config: AutoregressiveConfig, system: System | None = None, **matrices: Tensor) -> None:
+        super().__init__(config)
+        if system is not None:
+            raise ConfigError("filter 'arkf' takes matrices F [order, n, n], H, Q, R, not a system")
+        n = config.state_dim
+        coefficients = matrices.pop("F", None)
+        if coefficients is None:
+            coefficients = torch.cat((torch.eye(n)[None], torch.zeros(config.order - 1, n, n)))
+        if coefficients.shape != (config.order, n, n):
+            raise ConfigError(f"F has shape {tuple(coefficients.shape)}, wanted {(config.order, n, n)}: one per lag")
+        learn = "F" in config.learn
+        if learn:
+            self.coefficients = nn.Parameter(coefficients.clone())
+        else:
+            self.register_buffer("coefficients", coefficients.clone())
+        linear = LinearConfig(
+            n,
+            config.observation_dim,
+            config.control_dim,
+            tuple(name for name in config.learn if name != "F"),
+            diagonal_noise=config.diagonal_noise,
+        )
+        self.noise = LinearSystem(linear, **matrices)
+        self.layout, self.observation_layout = self.noise.layout, self.noise.observation_layout
+        self.control_dim = config.control_dim
+
+    @classmethod
+    def infer_options(cls, options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:
+        order = {"order": arrays["F"].shape[0]} if "F" in arrays else {}
+        return {**infer_sizes(options, arrays), **order, **options}
+
+    @property
+    def augmented_layout(self) -> Layout:
+        return Layout.euclidean(self.layout.size * self.config.order)
+
+    def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Gaussian:
+        order = self.config.order
+        blocks = torch.eye(order).to(belief.cov)
+        cov = torch.einsum("ij,bkl->bikjl", blocks, belief.cov).flatten(1, 2).flatten(2, 3)
+        return Gaussian(belief.mean.repeat(1, order), cov)
+
+    def prepare(self) -> Companion:
+        n, order = self.layout.size, self.config.order
+        _, B, Q = self.noise.matrices(None)
+        top = self.coefficients.transpose(0, 1).flatten(1)  # [n, order · n]
+        shift = torch.eye(n * (order - 1), n * order).to(top)
+        pad = n * (order - 1)
+        return Companion(
+            torch.cat((top, shift)),
+            nn.functional.pad(B, (0, 0, 0, pad)),
+            nn.functional.pad(Q, (0, pad, 0, pad)),
+            nn.functional.pad(self.noise.H, (0, pad)),
+            self.noise.measurement_noise(),
+        )
+
+    def observe(self, x: Tensor) -> Tensor:
+        return self.noise.observe(x)
+
+    def advance(
+        self,
+        prepared: Companion,
+        state: Gaussian,
+        y: Tensor,
+        weight: Tensor,
+        u: Tensor | None,
+        dt: Tensor | None,
+    ) -> tuple[Gaussian, StepOutput]:
+        if dt is not None:
+            raise ConfigError("filter 'arkf' counts in steps: its lags have no length in seconds, leave dt out")
+        mean = matvec(prepared.F, state.mean)
+        mean = mean if u is None else mean + matvec(prepared.B, u)
+        cov = propagate(state.cov, prepared.F, prepared.Q)
+        innovation = (y - matvec(prepared.H, mean)) * weight
+        update = condition(cov, innovation, prepared.H, prepared.R, weight, self.config.solve)
+        posterior = Gaussian(mean + update.correction, update.cov)
+        n = self.layout.size
+        now = Gaussian(posterior.mean[..., :n], posterior.cov[..., :n, :n])
+        prior = Gaussian(mean[..., :n], cov[..., :n, :n])
+        return posterior, step_output(prior, now, innovation, update.innovation_cov, update.ok)

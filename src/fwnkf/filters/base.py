@@ -1,0 +1,278 @@
+"""The contract every filter shares: ``init``, a pure ``step``, and ``run`` over time.
+
+A filter writes two methods. ``prepare`` computes what does not change from step to step (differentiably, once per
+run), ``advance`` is one step on clean inputs. Cleaning, checking and the loop over time live here, once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..core.layout import Layout
+from ..core.scan import scan
+from ..core.system import System
+from ..errors import ConfigError, NoObservationModelError, ShapeError
+from ..registry import FILTERS, parse_config
+from ..shapes import Bool, Float, Int
+from ..types import Gaussian, Status, StepOutput, Trajectory
+
+
+class Filter(nn.Module):
+    """Base of all filters. ``State`` is a NamedTuple of tensors; nothing that changes is kept on ``self``."""
+
+    Config: ClassVar[type]
+    arrays: ClassVar[tuple[str, ...]] = ()
+    """Tensors that may be given to :func:`build` by name; they end up in the module, not in its config."""
+    layout: Layout
+    observation_layout: Layout
+    control_dim: int = 0
+    system: System | None
+    owns_system: ClassVar[bool] = False
+    """Whether the system is rebuilt from the filter's own config rather than saved beside it."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config = config
+        self.system = None
+
+    # ---- what a filter writes -------------------------------------------------------------------------------
+
+    def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Any:
+        """The state before the first step, from a batched belief."""
+        raise NotImplementedError
+
+    def prepare(self) -> Any:
+        """What every step needs and no step changes: matrices from raw parameters, folded weights."""
+        return None
+
+    def advance(
+        self,
+        prepared: Any,
+        state: Any,
+        y: Float[Tensor, "B m"],
+        weight: Float[Tensor, "B m"],
+        u: Float[Tensor, "B p"] | None,
+        dt: Float[Tensor, "B"] | None,
+    ) -> tuple[Any, StepOutput]:
+        """One step on clean inputs: ``y`` is finite, ``weight`` is 1 where it counts and 0 where it does not."""
+        raise NotImplementedError
+
+    def observe(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B m"]:
+        """``H(x)``, where the filter has an observation model."""
+        raise NoObservationModelError(
+            f"filter {self.name!r} has no observation model, so nothing can be compared with the measurements "
+            "(no spectral loss, no innovations of the sensor); use a filter that has one, or set the weight to 0"
+        )
+
+    def regularization(self) -> Float[Tensor, ""]:
+        """What the filter's own paper adds to the training loss (a KL term, say); zero for most."""
+        return self._like().new_zeros(())
+
+    @classmethod
+    def infer_options(cls, options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:
+        """Options completed by what the arrays or the system already say (sizes, mostly)."""
+        return options
+
+    # ---- what everybody calls -------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return FILTERS.name_of(type(self)) or type(self).__name__
+
+    @property
+    def observation_dim(self) -> int:
+        return self.observation_layout.size
+
+    def init(
+        self,
+        batch_size: int | tuple[int, ...] = 1,
+        prior: Gaussian | None = None,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Any:
+        """The state before the first step.
+
+        ``prior`` is the belief before the first *prediction* (zero mean, unit covariance if None), with or without a
+        batch axis. ``generator`` feeds filters that sample; without one they draw from a fixed seed, so that the same
+        call gives the same bits.
+        """
+        if isinstance(batch_size, tuple):
+            if len(batch_size) != 1:
+                raise ShapeError(f"batch shape {batch_size}: give exactly one batch axis (flatten the others)")
+            (batch_size,) = batch_size
+        like = self._like() if prior is None else prior.mean
+        if prior is None:
+            prior = Gaussian(self.layout.origin(like), torch.eye(self.layout.tangent_size).to(like))
+        n, d = self.layout.size, self.layout.tangent_size
+        if prior.mean.shape[-1:] != (n,) or prior.cov.shape[-2:] != (d, d):
+            raise ShapeError(
+                f"prior of filter {self.name!r}: mean {tuple(prior.mean.shape)}, cov {tuple(prior.cov.shape)}; "
+                f"wanted [{batch_size}, {n}] and [{batch_size}, {d}, {d}]"
+            )
+        belief = Gaussian(
+            prior.mean.expand(batch_size, n).clone(),
+            prior.cov.to(prior.mean).expand(batch_size, d, d).clone(),
+        )
+        return self.init_state(belief, generator)
+
+    def step(
+        self,
+        state: Any,
+        y: Float[Tensor, "B m"],
+        u: Float[Tensor, "B p"] | None = None,
+        mask: Bool[Tensor, "B m"] | None = None,
+        dt: Float[Tensor, "B"] | None = None,
+        *,
+        prepared: Any = None,
+    ) -> tuple[Any, StepOutput]:
+        """Predict, then condition on ``y``. Pure: same inputs, same bits.
+
+        ``mask`` is True where a channel was measured. A streaming caller computes ``prepared = filter.prepare()``
+        once and hands it in; it must be computed anew whenever a parameter changes.
+        """
+        self._check(y, u, mask, dt, time_axes=0)
+        y, weight, flagged = clean(y, mask)
+        if prepared is None:
+            prepared = self.prepare()
+        state, out = self.advance(prepared, state, y, weight, u, dt)
+        return state, out._replace(status=out.status | flagged)
+
+    def run(
+        self,
+        y: Float[Tensor, "B T m"],
+        u: Float[Tensor, "B T p"] | None = None,
+        mask: Bool[Tensor, "B T m"] | None = None,
+        dt: Float[Tensor, "B T"] | None = None,
+        prior: Gaussian | None = None,
+        *,
+        state: Any = None,
+        truncate: int | None = None,
+        checkpoint: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Trajectory:
+        """Filter whole sequences; ``state`` goes on from an earlier ``trajectory.state`` instead of a prior.
+
+        ``truncate=k`` cuts the gradient every ``k`` steps, ``checkpoint=k`` trades time for memory in training.
+        """
+        self._check(y, u, mask, dt, time_axes=1)
+        if state is not None and prior is not None:
+            raise ConfigError("give either a prior (start) or a state (go on), not both")
+        if state is None:
+            state = self.init(y.shape[0], prior, generator=generator)
+        y, weight, flagged = clean(y, mask)
+        prepared = self.prepare()
+
+        def body(carry: Any, inputs: Any) -> tuple[Any, StepOutput]:
+            return self.advance(prepared, carry, *inputs)
+
+        state, out = scan(body, state, (y, weight, u, dt), truncate=truncate, checkpoint=checkpoint)
+        out = out._replace(status=out.status | flagged)
+        return Trajectory(**out._asdict(), state=state)
+
+    # ---- helpers --------------------------------------------------------------------------------------------
+
+    def _like(self) -> Tensor:
+        """Any tensor of the module: it carries the dtype and device the filter works in."""
+        for tensor in (*self.parameters(), *self.buffers()):
+            if tensor.is_floating_point():
+                return tensor
+        return torch.zeros(())
+
+    def _check(self, y: Tensor, u: Tensor | None, mask: Tensor | None, dt: Tensor | None, time_axes: int) -> None:
+        axes = ("B", "T")[: 1 + time_axes]
+        lead = y.shape[: 1 + time_axes]
+        wanted = f"[{', '.join((*axes, str(self.observation_dim)))}]"
+        if y.ndim != 2 + time_axes or y.shape[-1] != self.observation_dim:
+            raise ShapeError(f"filter {self.name!r}: y has shape {tuple(y.shape)}, wanted {wanted}")
+        like = self._like()
+        if y.dtype != like.dtype or y.device != like.device:
+            raise ShapeError(
+                f"filter {self.name!r} works in {like.dtype} on {like.device}, y comes in {y.dtype} on {y.device}; "
+                "convert one of them, e.g. filter.to(y)"
+            )
+        if mask is not None and (mask.shape != y.shape or mask.dtype != torch.bool):
+            raise ShapeError(f"mask is {mask.dtype} {tuple(mask.shape)}, wanted torch.bool {tuple(y.shape)}")
+        if dt is not None and dt.shape != lead:
+            raise ShapeError(f"dt has shape {tuple(dt.shape)}, wanted {tuple(lead)}: seconds per stream and step")
+        if u is not None and (self.control_dim == 0 or u.shape != (*lead, self.control_dim)):
+            raise ShapeError(
+                f"u has shape {tuple(u.shape)}, filter {self.name!r} takes "
+                + (f"{(*lead, self.control_dim)}" if self.control_dim else "no control")
+            )
+
+
+def clean(
+    y: Float[Tensor, "*B m"], mask: Bool[Tensor, "*B m"] | None
+) -> tuple[Float[Tensor, "*B m"], Float[Tensor, "*B m"], Int[Tensor, "*B"]]:
+    """Finite values, weights, and a status bit where a channel said to be present was not finite."""
+    finite = (y - y) == 0  # two calls where isfinite takes five
+    present = finite if mask is None else finite & mask
+    strange = ~finite if mask is None else mask & ~finite
+    flagged = strange.any(-1) * int(Status.NON_FINITE_OBSERVATION)
+    return torch.where(present, y, 0.0), present.to(y.dtype), flagged
+
+
+def failed(ok: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
+    """Status of a factorisation: 0 where it worked."""
+    return ~ok * int(Status.FACTORIZATION_FAILED)
+
+
+def build(name: str, **options: Any) -> Filter:
+    """A filter by name: plain options go to its config, tensors to its arrays, a system to ``system``.
+
+    >>> import torch, fwnkf
+    >>> eye = torch.eye(2)
+    >>> kf = fwnkf.build("kf", F=eye, H=eye, Q=0.1 * eye, R=eye)
+    >>> kf.run(torch.zeros(1, 5, 2)).mean.shape
+    torch.Size([1, 5, 2])
+    """
+    cls = FILTERS[name]
+    system = options.pop("system", None)
+    arrays = {key: torch.as_tensor(options.pop(key)) for key in cls.arrays if options.get(key) is not None}
+    options = {key: value for key, value in options.items() if not (key in cls.arrays and value is None)}
+    config = parse_config(cls.Config, cls.infer_options(options, arrays, system), f"filter {name}")
+    return make(cls, config, system, arrays)
+
+
+def make(cls: Any, config: Any, system: System | None, arrays: dict[str, Tensor]) -> Filter:
+    """Construct a filter and give it the dtype and device of what it was given."""
+    built: Filter = cls(config, system=system, **arrays)
+    source = list(arrays.values()) if system is None else [*system.parameters(), *system.buffers()]
+    reference = next((tensor for tensor in source if tensor.is_floating_point()), None)
+    return built if reference is None else built.to(dtype=reference.dtype, device=reference.device)
+
+
+def adopt(module: Filter, system: System | None) -> System:
+    """Take a system as the filter's own: its layouts and control become the filter's."""
+    if system is None:
+        raise ConfigError(f"filter {module.name!r} needs system=…, a fwnkf.System with transition and observation")
+    module.layout, module.observation_layout = system.layout, system.observation_layout
+    module.control_dim = system.control_dim
+    return system
+
+
+def step_output(
+    prior: Gaussian,
+    posterior: Gaussian,
+    innovation: Float[Tensor, "B m"],
+    innovation_cov: Float[Tensor, "B m m"],
+    ok: Bool[Tensor, "B"],
+    shaped: Float[Tensor, "B m"] | None = None,
+) -> StepOutput:
+    """Gather the output of a step; without shaping the shaped innovation is the innovation."""
+    shaped = innovation if shaped is None else shaped
+    return StepOutput(*posterior, *prior, innovation, shaped, innovation_cov, failed(ok))
+
+
+def available() -> list[str]:
+    """The names of all registered filters."""
+    return sorted(FILTERS)
+
+
+def options_of(config: Any) -> dict[str, Any]:
+    """A config as plain values, ready for JSON."""
+    return dataclasses.asdict(config)

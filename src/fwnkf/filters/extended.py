@@ -1,0 +1,75 @@
+"""The extended Kalman filter: linearise, predict, condition. The pattern of every Gaussian filter here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core.gaussian import Noise, condition, propagate
+from ..core.system import System
+from ..registry import FILTERS
+from ..types import Gaussian, StepOutput
+from .base import Filter, adopt, step_output
+
+
+@dataclass(frozen=True)
+class ExtendedConfig:
+    """``solve`` picks the form of the small solve (see :mod:`fwnkf.core.gaussian`)."""
+
+    solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto"
+
+
+class Noises(NamedTuple):
+    """``Q`` for the nominal step and ``R``, computed once per run."""
+
+    Q: Tensor
+    R: Noise
+
+
+class SystemFilter(Filter):
+    """A filter whose state is a Gaussian belief over a given :class:`~fwnkf.System`."""
+
+    system: System
+
+    def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Gaussian:
+        return belief
+
+    def prepare(self) -> Any:
+        return Noises(self.system.process_noise(None), self.system.measurement_noise())
+
+    def observe(self, x: Tensor) -> Tensor:
+        return self.system.observe(x)
+
+    def innovation(self, y: Tensor, predicted: Tensor, weight: Tensor) -> Tensor:
+        """``y ⊟ ŷ``, zero where masked."""
+        return self.observation_layout.boxminus(y, predicted) * weight
+
+
+@FILTERS.register("ekf")
+class ExtendedKalmanFilter(SystemFilter):
+    """Extended Kalman filter on a given system; on a linear one it *is* the Kalman filter."""
+
+    Config = ExtendedConfig
+
+    def __init__(self, config: ExtendedConfig, system: System | None = None) -> None:
+        super().__init__(config)
+        self.system = adopt(self, system)
+
+    def predict(self, prepared: Any, belief: Gaussian, u: Tensor | None, dt: Tensor | None) -> Gaussian:
+        """The belief one step later, before anything is measured."""
+        mean, F = self.system.linearize_transition(belief.mean, u, dt)
+        Q = prepared.Q if dt is None else self.system.process_noise(dt)
+        return Gaussian(mean, propagate(belief.cov, F, Q))
+
+    def advance(
+        self, prepared: Any, state: Gaussian, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
+    ) -> tuple[Gaussian, StepOutput]:
+        prior = self.predict(prepared, state, u, dt)
+        predicted, H = self.system.linearize_observation(prior.mean)
+        innovation = self.innovation(y, predicted, weight)
+        update = condition(prior.cov, innovation, H, prepared.R, weight, self.config.solve)
+        posterior = Gaussian(self.layout.boxplus(prior.mean, update.correction), update.cov)
+        return posterior, step_output(prior, posterior, innovation, update.innovation_cov, update.ok)

@@ -1,0 +1,353 @@
+"""The Frequency-Weighted Neural Kalman Filter.
+
+As the paper writes it (Algorithms 1 to 3): ``shaping="innovation"``, ``transition="locally_linear"``,
+``covariance="joseph"``, ``encoder_reads="current"``. The forms beyond the paper sit behind the same class; the reasons
+are in ``docs/design/fwnkf.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..core import iir
+from ..core.gaussian import DiagonalNoise, FullNoise, Noise, block_diagonal, condition, matvec, propagate
+from ..core.shaped import Shaper, condition_shaped, shaper_blocks
+from ..core.system import Covariance, System, as_layout
+from ..errors import ConfigError
+from ..registry import FILTERS, at_least
+from ..types import Gaussian, StepOutput
+from .base import Filter, step_output
+from .networks import CellWeights, GRUStack, Hidden, gru_step
+from .observation import ObservationModel, make_observation
+from .shaping import CycleMatrices, InnovationShaper, NoiseStates
+from .transition import LocallyLinearTransition, ResidualTransition, Transition
+
+
+@dataclass(frozen=True)
+class FWNKFConfig:
+    """Sizes and choices of an FW-NKF; every option is a plain value.
+
+    ``hidden=0`` leaves the encoder out (``Φ`` or noise states alone). ``adapt`` bounds how far the encoder may move the
+    log-variances of ``Q_t`` and ``R_t`` from their base. ``pole_radius`` bounds every pole that is learned.
+    """
+
+    state_dim: int
+    observation_dim: int
+    control_dim: int = 0
+    layout: tuple[Any, ...] = ()
+    dt: float = 1.0
+    transition: Literal["locally_linear", "residual"] = "locally_linear"
+    gate: Literal["diagonal", "low_rank", "full"] = "low_rank"
+    rank: int = at_least(1, 1)
+    residual_width: int = at_least(1, 64)
+    observation: Literal["given_matrix", "given_function", "learned_matrix", "learned_network"] = "given_matrix"
+    observation_width: int = at_least(1, 64)
+    shaping: Literal["none", "innovation", "noise"] = "innovation"
+    sections: int = at_least(1, 1)
+    shared_shaper: bool = True
+    pole_radius: float = 0.999
+    covariance: Literal["joseph", "augmented"] = "joseph"
+    gain: Literal["kalman", "shaped", "joint"] = "kalman"
+    encoder_reads: Literal["previous", "current"] = "previous"
+    hidden: int = at_least(0, 64)
+    layers: int = at_least(1, 1)
+    adapt: float = 6.0
+    diagonal_noise: bool = True
+    diagonal_process: bool = True
+    solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto"
+
+    def __post_init__(self) -> None:
+        faults = []
+        if self.covariance == "augmented" and self.shaping != "innovation":
+            faults.append(
+                "covariance='augmented' is the exact covariance of shaping='innovation'; set that, or 'joseph'"
+            )
+        if self.gain != "kalman" and self.covariance != "augmented":
+            faults.append(f"gain={self.gain!r} needs the joint covariance: set covariance='augmented'")
+        if self.solve == "sequential" and not self.diagonal_noise:
+            faults.append("solve='sequential' needs independent channels: diagonal_noise=True")
+        if not 0 < self.pole_radius < 1:
+            faults.append(f"pole_radius = {self.pole_radius} must lie strictly between 0 and 1")
+        if faults:
+            raise ConfigError("\n".join(f"filter fwnkf: {fault}" for fault in faults))
+
+
+class FWState(NamedTuple):
+    """Everything the next step needs.
+
+    ``cov`` is over the state, over ``[state; noise states]``, or over ``[state error; shaper memory]``, as configured.
+    """
+
+    mean: Tensor
+    cov: Tensor
+    noise: Tensor
+    memory: Tensor
+    seen: Tensor
+    hidden: Hidden
+
+
+class Prepared(NamedTuple):
+    """What no step changes, from raw parameters once per run."""
+
+    cells: tuple[CellWeights, ...]
+    Q: Tensor
+    R: Noise
+    log_base: Tensor
+    shaper: Tensor | None
+    blocks: Shaper | None
+    cycles: CycleMatrices | None
+
+
+class Prediction(NamedTuple):
+    """One step before its measurement: prior mean, linear models, noises, and the encoder's new memory."""
+
+    mean: Tensor
+    F: Tensor
+    Q: Tensor
+    observed: Tensor
+    H: Tensor
+    noise: Noise
+    hidden: Hidden
+
+
+@FILTERS.register("fwnkf")
+class FrequencyWeightedNeuralKalmanFilter(Filter):
+    """FW-NKF: an encoder conditions ``A_t, b_t, Q_t, R_t``; a learned spectrum shapes innovation or noise.
+
+    Untrained, it equals the classical filter it extends: residuals start at zero, ``Φ`` as the identity.
+
+    >>> import torch, fwnkf
+    >>> filter = fwnkf.build("fwnkf", H=torch.eye(2, 3), Q=torch.eye(3), R=torch.eye(2))
+    >>> filter.run(torch.zeros(4, 10, 2)).mean.shape
+    torch.Size([4, 10, 3])
+    """
+
+    Config = FWNKFConfig
+    arrays = ("H", "Q", "R")
+    system: System | None
+
+    def __init__(self, config: FWNKFConfig, system: System | None = None, **arrays: Tensor) -> None:
+        super().__init__(config)
+        self.system = system
+        if system is None:
+            self.layout = as_layout(config.layout, config.state_dim)
+            self.observation_layout = as_layout((), config.observation_dim)
+            self.base_Q = Covariance(arrays.get("Q", torch.eye(self.layout.tangent_size)), learn=False)
+            self.base_R = Covariance(arrays.get("R", torch.eye(config.observation_dim)), learn=False)
+        else:
+            self.layout, self.observation_layout = system.layout, system.observation_layout
+            if "Q" in arrays or "R" in arrays:
+                raise ConfigError("filter fwnkf: Q and R come from the system; leave the arrays out")
+        self.control_dim = config.control_dim
+        d, m = self.layout.tangent_size, config.observation_dim
+        self.transition: Transition
+        if config.transition == "locally_linear":
+            self.transition = LocallyLinearTransition(self.layout, config.gate, config.rank)
+        else:
+            self.transition = ResidualTransition(self.layout, system, config.hidden, config.residual_width)
+        self.observation: ObservationModel = make_observation(
+            config.observation, self.layout, m, arrays.get("H"), system, config.observation_width
+        )
+        self.head_size = self.transition.head_size + d + m
+        self.encoder = (
+            GRUStack(self.layout.feature_size + m + config.control_dim, config.hidden, config.layers)
+            if config.hidden
+            else None
+        )
+        self.head_weight = nn.Parameter(torch.zeros(self.head_size, config.hidden)) if config.hidden else None
+        self.head_bias = nn.Parameter(torch.zeros(self.head_size))
+        with torch.no_grad():
+            self.transition.start_head(self.head_bias)
+        self.shaper = (
+            InnovationShaper(m, config.sections, config.shared_shaper, config.pole_radius)
+            if config.shaping == "innovation"
+            else None
+        )
+        self.noise_states = (
+            NoiseStates(m, config.sections, config.shared_shaper, config.pole_radius)
+            if config.shaping == "noise"
+            else None
+        )
+
+    @classmethod
+    def infer_options(cls, options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if system is not None:
+            found = {
+                "state_dim": system.layout.size,
+                "observation_dim": system.observation_layout.size,
+                "control_dim": system.control_dim,
+                "layout": system.layout.describe(),
+                "dt": system.dt,
+                "transition": "residual",
+                "observation": "given_function",
+                "diagonal_noise": system.diagonal_noise,
+                "diagonal_process": False,
+            }
+        for name, axis, field in (
+            ("Q", -1, "state_dim"),
+            ("H", -1, "state_dim"),
+            ("H", -2, "observation_dim"),
+        ):
+            if name in arrays and options.get("layout") is None and system is None:
+                found[field] = arrays[name].shape[axis]
+        for name, field in (("Q", "diagonal_process"), ("R", "diagonal_noise")):
+            if name in arrays:
+                found[field] = not bool((arrays[name] - arrays[name].diagonal().diag()).any())
+        return {**found, **options}
+
+    # ---- contract -------------------------------------------------------------------------------------------
+
+    def observe(self, x: Tensor) -> Tensor:
+        return self.observation.observe(x)
+
+    def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> FWState:
+        mean, cov = belief
+        batch, m = mean.shape[0], self.config.observation_dim
+        noise = mean.new_zeros(batch, 0 if self.noise_states is None else self.noise_states.size)
+        memory = mean.new_zeros(batch, m, 0 if self.shaper is None else self.shaper.memory_size)
+        extra = noise.shape[-1]
+        if self.config.covariance == "augmented":
+            cov = nn.functional.pad(cov, (0, memory[0].numel(), 0, memory[0].numel()))
+        elif extra:
+            # cycles have the identity as stationary covariance, and nothing is known of their phase
+            cov = block_diagonal(cov, torch.eye(extra).to(cov))
+        hidden = () if self.encoder is None else self.encoder.start(mean)
+        return FWState(mean, cov, noise, memory, self.observe(mean), hidden)
+
+    def prepare(self) -> Prepared:
+        if self.system is None:
+            Q, R = self.base_Q(), self.base_R()
+            noise: Noise = DiagonalNoise(R.diagonal()) if self.config.diagonal_noise else FullNoise(R)
+        else:
+            Q, noise = self.system.process_noise(None), self.system.measurement_noise()
+        variance = noise.variance if isinstance(noise, DiagonalNoise) else noise.cov.diagonal()
+        # log-variances where the noise is diagonal (added to the head, one exp), zero where it is scaled instead
+        base_q = Q.diagonal().log() if self._plain_process else torch.zeros_like(Q[..., 0])
+        base_r = variance.log() if self.config.diagonal_noise else torch.zeros_like(variance)
+        shaper = None if self.shaper is None else self.shaper()
+        states = None if self.noise_states is None else self.noise_states(variance.sqrt())
+        blocks = None
+        if shaper is not None and self.config.covariance == "augmented":
+            blocks = shaper_blocks(shaper, self.config.observation_dim)
+        return Prepared(
+            () if self.encoder is None else self.encoder.weights(),
+            Q,
+            noise,
+            torch.cat((base_q, base_r)),
+            shaper,
+            blocks,
+            states,
+        )
+
+    def advance(
+        self, prepared: Prepared, state: FWState, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
+    ) -> tuple[FWState, StepOutput]:
+        ratio = None if dt is None else dt / self.config.dt
+        hidden, head = self._encode(prepared, state, y, weight, u)
+        split = self.transition.head_size
+        Q, noise = self._noises(prepared, head[..., split:], dt, ratio)
+        mean, F = self.transition(state.mean, head[..., :split], hidden[-1] if hidden else None, u, dt, ratio)
+        ahead = Prediction(mean, F, Q, *self.observation.linearize(mean), noise, hidden)
+        if prepared.cycles is not None:
+            return self._with_noise_states(prepared.cycles, state, ahead, y, weight, ratio)
+        if prepared.blocks is not None:
+            return self._with_joint_covariance(prepared.blocks, state, ahead, y, weight)
+        innovation = self.observation_layout.boxminus(y, ahead.observed) * weight
+        prior = Gaussian(mean, propagate(state.cov, F, Q))
+        shaped, memory = innovation, state.memory
+        if prepared.shaper is not None:
+            shaped, memory = iir.step(prepared.shaper, innovation, state.memory)
+        update = condition(prior.cov, shaped, ahead.H, noise, weight, self.config.solve)
+        posterior = Gaussian(self.layout.boxplus(mean, update.correction), update.cov)
+        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, shaped * weight)
+        return FWState(*posterior, state.noise, memory, torch.lerp(ahead.observed, y, weight), hidden), out
+
+    # ---- parts of a step ------------------------------------------------------------------------------------
+
+    @property
+    def _plain_process(self) -> bool:
+        return bool(self.config.diagonal_process) and self.system is None
+
+    def _encode(
+        self, prepared: Prepared, state: FWState, y: Tensor, weight: Tensor, u: Tensor | None
+    ) -> tuple[Hidden, Tensor]:
+        """Advance the encoder and read the head; without an encoder the head is its bias."""
+        if self.head_weight is None:
+            return (), self.head_bias.expand(y.shape[0], -1)
+        seen = state.seen
+        if self.config.encoder_reads == "current":
+            # the paper's order: z_t = [x̂_{t-1}, y_t]; missing channels read what the last estimate predicts
+            seen = torch.lerp(self.observe(state.mean), y, weight)
+        inputs = [self.layout.features(state.mean), seen]
+        if self.control_dim:
+            inputs.append(seen.new_zeros(seen.shape[0], self.control_dim) if u is None else u)
+        hidden = gru_step(prepared.cells, torch.cat(inputs, -1), state.hidden)
+        return hidden, nn.functional.linear(hidden[-1], self.head_weight, self.head_bias)
+
+    def _noises(
+        self, prepared: Prepared, head: Tensor, dt: Tensor | None, ratio: Tensor | None
+    ) -> tuple[Tensor, Noise]:
+        """``Q_t`` and ``R_t``: the base values with variances scaled by ``exp`` of a bounded head."""
+        d = self.layout.tangent_size
+        adapt = self.config.adapt
+        scale = torch.add(prepared.log_base, torch.tanh(head), alpha=adapt).exp()
+        q, r = scale[..., :d], scale[..., d:]
+        if self._plain_process:
+            Q = torch.diag_embed(q if ratio is None else q * ratio.unsqueeze(-1))
+        else:
+            base = prepared.Q
+            if ratio is not None:
+                base = base * ratio[..., None, None] if self.system is None else self.system.process_noise(dt)
+            Q = base * _outer_root(q)
+        if isinstance(prepared.R, DiagonalNoise):
+            return Q, DiagonalNoise(r)
+        return Q, FullNoise(prepared.R.cov * _outer_root(r))
+
+    def _with_noise_states(
+        self, cycles: CycleMatrices, state: FWState, ahead: Prediction, y: Tensor, weight: Tensor, ratio: Tensor | None
+    ) -> tuple[FWState, StepOutput]:
+        """The Kalman filter on ``[x; ν]``: exact gain and covariance for coloured noise."""
+        A, noise_Q, C = cycles
+        if ratio is not None and self.noise_states is not None:
+            A, noise_Q = self.noise_states.transition(ratio)
+        d = self.layout.tangent_size
+        noise_mean = matvec(A, state.noise)
+        joint = propagate(state.cov, block_diagonal(ahead.F, A), block_diagonal(ahead.Q, noise_Q))
+        innovation = self.observation_layout.boxminus(y, ahead.observed + matvec(C, noise_mean)) * weight
+        joint_H = torch.cat((ahead.H, C.expand(*ahead.H.shape[:-2], *C.shape)), -1)
+        update = condition(joint, innovation, joint_H, ahead.noise, weight, self.config.solve)
+        prior = Gaussian(ahead.mean, joint[..., :d, :d])
+        posterior = Gaussian(self.layout.boxplus(ahead.mean, update.correction[..., :d]), update.cov[..., :d, :d])
+        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok)
+        seen = torch.lerp(ahead.observed, y, weight)
+        noise_mean = noise_mean + update.correction[..., d:]
+        return FWState(posterior.mean, update.cov, noise_mean, state.memory, seen, ahead.hidden), out
+
+    def _with_joint_covariance(
+        self, blocks: Shaper, state: FWState, ahead: Prediction, y: Tensor, weight: Tensor
+    ) -> tuple[FWState, StepOutput]:
+        """The paper's update with the exact covariance of error and shaper memory together."""
+        d = self.layout.tangent_size
+        still = torch.eye(state.cov.shape[-1] - d).to(ahead.F)  # the shaper's memory waits for the innovation
+        joint = propagate(state.cov, block_diagonal(ahead.F, still), block_diagonal(ahead.Q, torch.zeros_like(still)))
+        innovation = self.observation_layout.boxminus(y, ahead.observed) * weight
+        update = condition_shaped(
+            joint, innovation, state.memory.flatten(1), ahead.H, ahead.noise, blocks, weight, self.config.gain
+        )
+        prior = Gaussian(ahead.mean, joint[..., :d, :d])
+        posterior = Gaussian(self.layout.boxplus(ahead.mean, update.correction), update.joint_cov[..., :d, :d])
+        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, update.shaped * weight)
+        memory = update.memory.unflatten(1, state.memory.shape[1:])
+        seen = torch.lerp(ahead.observed, y, weight)
+        return FWState(posterior.mean, update.joint_cov, state.noise, memory, seen, ahead.hidden), out
+
+
+def _outer_root(scale: Tensor) -> Tensor:
+    """``√s √sᵀ``: scales variances by ``s`` and keeps correlations."""
+    root = scale.sqrt()
+    return root.unsqueeze(-1) * root.unsqueeze(-2)

@@ -1,0 +1,96 @@
+"""The Kalman filter, with matrices fixed or learned (``Q`` and ``R`` definite by construction)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from torch import Tensor
+
+from ..core.gaussian import Noise, condition, matvec, propagate
+from ..core.system import LinearConfig, LinearSystem, System
+from ..errors import ConfigError
+from ..registry import FILTERS
+from ..types import Gaussian, StepOutput
+from .base import adopt, step_output
+from .extended import SystemFilter
+
+
+@dataclass(frozen=True)
+class KalmanConfig(LinearConfig):
+    """The sizes and choices of the linear system, and the form of the small solve."""
+
+    solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto"
+
+
+class Matrices(NamedTuple):
+    F: Tensor
+    B: Tensor
+    Q: Tensor
+    H: Tensor
+    R: Noise
+
+
+@FILTERS.register("kf")
+class KalmanFilter(SystemFilter):
+    """Kalman filter for ``x⁺ = F x + B u + w``, ``y = H x + v``.
+
+    Give it the matrices, ``build("kf", F=…, H=…, Q=…, R=…)``, with ``learn=("Q", "R")`` to train some of them.
+    ``continuous=True`` reads ``F`` and ``Q`` as drift and spectral density and makes irregular ``dt`` exact.
+    """
+
+    Config = KalmanConfig
+    arrays = ("F", "B", "H", "Q", "R")
+    owns_system = True
+    system: LinearSystem
+
+    def __init__(self, config: KalmanConfig, system: System | None = None, **matrices: Tensor) -> None:
+        super().__init__(config)
+        if system is not None:
+            raise ConfigError("filter 'kf' takes matrices F, H, Q, R; for a system use 'ekf', which equals it")
+        linear = LinearSystem(config, **matrices)
+        self.system = linear
+        adopt(self, linear)
+
+    @classmethod
+    def infer_options(cls, options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:
+        return {**infer_sizes(options, arrays), **options}
+
+    def prepare(self) -> Matrices:
+        return Matrices(*self.system.matrices(None), self.system.H, self.system.measurement_noise())
+
+    def advance(
+        self,
+        prepared: Matrices,
+        state: Gaussian,
+        y: Tensor,
+        weight: Tensor,
+        u: Tensor | None,
+        dt: Tensor | None,
+    ) -> tuple[Gaussian, StepOutput]:
+        F, B, Q = prepared[:3] if dt is None else self.system.matrices(dt)
+        mean = matvec(F, state.mean)
+        prior = Gaussian(mean if u is None else mean + matvec(B, u), propagate(state.cov, F, Q))
+        innovation = (y - matvec(prepared.H, prior.mean)) * weight
+        update = condition(prior.cov, innovation, prepared.H, prepared.R, weight, self.config.solve)
+        posterior = Gaussian(prior.mean + update.correction, update.cov)
+        return posterior, step_output(prior, posterior, innovation, update.innovation_cov, update.ok)
+
+
+def infer_sizes(options: dict[str, Any], arrays: dict[str, Tensor]) -> dict[str, Any]:
+    """Sizes of a linear model from the matrices given; a diagonal ``R`` is noticed."""
+    sizes: dict[str, Any] = {}
+    for name, axis, field in (
+        ("F", -1, "state_dim"),
+        ("Q", -1, "state_dim"),
+        ("H", -1, "state_dim"),
+        ("H", -2, "observation_dim"),
+        ("R", -1, "observation_dim"),
+        ("B", -1, "control_dim"),
+    ):
+        if name in arrays:
+            sizes[field] = arrays[name].shape[axis]
+    if "R" in arrays and "R" not in options.get("learn", ()):
+        R = arrays["R"]
+        sizes["diagonal_noise"] = not bool((R - R.diagonal().diag()).any())
+    return sizes

@@ -1,0 +1,169 @@
+"""KalmanNet: the Kalman filter with a recurrent network in the place of the gain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..core.gaussian import dense, joseph, matvec, propagate, symmetrize
+from ..core.system import System
+from ..registry import FILTERS, at_least
+from ..shapes import Float
+from ..types import Gaussian, StepOutput
+from .base import adopt, step_output
+from .extended import SystemFilter
+from .gain_features import applied_correction, last_seen, observation_change, unit
+
+
+@dataclass(frozen=True)
+class KalmanNetConfig:
+    """Widths of the paper's network: ``in_mult`` for the layers before the GRUs, ``out_mult`` after them."""
+
+    in_mult: int = at_least(1, 5)
+    out_mult: int = at_least(1, 40)
+
+
+class GainFeatures(NamedTuple):
+    """The paper's F1 to F4, each of length one (or zero where nothing moved)."""
+
+    observation_change: Float[Tensor, "B m"]
+    innovation: Float[Tensor, "B m"]
+    motion: Float[Tensor, "B d"]
+    correction: Float[Tensor, "B d"]
+
+
+class GainMemory(NamedTuple):
+    """Hidden states of the GRUs; they stand for ``Q``, the error covariance ``Σ`` and ``S``, flattened."""
+
+    process: Float[Tensor, "B q"]
+    error: Float[Tensor, "B q"]
+    innovation: Float[Tensor, "B s"]
+
+
+class KalmanNetState(NamedTuple):
+    belief: Gaussian
+    seen: Float[Tensor, "B m"]
+    """The last measurement seen in each channel."""
+    motion: Float[Tensor, "B d"]
+    """``x̂_{t-1} ⊟ x̂_{t-2}``."""
+    correction: Float[Tensor, "B d"]
+    """``x̂_{t-1} ⊟ x̂⁻_{t-1}``."""
+    memory: GainMemory
+
+
+class GainNetwork(nn.Module):
+    """Architecture #2, its layers by their names in the paper: GRUs that track ``Q``, ``Σ`` and ``S``."""
+
+    def __init__(self, d: int, m: int, in_mult: int, out_mult: int) -> None:
+        super().__init__()
+        self.d, self.m = d, m
+
+        def dense_relu(inputs: int, outputs: int) -> nn.Sequential:
+            return nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU())
+
+        wide = (d * d + m * m) * out_mult
+        self.fc5 = dense_relu(d, d * in_mult)
+        self.gru_q = nn.GRUCell(d * in_mult, d * d)
+        self.fc6 = dense_relu(d, d * in_mult)
+        self.gru_sigma = nn.GRUCell(d * d + d * in_mult, d * d)
+        self.fc1 = dense_relu(d * d, m * m)
+        self.fc7 = dense_relu(2 * m, 2 * m * in_mult)
+        self.gru_s = nn.GRUCell(m * m + 2 * m * in_mult, m * m)
+        self.fc2 = nn.Sequential(nn.Linear(d * d + m * m, wide), nn.ReLU(), nn.Linear(wide, d * m))
+        self.fc3 = dense_relu(m * m + d * m, d * d)
+        self.fc4 = dense_relu(2 * d * d, d * d)
+
+    def forward(self, memory: GainMemory, features: GainFeatures) -> tuple[Float[Tensor, "B d m"], GainMemory]:
+        process = self.gru_q(self.fc5(features.motion), memory.process)
+        error = self.gru_sigma(torch.cat((process, self.fc6(features.correction)), -1), memory.error)
+        seen = self.fc7(torch.cat((features.observation_change, features.innovation), -1))
+        innovation = self.gru_s(torch.cat((self.fc1(error), seen), -1), memory.innovation)
+        gain = self.fc2(torch.cat((error, innovation), -1))
+        # backward flow: what GRU_Σ remembers is the error covariance *after* the update with this gain
+        updated = self.fc4(torch.cat((error, self.fc3(torch.cat((innovation, gain), -1))), -1))
+        return gain.unflatten(-1, (self.d, self.m)), GainMemory(process, updated, innovation)
+
+
+@FILTERS.register("kalmannet")
+class KalmanNet(SystemFilter):
+    """KalmanNet (Revach et al. 2022, arXiv 2107.10043), architecture #2, on a given system.
+
+    From the paper: ``x̂ = x̂⁻ ⊞ K (y ⊟ h(x̂⁻))`` with ``x̂⁻ = f(x̂)`` and ``K`` from a network that reads F1
+    ``y_t ⊟ y_{t-1}``, F2 ``y_t ⊟ h(x̂⁻_t)``, F3 ``x̂_{t-1} ⊟ x̂_{t-2}`` and F4 ``x̂_{t-1} ⊟ x̂⁻_{t-1}``, each
+    scaled to length one. Neither ``Q`` nor ``R`` enters the estimate.
+
+    Ours: differences and gain live in the tangent space. The GRU that stands for the error covariance starts
+    from the covariance of the prior belief, the other two from the identity. Before the first step the
+    previous measurement is ``h(prior mean)``, and F3 and F4 are zero. A masked channel has no innovation, no
+    change and no gain.
+
+    The paper gives no covariance. Ours beside it is Joseph's recursion with the system's linearised ``F``,
+    ``H``, its ``Q`` and ``R``, and the network's gain. On a linear system with true ``Q`` and ``R`` it is the
+    error covariance of any gain fixed in advance; this gain depends on the data, so there too it is an
+    approximation, as it is with linearised models. It never feeds back into the mean: training on the mean
+    alone is the paper's training.
+
+    >>> import torch, fwnkf
+    >>> eye = torch.eye(2)
+    >>> net = fwnkf.build("kalmannet", system=fwnkf.LinearSystem.of(F=eye, H=eye, Q=eye, R=eye))
+    >>> net.run(torch.zeros(1, 5, 2)).mean.shape
+    torch.Size([1, 5, 2])
+    """
+
+    Config = KalmanNetConfig
+
+    def __init__(self, config: KalmanNetConfig, system: System | None = None) -> None:
+        super().__init__(config)
+        self.system = adopt(self, system)
+        self.network = GainNetwork(self.layout.tangent_size, self.observation_dim, config.in_mult, config.out_mult)
+
+    def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Any:
+        batch, d, m = len(belief.mean), self.layout.tangent_size, self.observation_dim
+        still = torch.zeros_like(belief.cov[..., 0])
+        memory = GainMemory(
+            torch.eye(d).to(belief.cov).flatten().repeat(batch, 1),
+            belief.cov.flatten(1).clone(),
+            torch.eye(m).to(belief.cov).flatten().repeat(batch, 1),
+        )
+        return KalmanNetState(belief, self.system.observe(belief.mean), still, still.clone(), memory)
+
+    def gain(self, memory: GainMemory, features: GainFeatures) -> tuple[Float[Tensor, "B d m"], GainMemory]:
+        """The gain before masking, and what the network remembers."""
+        K, memory = self.network(memory, features)
+        return K, memory
+
+    def advance(
+        self,
+        prepared: Any,
+        state: KalmanNetState,
+        y: Tensor,
+        weight: Tensor,
+        u: Tensor | None,
+        dt: Tensor | None,
+    ) -> tuple[KalmanNetState, StepOutput]:
+        mean, F = self.system.linearize_transition(state.belief.mean, u, dt)
+        Q = prepared.Q if dt is None else self.system.process_noise(dt)
+        prior = Gaussian(mean, propagate(state.belief.cov, F, Q))
+        predicted, H = self.system.linearize_observation(prior.mean)
+        innovation = self.innovation(y, predicted, weight)
+
+        change = observation_change(self.observation_layout, y, state.seen, weight)
+        features = GainFeatures(*(unit(part) for part in (change, innovation, state.motion, state.correction)))
+        K, memory = self.gain(state.memory, features)
+        K = K * weight.unsqueeze(-2)
+
+        mean = self.layout.boxplus(prior.mean, matvec(K, innovation))
+        posterior = Gaussian(mean, joseph(prior.cov, K, H, prepared.R))
+        innovation_cov = symmetrize(H @ prior.cov @ H.mT + dense(prepared.R))
+        now = KalmanNetState(
+            posterior,
+            last_seen(state.seen, y, weight),
+            self.layout.boxminus(posterior.mean, state.belief.mean),
+            applied_correction(self.layout, posterior.mean, prior.mean, weight),
+            memory,
+        )
+        ok = torch.ones_like(weight[:, 0], dtype=torch.bool)  # nothing is factored here
+        return now, step_output(prior, posterior, innovation, innovation_cov, ok)

@@ -1,0 +1,105 @@
+"""Networks inside filters: a stepped GRU stack and a small network that knows its own Jacobian.
+
+``nn.GRU`` is avoided on purpose: stepped, it is slower than cells, and torch.compile leaves it uncompiled.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..shapes import Float
+
+Hidden = tuple[Tensor, ...]
+
+
+class CellWeights(NamedTuple):
+    """The tensors of one GRU cell; weights transposed and contiguous, which halves a product at batch 1."""
+
+    input: Tensor
+    hidden: Tensor
+    input_bias: Tensor
+    hidden_bias: Tensor
+
+
+class GRUStack(nn.Module):
+    """GRU cells on top of each other, with the normalisation of the inputs folded into the first."""
+
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, inputs: int, hidden: int, layers: int) -> None:
+        super().__init__()
+        self.cells = nn.ModuleList(nn.GRUCell(inputs if i == 0 else hidden, hidden) for i in range(layers))
+        self.register_buffer("shift", torch.zeros(inputs))
+        self.register_buffer("scale", torch.ones(inputs))
+        self.hidden_size = hidden
+
+    def start(self, like: Float[Tensor, "B n"]) -> Hidden:
+        return tuple(like.new_zeros(like.shape[0], self.hidden_size) for _ in self.cells)
+
+    def weights(self) -> tuple[CellWeights, ...]:
+        """What :func:`gru_step` needs; the first cell reads ``(inputs - shift) / scale``."""
+        folded = []
+        for i, cell in enumerate(self.cells):
+            assert isinstance(cell, nn.GRUCell)
+            weight: Tensor = cell.weight_ih
+            bias: Tensor = cell.bias_ih
+            if i == 0:
+                weight = weight / self.scale
+                bias = bias - weight @ self.shift
+            folded.append(CellWeights(weight.mT.contiguous(), cell.weight_hh.mT.contiguous(), bias, cell.bias_hh))
+        return tuple(folded)
+
+
+def gru_step(weights: tuple[CellWeights, ...], x: Float[Tensor, "B i"], hidden: Hidden) -> Hidden:
+    """One step of the stack; the last entry of the result is its output. The equations are those of nn.GRUCell."""
+    following = []
+    for cell, h in zip(weights, hidden, strict=True):
+        size = h.shape[-1]
+        from_input = torch.addmm(cell.input_bias, x, cell.input)
+        from_hidden = torch.addmm(cell.hidden_bias, h, cell.hidden)
+        gates = torch.sigmoid(from_input[:, : 2 * size] + from_hidden[:, : 2 * size])
+        reset, update = gates[:, :size], gates[:, size:]
+        candidate = torch.tanh(torch.addcmul(from_input[:, 2 * size :], reset, from_hidden[:, 2 * size :]))
+        x = torch.lerp(candidate, h, update)
+        following.append(x)
+    return tuple(following)
+
+
+class JacobianNetwork(nn.Module):
+    """``g(x, c) = W₂ tanh(Wₓ x + W_c c + b) + b₂`` with its Jacobian in ``x``; starts at exactly zero.
+
+    The output layer starts at zero, so that the network adds nothing until it is trained.
+    """
+
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, inputs: int, context: int, width: int, outputs: int) -> None:
+        super().__init__()
+        self.state = nn.Linear(inputs, width)
+        self.context = nn.Linear(context, width, bias=False) if context else None
+        self.out = nn.Linear(width, outputs)
+        nn.init.zeros_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+        self.register_buffer("shift", torch.zeros(inputs))
+        self.register_buffer("scale", torch.ones(inputs))
+
+    def _activate(self, x: Tensor, context: Tensor | None) -> Tensor:
+        pre: Tensor = self.state((x - self.shift) / self.scale)
+        if self.context is not None:
+            pre = pre + self.context(context)
+        return torch.tanh(pre)
+
+    def forward(self, x: Float[Tensor, "*B i"], context: Tensor | None = None) -> Float[Tensor, "*B o"]:
+        return self.out(self._activate(x, context))
+
+    def with_jacobian(
+        self, x: Float[Tensor, "B i"], context: Tensor | None = None
+    ) -> tuple[Float[Tensor, "B o"], Float[Tensor, "B o i"]]:
+        active = self._activate(x, context)
+        slope = (1 - active * active).unsqueeze(-2)
+        return self.out(active), (self.out.weight * slope) @ (self.state.weight / self.scale)

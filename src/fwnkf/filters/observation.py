@@ -1,0 +1,112 @@
+"""Observation models of the FW-NKF: a given matrix or function, a learned matrix, a learned network.
+
+A model answers two questions: ``observe(x)`` anywhere, and ``(ŷ, H)`` at the prior. A learned model needs an anchor
+besides the spectral loss, which alone pulls its output to zero: :func:`anchor_loss` asks it to reconstruct what was
+measured from the true state.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..core.gaussian import matvec
+from ..core.layout import Layout
+from ..core.linearize import jacobian
+from ..core.system import System
+from ..errors import ConfigError
+from ..shapes import Bool, Float
+from .base import Filter
+from .networks import JacobianNetwork
+
+ObservationKind = Literal["given_matrix", "given_function", "learned_matrix", "learned_network"]
+
+
+class MatrixObservation(nn.Module):
+    """``y = H x``, given or learned."""
+
+    def __init__(self, H: Tensor, learn: bool) -> None:
+        super().__init__()
+        if learn:
+            self.H = nn.Parameter(H.clone())
+        else:
+            self.register_buffer("H", H.clone())
+
+    def observe(self, x: Tensor) -> Tensor:
+        return matvec(self.H, x)
+
+    def linearize(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return matvec(self.H, x), self.H
+
+
+class SystemObservation(nn.Module):
+    """The observation function of a given system, linearised at the prior."""
+
+    def __init__(self, system: System) -> None:
+        super().__init__()
+        # a plain tuple keeps the system from being registered (and saved) a second time under this module
+        self._system = (system,)
+
+    def observe(self, x: Tensor) -> Tensor:
+        return self._system[0].observe(x)
+
+    def linearize(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self._system[0].linearize_observation(x)
+
+
+class NetworkObservation(nn.Module):
+    """``y = H₀ x + g(x)`` with a learned matrix and a network that starts at zero: the paper's ``H(·)``."""
+
+    def __init__(self, layout: Layout, H: Tensor, width: int) -> None:
+        super().__init__()
+        self.layout = layout
+        self.image = Layout.euclidean(H.shape[-2], "y")
+        self.H = nn.Parameter(H.clone())
+        self.network = JacobianNetwork(layout.feature_size, 0, width, H.shape[-2])
+
+    def observe(self, x: Tensor) -> Tensor:
+        read = self.layout.features(x)
+        return matvec(self.H, read) + self.network(read)
+
+    def linearize(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if not self.layout.flat:
+            return jacobian(self.observe, x, self.layout, self.image)
+        value, slope = self.network.with_jacobian(x)
+        return matvec(self.H, x) + value, self.H + slope
+
+
+ObservationModel = MatrixObservation | SystemObservation | NetworkObservation
+
+
+def make_observation(
+    kind: ObservationKind, layout: Layout, channels: int, H: Tensor | None, system: System | None, width: int
+) -> ObservationModel:
+    """The model of a config, with an error that says what is missing."""
+    if kind == "given_function":
+        if system is None:
+            raise ConfigError("observation='given_function' needs system=…, whose observe() it linearises")
+        return SystemObservation(system)
+    columns = layout.feature_size if kind == "learned_network" else layout.size
+    start = torch.eye(channels, columns) if H is None else H
+    if start.shape != (channels, columns):
+        raise ConfigError(f"H has shape {tuple(start.shape)}, wanted {(channels, columns)}")
+    if kind == "learned_network":
+        return NetworkObservation(layout, start, width)
+    if any(part.kind == "quaternion" for part in layout.parts):
+        raise ConfigError(f"observation={kind!r} is a matrix on plain numbers; a quaternion state needs a function")
+    return MatrixObservation(start, learn=kind == "learned_matrix")
+
+
+def anchor_loss(
+    model: Filter,
+    truth: Float[Tensor, "*B n"],
+    y: Float[Tensor, "*B m"],
+    mask: Bool[Tensor, "*B m"] | None = None,
+) -> Float[Tensor, ""]:
+    """Mean squared error of reconstructing the measurements from the true states, over the channels present."""
+    present = y.isfinite() if mask is None else y.isfinite() & mask
+    target = torch.where(present, y, torch.zeros_like(y))
+    apart = model.observation_layout.boxminus(target, model.observe(truth)) * present
+    return apart.square().sum() / present.sum().clamp_min(1)

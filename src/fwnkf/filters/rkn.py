@@ -1,0 +1,195 @@
+"""Recurrent Kalman Network: a Kalman filter in a learned latent space where its algebra is elementwise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..core.gaussian import matvec
+from ..core.layout import Layout
+from ..core.system import System, as_layout
+from ..errors import ConfigError
+from ..registry import FILTERS, at_least
+from ..shapes import Float
+from ..types import Gaussian, StepOutput
+from .base import Filter, step_output
+
+MIN_VARIANCE = 1e-6
+"""Added to every learned variance: ``elu + 1`` reaches zero in float32."""
+
+
+@dataclass(frozen=True)
+class RKNConfig:
+    """Sizes: the latent state has twice ``latent_dim``, ``bandwidth`` counts diagonals to either side."""
+
+    state_dim: int
+    observation_dim: int
+    latent_dim: int = at_least(1, 16)
+    basis: int = at_least(1, 8)
+    bandwidth: int = at_least(0, 3)
+    hidden: tuple[int, ...] = (64,)
+    initial_variance: float = at_least(MIN_VARIANCE, 10.0)
+    layout: tuple[tuple[str | int, ...], ...] = ()
+
+
+class Latent(NamedTuple):
+    """A latent belief: mean ``[z_u; z_l]`` and the diagonals of the blocks ``[Σ_u Σ_s; Σ_s Σ_l]``."""
+
+    mean: Float[Tensor, "B z"]
+    upper: Float[Tensor, "B l"]
+    lower: Float[Tensor, "B l"]
+    side: Float[Tensor, "B l"]
+
+
+class Prepared(NamedTuple):
+    basis: Float[Tensor, "k 4 l l"]
+    """Banded blocks ``B11, B12, B21, B22`` of every basis matrix."""
+    process_variance: Float[Tensor, " z"]
+
+
+def positive(raw: Tensor) -> Tensor:
+    """``elu + 1`` and a floor: the paper's map to variances."""
+    return nn.functional.elu(raw) + 1 + MIN_VARIANCE
+
+
+def predict(latent: Latent, blocks: Float[Tensor, "B 4 l l"], process_variance: Float[Tensor, " z"]) -> Latent:
+    """``z⁻ = A z``, and the diagonals of the blocks of ``A Σ Aᵀ + diag(q)``, without forming the full matrix.
+
+    Exact for the factorised ``Σ``: it is the projection back to three diagonals that the paper approximates
+    with.
+    """
+    B11, B12, B21, B22 = blocks.unbind(1)
+    z_upper, z_lower = latent.mean.chunk(2, -1)
+    mean = torch.cat((matvec(B11, z_upper) + matvec(B12, z_lower), matvec(B21, z_upper) + matvec(B22, z_lower)), -1)
+    q_upper, q_lower = process_variance.chunk(2, -1)
+
+    def diagonal(left: Tensor, variance: Tensor, right: Tensor) -> Tensor:
+        """``diag(L diag(v) Rᵀ)``."""
+        return matvec(left * right, variance)
+
+    upper = diagonal(B11, latent.upper, B11) + 2 * diagonal(B11, latent.side, B12) + diagonal(B12, latent.lower, B12)
+    lower = diagonal(B21, latent.upper, B21) + 2 * diagonal(B21, latent.side, B22) + diagonal(B22, latent.lower, B22)
+    side = (
+        diagonal(B21, latent.upper, B11)
+        + diagonal(B22, latent.side, B11)
+        + diagonal(B21, latent.side, B12)
+        + diagonal(B22, latent.lower, B12)
+    )
+    # both quadratic forms are non-negative but for rounding
+    return Latent(mean, upper.clamp_min(0) + q_upper, lower.clamp_min(0) + q_lower, side)
+
+
+def update(prior: Latent, innovation: Float[Tensor, "B l"], variance: Float[Tensor, "B l"]) -> Latent:
+    """The Kalman update for ``H = [I 0]``: with this factorisation every inverse is a division."""
+    total = prior.upper + variance
+    gain_upper, gain_lower = prior.upper / total, prior.side / total
+    left = variance / total  # 1 - gain_upper, without the cancellation
+    mean = prior.mean + torch.cat((gain_upper * innovation, gain_lower * innovation), -1)
+    # Σ_l given z_u is never below the process variance, so that the floor only catches rounding
+    lower = (prior.lower - gain_lower * prior.side).clamp_min(MIN_VARIANCE)
+    return Latent(mean, left * prior.upper, lower, left * prior.side)
+
+
+@FILTERS.register("rkn")
+class RecurrentKalmanNetwork(Filter):
+    """Recurrent Kalman Network (Becker et al. 2019, arXiv 1905.07357): no system model, all is learned.
+
+    From the paper: an encoder turns ``y`` into a latent observation ``w`` with variance ``σ²``; the latent
+    state of ``2 l`` numbers is seen as ``w = [I 0] z``; its covariance is kept as three vectors; it moves
+    with ``A = Σ α_k(z⁺) A_k``, ``A_k`` made of four banded blocks that start as ``I, 0.2 I, -0.2 I, I``, and
+    ``α`` the softmax of a linear layer; decoders turn latent mean and covariance into a state and its
+    variances (``elu + 1``).
+
+    Ours: the encoder reads ``[y, mask]``, since channels may be missing one by one; with everything present
+    the mask is a constant input, a bias, and the paper's encoder is back. Without any channel there is no
+    update. As for all filters here a step predicts and then updates, so the initial belief (zero mean,
+    ``initial_variance``) moves once before the first measurement. On a manifold the decoder gives
+    ``origin ⊞ δ``. Every variance has a floor of 1e-6.
+
+    What differs from the other filters: ``init`` ignores the prior belief; ``innovation`` is the latent
+    ``w - z_u⁻`` of length ``l`` and ``innovation_cov`` its diagonal covariance; there is no ``observe``, no
+    control, and no ``dt``.
+    """
+
+    Config = RKNConfig
+
+    def __init__(self, config: RKNConfig, system: System | None = None) -> None:
+        super().__init__(config)
+        if system is not None:
+            raise ConfigError("filter 'rkn' learns its own model: give state_dim and observation_dim, not a system")
+        self.layout = as_layout(config.layout, config.state_dim)
+        self.observation_layout = Layout.euclidean(config.observation_dim, "y")
+        l, m, d = config.latent_dim, config.observation_dim, self.layout.tangent_size
+        self.encoder = perceptron(2 * m, config.hidden, 2 * l)
+        self.decoder = perceptron(2 * l, config.hidden, d)
+        self.variance_decoder = perceptron(3 * l, config.hidden, d)
+        self.coefficients = nn.Linear(2 * l, config.basis)
+        start = torch.tensor([1.0, 0.2, -0.2, 1.0])[:, None, None] * torch.eye(l)
+        self.blocks = nn.Parameter(start.repeat(config.basis, 1, 1, 1))
+        self.raw_process_variance = nn.Parameter(torch.full((2 * l,), math.log(0.1 - MIN_VARIANCE)))
+
+    def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Any:
+        batch, l = len(belief.mean), self.config.latent_dim
+        variance = belief.mean.new_full((batch, l), self.config.initial_variance)
+        zeros = belief.mean.new_zeros
+        return Latent(zeros(batch, 2 * l), variance, variance.clone(), zeros(batch, l))
+
+    def prepare(self) -> Prepared:
+        band = torch.ones_like(self.blocks[0, 0]).tril(self.config.bandwidth).triu(-self.config.bandwidth)
+        return Prepared(self.blocks * band, positive(self.raw_process_variance))
+
+    def encode(
+        self, y: Float[Tensor, "B m"], weight: Float[Tensor, "B m"]
+    ) -> tuple[Float[Tensor, "B l"], Float[Tensor, "B l"]]:
+        """The latent observation and its variance."""
+        seen, raw = self.encoder(torch.cat((y * weight, weight), -1)).chunk(2, -1)
+        return seen, positive(raw)
+
+    def mix(self, basis: Float[Tensor, "k 4 l l"], mean: Float[Tensor, "B z"]) -> Float[Tensor, "B 4 l l"]:
+        """The blocks of ``A``: the basis, mixed by what the state says."""
+        return torch.einsum("bk,kcij->bcij", self.coefficients(mean).softmax(-1), basis)
+
+    def decode(self, latent: Latent) -> Gaussian:
+        """The state and its diagonal covariance."""
+        moved = self.decoder(latent.mean)
+        origin = self.layout.origin(moved).expand(*moved.shape[:-1], -1)
+        variance = positive(self.variance_decoder(torch.cat(latent[1:], -1)))
+        return Gaussian(self.layout.boxplus(origin, moved), torch.diag_embed(variance))
+
+    def advance(
+        self,
+        prepared: Prepared,
+        state: Latent,
+        y: Tensor,
+        weight: Tensor,
+        u: Tensor | None,
+        dt: Tensor | None,
+    ) -> tuple[Latent, StepOutput]:
+        if dt is not None:
+            raise ConfigError(
+                "filter 'rkn' counts in steps: its learned transition has no length in seconds. "
+                "Leave dt out, and resample an irregular record first"
+            )
+        prior = predict(state, self.mix(prepared.basis, state.mean), prepared.process_variance)
+        seen, variance = self.encode(y, weight)
+        present = weight.any(-1, keepdim=True)
+        innovation = (seen - prior.mean.chunk(2, -1)[0]) * present
+        updated = update(prior, innovation, variance)
+        now = Latent(*(torch.where(present, new, old) for new, old in zip(updated, prior, strict=True)))
+        ok = torch.ones_like(weight[:, 0], dtype=torch.bool)  # nothing is factored here
+        innovation_cov = torch.diag_embed(prior.upper + variance)
+        return now, step_output(self.decode(prior), self.decode(now), innovation, innovation_cov, ok)
+
+
+def perceptron(inputs: int, hidden: tuple[int, ...], outputs: int) -> nn.Sequential:
+    """Linear layers with ReLU between them."""
+    sizes = (inputs, *hidden, outputs)
+    layers: list[nn.Module] = []
+    for a, b in pairwise(sizes):
+        layers += [nn.Linear(a, b), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])

@@ -1,0 +1,101 @@
+"""What is learned about frequencies: the innovation filter ``Φ`` and noise states, with their raw parameters."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..core import constrain, cycles, iir
+from ..errors import ConfigError
+from ..shapes import Float
+
+
+class InnovationShaper(nn.Module):
+    """The learnable causal filter ``Φ`` of Algorithm 2, a cascade of stable biquads; starts as the identity."""
+
+    def __init__(self, channels: int, sections: int, shared: bool, radius: float) -> None:
+        super().__init__()
+        lead = () if shared else (channels,)
+        self.raw = nn.Parameter(torch.zeros(*lead, sections, 5))
+        self.channels, self.radius = channels, radius
+
+    @property
+    def memory_size(self) -> int:
+        return 2 * self.raw.shape[-2]
+
+    def sections(self) -> iir.Sections:
+        return iir.sections(self.raw, self.radius)
+
+    @torch.no_grad()
+    def set_sections(self, given: iir.Sections) -> None:
+        """Start from a given stable cascade, shaped like :meth:`sections`."""
+        if bool((iir.poles(given).abs() >= self.radius * (1 - iir.ROUNDING_MARGIN)).any()):
+            raise ConfigError(
+                f"the sections given have a pole outside {self.radius} (less rounding); raise pole_radius or damp it"
+            )
+        self.raw.copy_(iir.raw_from_sections(given, self.radius).expand_as(self.raw))
+
+    def forward(self) -> Float[Tensor, "*C s s"]:
+        """The matrix that :func:`fwnkf.core.iir.step` applies, or one per channel."""
+        return iir.state_space(self.sections())
+
+
+class CycleMatrices(NamedTuple):
+    """Noise states of all channels for the nominal step: ``ν⁺ = A ν + N(0, Q)``, ``v = C ν + white``."""
+
+    A: Float[Tensor, "s s"]
+    Q: Float[Tensor, "s s"]
+    C: Float[Tensor, "m s"]
+
+
+class NoiseStates(nn.Module):
+    """Learned coloured measurement noise: per channel a few cycles of learned frequency, damping and amplitude.
+
+    Amplitudes are in units of the channel's white standard deviation and start at 1e-4, that is 1e-8 of its power:
+    small enough that an untrained filter is the classical one, yet not zero, where the gradient would vanish.
+    """
+
+    START = 1e-4
+
+    def __init__(self, channels: int, count: int, shared: bool, radius: float) -> None:
+        super().__init__()
+        lead = 1 if shared else channels
+        self.channels, self.count, self.limit = channels, count, radius
+        spread = (torch.arange(count) + 0.5) / count
+        self.raw_frequency = nn.Parameter(torch.logit(spread).repeat(lead, 1))
+        self.raw_radius = nn.Parameter(torch.full((lead, count), math.log(0.9 / 0.1)))
+        self.amplitude = nn.Parameter(torch.full((lead, count), self.START))
+
+    @property
+    def size(self) -> int:
+        return 2 * self.channels * self.count
+
+    def frequency(self) -> Float[Tensor, "m k"]:
+        """Radians per nominal step, in ``(0, π)``."""
+        return constrain.bounded(self.raw_frequency, 0.0, math.pi).expand(self.channels, -1)
+
+    def radius(self) -> Float[Tensor, "m k"]:
+        """Pole radius, below the stated limit; the margin keeps that so in float32."""
+        top = self.limit * (1 - 4 * torch.finfo(torch.float32).eps)
+        return constrain.bounded(self.raw_radius, 0.0, top).expand(self.channels, -1)
+
+    @torch.no_grad()
+    def set_cycles(self, frequency: Tensor, radius: Tensor, amplitude: Tensor) -> None:
+        """Start from given cycles ``[m or 1, k]``: radians per step, pole radius, amplitude over the white std."""
+        tiny = torch.finfo(self.raw_radius.dtype).eps
+        self.raw_frequency.copy_(torch.logit((frequency / math.pi).clamp(tiny, 1 - tiny)))
+        top = self.limit * (1 - 4 * torch.finfo(torch.float32).eps)
+        if bool((radius >= top).any()):
+            raise ConfigError(f"a cycle has radius {float(radius.max())}, at or above pole_radius = {self.limit}")
+        self.raw_radius.copy_(torch.logit((radius / top).clamp(tiny, 1 - tiny)))
+        self.amplitude.copy_(amplitude)
+
+    def transition(self, ratio: Float[Tensor, "B"] | None) -> tuple[Tensor, Tensor]:
+        return cycles.transition(self.radius().flatten(), self.frequency().flatten(), ratio)
+
+    def forward(self, white_std: Float[Tensor, " m"]) -> CycleMatrices:
+        C = cycles.output(self.amplitude.expand(self.channels, -1) * white_std.unsqueeze(-1))
+        return CycleMatrices(*self.transition(None), C)

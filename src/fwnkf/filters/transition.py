@@ -1,0 +1,116 @@
+"""Transitions of the FW-NKF: locally linear as in Algorithm 3, or a given system plus a learned residual.
+
+Both start as the classical model they extend: the identity (a random walk) or the system itself.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..core.gaussian import matvec
+from ..core.layout import Layout
+from ..core.linearize import jacobian
+from ..core.system import System
+from ..errors import ConfigError
+from ..shapes import Float
+from .networks import JacobianNetwork
+
+TransitionKind = Literal["locally_linear", "residual"]
+GateKind = Literal["diagonal", "low_rank", "full"]
+
+
+class LocallyLinearTransition(nn.Module):
+    """``x⁻ = x ⊞ (ΔA_t x + b_t)``, ``F = I + ΔA_t`` with ``ΔA_t`` and ``b_t`` read off the encoder (Algorithm 3).
+
+    ``ΔA_t`` is diagonal, low-rank ``U_t V_tᵀ`` or full.
+    """
+
+    eye: Tensor
+
+    def __init__(self, layout: Layout, gate: GateKind, rank: int) -> None:
+        super().__init__()
+        if any(part.kind == "quaternion" for part in layout.parts):
+            raise ConfigError("transition='locally_linear' has no meaning for a quaternion state; use 'residual'")
+        n = layout.size
+        self.layout, self.gate, self.rank = layout, gate, rank
+        gate_size = {"diagonal": n, "low_rank": 2 * n * rank, "full": n * n}[gate]
+        self.head_size = gate_size + n
+        self.register_buffer("eye", torch.eye(n), persistent=False)
+
+    def start_head(self, bias: Tensor) -> None:
+        """Break the saddle of a product of zeros: ``V`` starts at random, ``U`` at zero, so ``ΔA = 0`` can move."""
+        if self.gate == "low_rank":
+            n = self.layout.size
+            nn.init.normal_(bias[n * self.rank : 2 * n * self.rank], std=n**-0.5)
+
+    def forward(
+        self,
+        x: Tensor,
+        head: Tensor,
+        context: Tensor | None,
+        u: Tensor | None,
+        dt: Tensor | None,
+        ratio: Tensor | None,
+    ) -> tuple[Float[Tensor, "B n"], Float[Tensor, "B n n"]]:
+        n = self.layout.size
+        gate, offset = head[..., :-n], head[..., -n:]
+        if ratio is not None:
+            offset = offset * ratio.unsqueeze(-1)
+        if self.gate == "diagonal":
+            slope = torch.diag_embed(gate)
+        elif self.gate == "low_rank":
+            U, V = gate.unflatten(-1, (2, n, self.rank)).unbind(-3)
+            slope = U @ V.mT
+        else:
+            slope = gate.unflatten(-1, (n, n))
+        if ratio is not None:
+            slope = slope * ratio[..., None, None]
+        return self.layout.boxplus(x, matvec(slope, x) + offset), self.eye + slope
+
+
+class ResidualTransition(nn.Module):
+    """``x⁻ = f(x, u, dt) ⊞ (dt/dt₀) g(x, h_t)``: a given system, or none (``f = x``), plus a network."""
+
+    head_size = 0
+    eye: Tensor
+
+    def __init__(self, layout: Layout, system: System | None, context: int, width: int) -> None:
+        super().__init__()
+        self.layout = layout
+        self._system = (system,)  # owned by the filter; see SystemObservation
+        self.network = JacobianNetwork(layout.feature_size, context, width, layout.tangent_size)
+        self.register_buffer("eye", torch.eye(layout.tangent_size), persistent=False)
+
+    def start_head(self, bias: Tensor) -> None:
+        """Nothing to start: this transition reads no head."""
+
+    def forward(
+        self,
+        x: Tensor,
+        head: Tensor,
+        context: Tensor | None,
+        u: Tensor | None,
+        dt: Tensor | None,
+        ratio: Tensor | None,
+    ) -> tuple[Float[Tensor, "B n"], Float[Tensor, "B d d"]]:
+        (system,) = self._system
+        if not self.layout.flat:
+
+            def move(z: Tensor) -> Tensor:
+                residual: Tensor = self.network(self.layout.features(z), context)
+                if ratio is not None:
+                    residual = residual * ratio.unsqueeze(-1)
+                return self.layout.boxplus(z if system is None else system.transition(z, u, dt), residual)
+
+            return jacobian(move, x, self.layout, self.layout)
+        mean, F = (x, self.eye) if system is None else system.linearize_transition(x, u, dt)
+        residual, slope = self.network.with_jacobian(x, context)
+        if ratio is not None:
+            residual, slope = residual * ratio.unsqueeze(-1), slope * ratio[..., None, None]
+        return mean + residual, F + slope
+
+
+Transition = LocallyLinearTransition | ResidualTransition

@@ -1,0 +1,71 @@
+"""The unscented Kalman filter: sigma points instead of Jacobians, the same algebra after that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from ..core.gaussian import FullNoise, condition, dense, symmetrize
+from ..core.linearize import (
+    sigma_cross,
+    sigma_moments,
+    sigma_points,
+    sigma_rule,
+    statistical_linearization,
+)
+from ..core.system import System
+from ..registry import FILTERS
+from ..types import Gaussian, StepOutput
+from .base import adopt, step_output
+from .extended import SystemFilter
+
+
+@dataclass(frozen=True)
+class UnscentedConfig:
+    """Spread of the sigma points. The default is the cubature rule: positive weights, so every covariance is PSD."""
+
+    alpha: float = 1.0
+    beta: float = 0.0
+    kappa: float = 0.0
+    solve: Literal["auto", "cholesky", "unrolled"] = "auto"
+
+
+@FILTERS.register("ukf")
+class UnscentedKalmanFilter(SystemFilter):
+    """Unscented Kalman filter on a given system; sigma points are drawn anew after the prediction."""
+
+    Config = UnscentedConfig
+
+    def __init__(self, config: UnscentedConfig, system: System | None = None) -> None:
+        super().__init__(config)
+        self.system = adopt(self, system)
+        self.rule = sigma_rule(self.layout.tangent_size, config.alpha, config.beta, config.kappa)
+
+    def advance(
+        self, prepared: Any, state: Gaussian, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
+    ) -> tuple[Gaussian, StepOutput]:
+        points, drawn = sigma_points(state.mean, state.cov, self.layout, self.rule)
+        count = points.shape[1]
+        moved = self.system.transition(
+            points.flatten(0, 1),
+            None if u is None else u.repeat_interleave(count, 0),
+            None if dt is None else dt.repeat_interleave(count, 0),
+        ).unflatten(0, (-1, count))
+        mean, _, spread = sigma_moments(moved, self.layout, self.rule)
+        Q = prepared.Q if dt is None else self.system.process_noise(dt)
+        prior = Gaussian(mean, symmetrize(spread + Q))
+
+        points, redrawn = sigma_points(prior.mean, prior.cov, self.layout, self.rule)
+        seen = self.system.observe(points)
+        predicted, apart_y, cov_y = sigma_moments(seen, self.observation_layout, self.rule)
+        apart_x = self.layout.boxminus(points, prior.mean.unsqueeze(1).expand_as(points))
+        cross = sigma_cross(apart_x, apart_y, self.rule)
+        H, leftover, solved = statistical_linearization(prior.cov, cross, cov_y)
+        innovation = self.innovation(y, predicted, weight)
+        noise = FullNoise(dense(prepared.R) + symmetrize(leftover))
+        update = condition(prior.cov, innovation, H, noise, weight, self.config.solve)
+        posterior = Gaussian(self.layout.boxplus(prior.mean, update.correction), update.cov)
+        ok = drawn & redrawn & solved & update.ok
+        return posterior, step_output(prior, posterior, innovation, update.innovation_cov, ok)
