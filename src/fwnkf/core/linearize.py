@@ -16,9 +16,11 @@ from .layout import Layout
 def jacobian(
     function: Callable[[Tensor], Tensor], x: Float[Tensor, "B n"], domain: Layout, image: Layout
 ) -> tuple[Float[Tensor, "B k"], Float[Tensor, "B e d"]]:
-    """``f(x)`` and its tangent-space Jacobian ``∂(f(x ⊞ δ) ⊟ f(x))/∂δ`` at ``δ = 0``, by forward differentiation.
+    """``f(x)`` and its tangent-space Jacobian ``∂(f(x ⊞ δ) ⊟ f(x))/∂δ`` at ``δ = 0``, by differentiation.
 
-    ``function`` must treat the batch items independently; one forward pass per tangent direction.
+    ``function`` must treat the batch items independently. Two ways that agree to rounding: reverse mode where it is
+    possible, because forward mode run eagerly spends milliseconds per call on tangents that are zero; forward mode when
+    traced or recomputed, where reverse mode is not possible.
     """
     centre = function(x)
     fixed = centre.detach() if image.flat else centre  # ⊟ needs the value, plain subtraction drops out
@@ -27,9 +29,24 @@ def jacobian(
         return image.boxminus(function(domain.boxplus(x, delta)), fixed)
 
     zero = x.new_zeros(*x.shape[:-1], domain.tangent_size)
-    basis = torch.eye(domain.tangent_size, dtype=x.dtype, device=x.device)
-    columns = [torch.func.jvp(moved, (zero,), (row.expand_as(zero),))[1] for row in basis]
-    return centre, torch.stack(columns, -1)
+    forward = torch.compiler.is_compiling() or _saving_is_hooked()
+    directions = domain.tangent_size if forward else image.tangent_size
+    basis = torch.eye(directions, dtype=x.dtype, device=x.device)
+    if forward:
+        columns = [torch.func.jvp(moved, (zero,), (row.expand_as(zero),))[1] for row in basis]
+        return centre, torch.stack(columns, -1)
+    value, pull = torch.func.vjp(moved, zero)
+    (rows,) = torch.func.vmap(pull)(basis.unsqueeze(-2).expand(-1, *value.shape))
+    return centre, rows.movedim(0, -2)
+
+
+def _saving_is_hooked() -> bool:
+    """Whether tensors saved for the backward pass go through hooks, as in recomputation; torch.func.vjp cannot then."""
+    try:
+        with torch.autograd.graph.disable_saved_tensors_hooks("probe"):
+            return False
+    except RuntimeError:
+        return True
 
 
 class SigmaRule(NamedTuple):

@@ -35,12 +35,14 @@ def multiply(p: Float[Tensor, "*B 4"], q: Float[Tensor, "*B 4"]) -> Float[Tensor
 
 def conjugate(q: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B 4"]:
     """The inverse of a unit quaternion."""
-    return q * q.new_tensor([1.0, -1.0, -1.0, -1.0])
+    return torch.cat((q[..., :1], -q[..., 1:]), -1)
 
 
 def normalize(q: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B 4"]:
-    """``q / |q|``; a zero quaternion stays zero."""
-    return torch.nn.functional.normalize(q, dim=-1)
+    """``q / |q|``; one that is a unit quaternion to rounding keeps every bit, a zero one stays zero."""
+    squared = q.square().sum(-1, keepdim=True)
+    unit = (squared - 1).abs() <= 8 * torch.finfo(q.dtype).eps
+    return q * torch.where(unit, torch.ones_like(squared), squared.clamp_min(torch.finfo(q.dtype).tiny).rsqrt())
 
 
 def exp(rotvec: Float[Tensor, "*B 3"]) -> Float[Tensor, "*B 4"]:
@@ -89,5 +91,5 @@ def distance(p: Float[Tensor, "*B 4"], q: Float[Tensor, "*B 4"]) -> Float[Tensor
 
 
 def wrap(angle: Tensor) -> Tensor:
-    """The same angle in ``[-π, π)``."""
-    return torch.remainder(angle + torch.pi, 2 * torch.pi) - torch.pi
+    """The same angle in ``[-π, π]``; one that lies there already keeps every bit."""
+    return angle - 2 * torch.pi * torch.round(angle / (2 * torch.pi))

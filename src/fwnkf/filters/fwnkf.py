@@ -96,7 +96,7 @@ class Prepared(NamedTuple):
     cells: tuple[CellWeights, ...]
     Q: Tensor
     R: Noise
-    log_base: Tensor
+    base: Tensor
     shaper: Tensor | None
     blocks: Shaper | None
     cycles: CycleMatrices | None
@@ -226,9 +226,9 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         else:
             Q, noise = self.system.process_noise(None), self.system.measurement_noise()
         variance = noise.variance if isinstance(noise, DiagonalNoise) else noise.cov.diagonal()
-        # log-variances where the noise is diagonal (added to the head, one exp), zero where it is scaled instead
-        base_q = Q.diagonal().log() if self._plain_process else torch.zeros_like(Q[..., 0])
-        base_r = variance.log() if self.config.diagonal_noise else torch.zeros_like(variance)
+        # variances where the noise is diagonal, one where a full matrix is scaled instead
+        base_q = Q.diagonal() if self._plain_process else torch.ones_like(Q[..., 0])
+        base_r = variance if self.config.diagonal_noise else torch.ones_like(variance)
         shaper = None if self.shaper is None else self.shaper()
         states = None if self.noise_states is None else self.noise_states(variance.sqrt())
         blocks = None
@@ -295,7 +295,8 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         """``Q_t`` and ``R_t``: the base values with variances scaled by ``exp`` of a bounded head."""
         d = self.layout.tangent_size
         adapt = self.config.adapt
-        scale = torch.add(prepared.log_base, torch.tanh(head), alpha=adapt).exp()
+        # a product, not a sum of logarithms: at the start the factor is exactly one and the base keeps every bit
+        scale = prepared.base * torch.exp(adapt * torch.tanh(head))
         q, r = scale[..., :d], scale[..., d:]
         if self._plain_process:
             Q = torch.diag_embed(q if ratio is None else q * ratio.unsqueeze(-1))

@@ -1,0 +1,139 @@
+"""One FW-NKF step and one training step of the paper's size beside a bare nn.GRU of that size.
+
+    python benchmarks/speed.py [--quick] [--json FILE]
+
+The paper's size is a GRU of 2 x 256, 3 states, 2 observations. One thread, both sides interleaved in one process,
+medians; the figure is the ratio to the bare GRU measured beside it. Rows:
+
+- step at batch 1, 128, 1,024: ``filter.step`` as it stands ("eager") and compiled by ``fwnkf.runtime.compiled``,
+  against ``nn.GRU`` called on one step at a time;
+- training: forward and backward of batch 128, T = 100, as it stands, against the bare GRU stepped (what a filter must
+  do, for its inputs depend on its outputs) and, beside it, the bare GRU on the whole sequence in one call.
+
+Exits with 1 if a limit is exceeded: 2.0, 1.3, 1.15 for the compiled steps, 1.3 for training. ``--quick`` measures eager
+rows only, briefly, and checks nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+import fwnkf
+from fwnkf.runtime.compiled import compile_step
+
+STATES, CHANNELS, HIDDEN, LAYERS = 3, 2, 256, 2
+STEP_LIMITS = {1: 2.0, 128: 1.3, 1024: 1.15}
+TRAINING_LIMIT = 1.3
+CALLS = {1: 100, 128: 20, 1024: 4}
+"""Calls per round; a round is timed as a whole and rounds are interleaved."""
+
+
+def build() -> fwnkf.Filter:
+    return fwnkf.build(
+        "fwnkf",
+        H=torch.eye(CHANNELS, STATES),
+        Q=torch.eye(STATES),
+        R=torch.eye(CHANNELS),
+        hidden=HIDDEN,
+        layers=LAYERS,
+    )
+
+
+def interleave(candidates: dict[str, Callable[[], object]], calls: int, rounds: int) -> dict[str, float]:
+    """Median seconds per call of each candidate; one round of each in turn."""
+    taken: dict[str, list[float]] = {name: [] for name in candidates}
+    for call in candidates.values():
+        call()
+    for _ in range(rounds):
+        for name, call in candidates.items():
+            begin = time.perf_counter()
+            for _ in range(calls):
+                call()
+            taken[name].append((time.perf_counter() - begin) / calls)
+    return {name: statistics.median(values) for name, values in taken.items()}
+
+
+def measure_step(batch: int, rounds: int, compiled: bool) -> dict[str, float]:
+    model, bare = build(), torch.nn.GRU(STATES + CHANNELS, HIDDEN, LAYERS)
+    inputs, hidden = torch.randn(1, batch, STATES + CHANNELS), torch.zeros(LAYERS, batch, HIDDEN)
+    y, state = torch.randn(batch, CHANNELS), model.init(batch)
+    with torch.no_grad():
+        prepared = model.prepare()
+        candidates: dict[str, Callable[[], object]] = {
+            "bare": lambda: bare(inputs, hidden),
+            "eager": lambda: model.step(state, y, prepared=prepared),
+        }
+        if compiled:
+            quick_step = compile_step(model)
+            candidates["compiled"] = lambda: quick_step(state, y)
+        return interleave(candidates, CALLS[batch], rounds)
+
+
+def measure_training(rounds: int, batch: int = 128, steps: int = 100) -> dict[str, float]:
+    model, bare = build(), torch.nn.GRU(STATES + CHANNELS, HIDDEN, LAYERS, batch_first=True)
+    readout = torch.nn.Linear(HIDDEN, STATES)
+    inputs, y = torch.randn(batch, steps, STATES + CHANNELS), torch.randn(batch, steps, CHANNELS)
+    truth = torch.randn(batch, steps, STATES)
+
+    def whole() -> None:
+        bare.zero_grad()
+        (readout(bare(inputs)[0]) - truth).square().mean().backward()
+
+    def stepped() -> None:
+        bare.zero_grad()
+        hidden = torch.zeros(LAYERS, batch, HIDDEN)
+        outputs = []
+        for t in range(steps):
+            out, hidden = bare(inputs[:, t : t + 1], hidden)
+            outputs.append(out[:, 0])
+        (readout(torch.stack(outputs, 1)) - truth).square().mean().backward()
+
+    def filtered() -> None:
+        model.zero_grad()
+        (model.run(y).mean - truth).square().mean().backward()
+
+    return interleave({"bare": stepped, "bare, one call": whole, "eager": filtered}, 1, rounds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    rounds = 3 if options.quick else options.rounds
+    rows, held = [], True
+    print(f"one thread, {rounds} interleaved rounds, medians; ratio to a bare nn.GRU({HIDDEN}) x {LAYERS}")
+    for batch, limit in STEP_LIMITS.items():
+        taken = measure_step(batch, rounds, compiled=not options.quick)
+        ratios = {name: value / taken["bare"] for name, value in taken.items() if name != "bare"}
+        row = {"what": f"step, batch {batch}", "bare_ms": 1e3 * taken["bare"], "limit": limit, **ratios}
+        good = "compiled" not in ratios or ratios["compiled"] <= limit
+        held, _ = held and good, rows.append(row)
+        shown = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
+        print(f"step, batch {batch:5}: bare {row['bare_ms']:8.3f} ms, {shown} (limit {limit})", flush=True)
+    taken = measure_training(max(3, rounds // 3))
+    ratio, whole = taken["eager"] / taken["bare"], taken["eager"] / taken["bare, one call"]
+    held = held and (options.quick or ratio <= TRAINING_LIMIT)
+    rows.append({"what": "training step", "bare_ms": 1e3 * taken["bare"], "limit": TRAINING_LIMIT, "eager": ratio})
+    print(
+        f"training step, batch 128, T = 100: bare {1e3 * taken['bare']:.0f} ms, eager {ratio:.2f} "
+        f"(limit {TRAINING_LIMIT}); against the bare GRU in one call {whole:.2f}"
+    )
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=2) + "\n")
+    sys.exit(not (held or options.quick))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Nothing leaves its bounds: a million shapers, and a million steps of the FW-NKF in float32.
+
+    python benchmarks/stability.py [--quick] [--steps 1000000] [--results .results/stability]
+
+1. Shapers: random and saturated raw parameters in float32; the largest pole radius (computed in float64 from the
+   float32 coefficients) must stay below the stated radius, for biquad cascades and for noise cycles.
+2. Soak: a float32 FW-NKF with a random encoder and random Φ (and one with noise states) over measurements with
+   outliers, dropouts and NaN: everything stays finite, every covariance symmetric and positive semidefinite.
+
+The soak writes its state and figures after every block and goes on from there when started again; ``--fresh`` starts
+anew. Exits with 1 if a bound is broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+import fwnkf
+from fwnkf.core import iir
+from fwnkf.filters.shaping import NoiseStates
+
+RADII = (0.9, 0.99, 0.999)
+SCALES = (0.1, 1.0, 10.0, 1e3, 1e30)
+STREAMS = 4
+BLOCK = 5_000
+
+
+def worst_shapers(count: int) -> bool:
+    """Largest pole radius over random and saturated raw parameters."""
+    generator = torch.Generator().manual_seed(0)
+    held = True
+    share = -(-count // (len(RADII) * len(SCALES)))
+    for radius in RADII:
+        worst = worst_cycle = 0.0
+        for scale in SCALES:
+            raw = (torch.randn(share, 1, 5, generator=generator) * scale).clamp(-3e38, 3e38)
+            made = iir.sections(raw, radius)
+            exact = iir.Sections(made.b.double(), made.a.double())
+            worst = max(worst, float(iir.poles(exact).abs().max()))
+            states = NoiseStates(share, 1, False, radius)
+            with torch.no_grad():
+                states.raw_radius.copy_(raw[:, 0, :1])
+                states.raw_frequency.copy_(raw[:, 0, 1:2])
+                r, w = states.radius(), states.frequency()
+                pairs = torch.stack((r * w.cos(), r * w.sin())).double()  # the entries of A, as float32 holds them
+            worst_cycle = max(worst_cycle, float(pairs.norm(dim=0).max()))
+        good = worst < radius and worst_cycle < radius
+        held = held and good
+        print(
+            f"stated radius {radius}: {share * len(SCALES):,} draws of each kind, largest pole of a biquad "
+            f"{worst:.6f}, of a noise cycle {worst_cycle:.7f}  {'holds' if good else 'BROKEN'}"
+        )
+    return held
+
+
+def random_filter(shaping: str) -> fwnkf.Filter:
+    """A filter whose networks do something: random heads, random Φ or random cycles, on a damped oscillator."""
+    torch.manual_seed(1)
+    system = fwnkf.LinearSystem.of(
+        torch.tensor([[0.995, 0.05], [-0.05, 0.995]]), torch.eye(2), 0.01 * torch.eye(2), 0.1 * torch.eye(2)
+    )
+    if shaping == "innovation":  # as the paper writes it, locally linear, with every state observed
+        model = fwnkf.build(
+            "fwnkf", H=torch.eye(2), Q=0.01 * torch.eye(2), R=0.1 * torch.eye(2), hidden=32, encoder_reads="current"
+        )
+    else:
+        model = fwnkf.build("fwnkf", system=system, shaping="noise", sections=2, hidden=32)
+    with torch.no_grad():
+        model.head_weight.normal_(std=0.05)
+        if model.shaper is not None:
+            model.shaper.raw.normal_(std=0.1)
+        if model.noise_states is not None:
+            model.noise_states.amplitude.fill_(1.0)
+            model.transition.network.out.weight.normal_(std=0.01)
+    return model
+
+
+def measurements(block: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """An oscillation with noise, 1 % outliers of size 1e3, 10 % dropouts, 1 % NaN that no mask announces."""
+    generator = torch.Generator().manual_seed(1000 + block)
+    time_axis = torch.arange(block * BLOCK, (block + 1) * BLOCK, dtype=torch.float64) * 0.05
+    phase = time_axis + torch.linspace(0, math.pi, STREAMS).double().unsqueeze(-1)
+    y = torch.stack((phase.cos(), -phase.sin()), -1).float()
+    y = y + 0.3 * torch.randn(y.shape, generator=generator)
+    y = torch.where(torch.rand(y.shape, generator=generator) < 0.01, 1e3 * torch.randn(y.shape, generator=generator), y)
+    mask = torch.rand(y.shape, generator=generator) > 0.1
+    y = torch.where(mask, y, torch.nan)
+    return torch.where(torch.rand(y.shape, generator=generator) < 0.01, torch.nan, y), mask
+
+
+def soak(shaping: str, steps: int, folder: Path, fresh: bool) -> bool:
+    """Run, check every step, keep state and figures on disk."""
+    model = random_filter(shaping)
+    state_file, figures_file = folder / f"{shaping}.safetensors", folder / f"{shaping}.json"
+    figures = {"steps": 0, "smallest_eigenvalue_ratio": 1.0, "asymmetry": 0.0, "largest_mean": 0.0, "finite": True}
+    state = None
+    if not fresh and state_file.exists() and figures_file.exists():
+        figures = json.loads(figures_file.read_text())
+        state = fwnkf.load_state(model, state_file.read_bytes())
+        print(f"soak {shaping}: going on from step {figures['steps']:,}")
+    begin, first = time.monotonic(), figures["steps"]
+    with torch.inference_mode():
+        while figures["steps"] < steps:
+            y, mask = measurements(figures["steps"] // BLOCK)
+            track = model.run(y, mask=mask, state=state)
+            state = track.state
+            eigenvalues = torch.linalg.eigvalsh(track.cov.double())
+            figures["steps"] += BLOCK
+            figures["smallest_eigenvalue_ratio"] = min(
+                figures["smallest_eigenvalue_ratio"], float((eigenvalues[..., 0] / eigenvalues[..., -1]).min())
+            )
+            figures["asymmetry"] = max(figures["asymmetry"], float((track.cov - track.cov.mT).abs().max()))
+            figures["largest_mean"] = max(figures["largest_mean"], float(track.mean.abs().max()))
+            figures["finite"] = figures["finite"] and all(
+                bool(part.isfinite().all()) for part in (track.mean, track.cov, track.prior_mean, track.prior_cov)
+            )
+            state_file.write_bytes(fwnkf.dump_state(model, state))
+            figures_file.write_text(json.dumps(figures) + "\n")
+            if (figures["steps"] // BLOCK) % 20 == 0:
+                left = (time.monotonic() - begin) / (figures["steps"] - first) * (steps - figures["steps"])
+                print(f"soak {shaping}: {figures['steps']:,} of {steps:,} steps, about {left:.0f} s left", flush=True)
+    good = figures["finite"] and figures["smallest_eigenvalue_ratio"] > 0 and figures["asymmetry"] == 0
+    print(
+        f"soak {shaping}, float32, {figures['steps']:,} steps of {STREAMS} streams: finite {figures['finite']}, "
+        f"smallest eigenvalue of a covariance over its largest {figures['smallest_eigenvalue_ratio']:.2e}, "
+        f"asymmetry {figures['asymmetry']}, largest |mean| {figures['largest_mean']:.3g}  "
+        f"{'holds' if good else 'BROKEN'}"
+    )
+    return good
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a hundredth of everything: the version for CI")
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--results", type=Path, default=Path(".results/stability"))
+    parser.add_argument("--fresh", action="store_true", help="forget an earlier soak")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    held = worst_shapers(15_000 if options.quick else 1_000_000)
+    steps = BLOCK if options.quick else options.steps
+    folder = options.results / ("quick" if options.quick else "full")
+    folder.mkdir(parents=True, exist_ok=True)
+    for shaping in ("innovation", "noise"):
+        held = soak(shaping, steps, folder, options.fresh or options.quick) and held
+    print(f"figures and states are in {folder}")
+    sys.exit(not held)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""How good an estimate is, and whether its stated uncertainty can be believed."""

@@ -1,0 +1,163 @@
+"""One small instance of every filter, in every form worth a test of its own.
+
+To add a filter: one line in ``CASES``. Every law in ``test_conformance.py`` then holds for it or fails by its name, and
+``test_every_registered_filter_has_a_case`` fails until the line is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import fwnkf
+
+from .. import systems
+
+Builder = Callable[[torch.dtype], fwnkf.Filter]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A filter to build, and what it is fed with."""
+
+    filter: str
+    build: Builder
+    observation_dim: int
+    control_dim: int = 0
+    uses_dt: bool = False
+    innovation_dim: int | None = None
+    """Where it is not the number of channels (the RKN's innovation is latent)."""
+    prior_matters: bool = True
+    """Whether the belief given to ``init`` is where the filter starts."""
+    traced_first: bool = False
+    """Export from a make_fx trace: where Jacobians are differentiated through ``where`` and ``cat``, as rotations are,
+    torch.export records their zero tangents as constants without data."""
+
+
+def shake(model: fwnkf.Filter, size: float, seed: int = 0) -> fwnkf.Filter:
+    """Move every parameter a little at random: an untrained filter has too many zeros to show a fault."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator)  # the same draw whatever the dtype
+            parameter.add_(size * noise.to(parameter))
+    return model
+
+
+def built(name: str, *, shaken: float = 0.0, **options: Any) -> fwnkf.Filter:
+    """Build with the same weights every time, and leave torch's global generator as it was."""
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        model = fwnkf.build(name, **options)
+    return shake(model, shaken).eval() if shaken else model.eval()
+
+
+def on(make: Callable[..., fwnkf.System], name: str, **options: Any) -> Builder:
+    """A filter on a toy system; options of the system are those its config knows."""
+    ours = {key: options.pop(key) for key in ("correlation",) if key in options}
+    return lambda dtype: built(name, system=make(dtype, **ours), **options)
+
+
+def linear(name: str, *, full: bool = False, continuous: bool = False, **options: Any) -> Builder:
+    def build(dtype: torch.dtype) -> fwnkf.Filter:
+        if continuous:
+            return built(name, **systems.continuous_matrices(dtype, full), continuous=True, dt=0.1, **options)
+        return built(name, **systems.linear_matrices(dtype, full), **options)
+
+    return build
+
+
+def lagged(dtype: torch.dtype) -> fwnkf.Filter:
+    matrices = systems.linear_matrices(dtype, full=True)
+    return built("arkf", **{**matrices, "F": torch.stack((matrices["F"], -0.2 * matrices["F"]))}, learn=("F", "Q"))
+
+
+def latent(dtype: torch.dtype) -> fwnkf.Filter:
+    return built("rkn", state_dim=3, observation_dim=2, latent_dim=4, basis=3, bandwidth=1, hidden=(8,)).to(dtype)
+
+
+SMALL: dict[str, Any] = {"hidden": 8, "residual_width": 8, "observation_width": 8, "sections": 2, "shaken": 0.1}
+
+
+def weighted(*, full: bool = False, control_dim: int = 1, **options: Any) -> Builder:
+    """An FW-NKF without a system, every parameter moved off its start."""
+
+    def build(dtype: torch.dtype) -> fwnkf.Filter:
+        given = {name: value for name, value in systems.linear_matrices(dtype, full).items() if name in "HQR"}
+        if options.get("observation") == "learned_network":
+            given.pop("H")
+            return built("fwnkf", **given, control_dim=control_dim, state_dim=3, observation_dim=2, **SMALL | options)
+        return built("fwnkf", **given, control_dim=control_dim, **SMALL | options)
+
+    return build
+
+
+def weighted_on(make: Callable[..., fwnkf.System], correlation: float = 0.0, **options: Any) -> Builder:
+    """An FW-NKF that extends a toy system."""
+    return lambda dtype: built("fwnkf", system=make(dtype, correlation=correlation), **SMALL | options)
+
+
+def frequency_weighted(*, full: bool = False, **options: Any) -> Builder:
+    """An FW-NKF without a system: matrices of the linear model, a small encoder, every parameter off its start."""
+
+    def build(dtype: torch.dtype) -> fwnkf.Filter:
+        arrays = {name: value for name, value in systems.linear_matrices(dtype, full).items() if name in "HQR"}
+        small = {"hidden": 8, "residual_width": 6, "observation_width": 6, "dt": 0.05, **options}
+        return built("fwnkf", shaken=0.05, **arrays, **small)
+
+    return build
+
+
+CASES: dict[str, Case] = {
+    # -- classical -------------------------------------------------------------------------------------------------
+    "kf": Case("kf", linear("kf", learn=("F", "B", "H", "Q", "R")), 2, 1),
+    "kf-full-noise": Case("kf", linear("kf", full=True), 2, 1),
+    "kf-continuous": Case("kf", linear("kf", continuous=True, learn=("F", "Q")), 2, 1, uses_dt=True),
+    "kf-sequential": Case("kf", linear("kf", solve="sequential"), 2, 1),
+    "kf-cholesky": Case("kf", linear("kf", full=True, solve="cholesky"), 2, 1),
+    "ekf-pendulum": Case("ekf", on(systems.pendulum, "ekf"), 2, 1, uses_dt=True),
+    "ekf-analytic": Case("ekf", on(systems.analytic_pendulum, "ekf", correlation=0.4), 2, 1, uses_dt=True),
+    "ekf-attitude": Case("ekf", on(systems.attitude, "ekf"), 3, 3, uses_dt=True, traced_first=True),
+    "ukf-wave": Case("ukf", on(systems.wave, "ukf", correlation=0.3), 2, 1, uses_dt=True),
+    "ukf-pendulum": Case("ukf", on(systems.pendulum, "ukf"), 2, 1, uses_dt=True),
+    "ukf-attitude": Case("ukf", on(systems.attitude, "ukf"), 3, 3, uses_dt=True),
+    "arkf": Case("arkf", lagged, 2, 1),
+    # -- learned baselines -----------------------------------------------------------------------------------------
+    "kalmannet": Case("kalmannet", on(systems.wave, "kalmannet", in_mult=2, out_mult=2), 2, 1, uses_dt=True),
+    "kalmannet-attitude": Case(
+        "kalmannet", on(systems.attitude, "kalmannet", in_mult=1, out_mult=1), 3, 3, uses_dt=True, traced_first=True
+    ),
+    "bayesian-kalmannet": Case(
+        "bayesian_kalmannet",
+        on(systems.wave, "bayesian_kalmannet", members=4, in_mult=2, hidden_mult=1, out_mult=2),
+        2,
+        1,
+        uses_dt=True,
+    ),
+    "recursive-kalmannet": Case("recursive_kalmannet", on(systems.wave, "recursive_kalmannet"), 2, 1, uses_dt=True),
+    "rkn": Case("rkn", latent, 2, innovation_dim=4, prior_matters=False),
+    # -- FW-NKF ----------------------------------------------------------------------------------------------------
+    "fwnkf-paper": Case("fwnkf", weighted(encoder_reads="current"), 2, 1, uses_dt=True),
+    "fwnkf-diagonal-gate": Case("fwnkf", weighted(gate="diagonal", layers=2, shared_shaper=False), 2, 1, uses_dt=True),
+    "fwnkf-full-gate": Case("fwnkf", weighted(full=True, gate="full"), 2, 1, uses_dt=True),
+    "fwnkf-no-encoder": Case("fwnkf", weighted(hidden=0, control_dim=0), 2, uses_dt=True),
+    "fwnkf-no-shaping": Case("fwnkf", weighted(shaping="none", solve="sequential"), 2, 1, uses_dt=True),
+    "fwnkf-noise": Case("fwnkf", weighted(shaping="noise"), 2, 1, uses_dt=True),
+    "fwnkf-augmented": Case("fwnkf", weighted(covariance="augmented"), 2, 1, uses_dt=True),
+    "fwnkf-augmented-shaped": Case(
+        "fwnkf", weighted(full=True, covariance="augmented", gain="shaped", shared_shaper=False), 2, 1, uses_dt=True
+    ),
+    "fwnkf-augmented-joint": Case("fwnkf", weighted(covariance="augmented", gain="joint"), 2, 1, uses_dt=True),
+    "fwnkf-learned-matrix": Case("fwnkf", weighted(observation="learned_matrix"), 2, 1, uses_dt=True),
+    "fwnkf-learned-network": Case(
+        "fwnkf", weighted(transition="residual", observation="learned_network"), 2, 1, uses_dt=True
+    ),
+    "fwnkf-wave": Case("fwnkf", weighted_on(systems.wave, 0.3), 2, 1, uses_dt=True),
+    "fwnkf-wave-noise": Case("fwnkf", weighted_on(systems.wave, shaping="noise"), 2, 1, uses_dt=True),
+    "fwnkf-attitude": Case(
+        "fwnkf", weighted_on(systems.attitude, shaping="noise"), 3, 3, uses_dt=True, traced_first=True
+    ),
+}

@@ -1,0 +1,28 @@
+"""Before anything else: the shape checks, if they are wanted, and one thread."""
+
+from __future__ import annotations
+
+import os
+
+if os.environ.get("FWNKF_CHECK_SHAPES"):  # must come before the first import of fwnkf
+    from jaxtyping import install_import_hook
+
+    install_import_hook("fwnkf", "beartype.beartype")
+
+import numpy as np
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    """Randomness for tensors, the same in every run and on every worker."""
+    return torch.Generator().manual_seed(20240229)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Randomness for numpy, the same in every run and on every worker."""
+    return np.random.default_rng(20240229)
