@@ -1,6 +1,6 @@
 """Nothing leaves its bounds: a million shapers, and a million steps of the FW-NKF in float32.
 
-    python benchmarks/stability.py [--quick] [--steps 1000000] [--results .results/stability]
+    python benchmarks/stability.py [--quick] [--steps 1000000] [--markdown FILE]
 
 1. Shapers: random and saturated raw parameters in float32; the largest pole radius (computed in float64 from the
    float32 coefficients) must stay below the stated radius, for biquad cascades and for noise cycles.
@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 import torch
+from tables import write
 
 import fwnkf
 from fwnkf.core import iir
@@ -32,10 +33,10 @@ STREAMS = 4
 BLOCK = 5_000
 
 
-def worst_shapers(count: int) -> bool:
+def worst_shapers(count: int) -> list[dict[str, object]]:
     """Largest pole radius over random and saturated raw parameters."""
     generator = torch.Generator().manual_seed(0)
-    held = True
+    rows: list[dict[str, object]] = []
     share = -(-count // (len(RADII) * len(SCALES)))
     for radius in RADII:
         worst = worst_cycle = 0.0
@@ -52,12 +53,20 @@ def worst_shapers(count: int) -> bool:
                 pairs = torch.stack((r * w.cos(), r * w.sin())).double()  # the entries of A, as float32 holds them
             worst_cycle = max(worst_cycle, float(pairs.norm(dim=0).max()))
         good = worst < radius and worst_cycle < radius
-        held = held and good
+        rows.append(
+            {
+                "what": f"shapers, stated radius {radius}",
+                "count": 2 * share * len(SCALES),
+                "largest pole, biquads": f"{worst:.7f}",
+                "largest pole, noise cycles": f"{worst_cycle:.7f}",
+                "holds": good,
+            }
+        )
         print(
             f"stated radius {radius}: {share * len(SCALES):,} draws of each kind, largest pole of a biquad "
             f"{worst:.6f}, of a noise cycle {worst_cycle:.7f}  {'holds' if good else 'BROKEN'}"
         )
-    return held
+    return rows
 
 
 def random_filter(shaping: str) -> fwnkf.Filter:
@@ -95,7 +104,7 @@ def measurements(block: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.where(torch.rand(y.shape, generator=generator) < 0.01, torch.nan, y), mask
 
 
-def soak(shaping: str, steps: int, folder: Path, fresh: bool) -> bool:
+def soak(shaping: str, steps: int, folder: Path, fresh: bool) -> dict[str, object]:
     """Run, check every step, keep state and figures on disk."""
     model = random_filter(shaping)
     state_file, figures_file = folder / f"{shaping}.safetensors", folder / f"{shaping}.json"
@@ -133,7 +142,14 @@ def soak(shaping: str, steps: int, folder: Path, fresh: bool) -> bool:
         f"asymmetry {figures['asymmetry']}, largest |mean| {figures['largest_mean']:.3g}  "
         f"{'holds' if good else 'BROKEN'}"
     )
-    return good
+    return {
+        "what": f"soak of {STREAMS} streams, shaping={shaping}",
+        "count": figures["steps"],
+        "smallest eigenvalue over largest": figures["smallest_eigenvalue_ratio"],
+        "asymmetry": figures["asymmetry"],
+        "all finite": figures["finite"],
+        "holds": good,
+    }
 
 
 def main() -> None:
@@ -141,17 +157,21 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a hundredth of everything: the version for CI")
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--results", type=Path, default=Path(".results/stability"))
+    parser.add_argument("--markdown", type=Path, help="write the figures as a page of the documentation")
     parser.add_argument("--fresh", action="store_true", help="forget an earlier soak")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    held = worst_shapers(15_000 if options.quick else 1_000_000)
+    rows = worst_shapers(15_000 if options.quick else 1_000_000)
     steps = BLOCK if options.quick else options.steps
     folder = options.results / ("quick" if options.quick else "full")
     folder.mkdir(parents=True, exist_ok=True)
     for shaping in ("innovation", "noise"):
-        held = soak(shaping, steps, folder, options.fresh or options.quick) and held
+        rows.append(soak(shaping, steps, folder, options.fresh or options.quick))
     print(f"figures and states are in {folder}")
-    sys.exit(not held)
+    if options.markdown:
+        note = "float32 throughout; eigenvalues and poles are computed in float64 from the float32 numbers."
+        write(options.markdown, "Stability", note, rows)
+    sys.exit(not all(row["holds"] for row in rows))
 
 
 if __name__ == "__main__":

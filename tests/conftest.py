@@ -7,7 +7,10 @@ import os
 if os.environ.get("FWNKF_CHECK_SHAPES"):  # must come before the first import of fwnkf
     from jaxtyping import install_import_hook
 
-    install_import_hook("fwnkf", "beartype.beartype")
+    from . import checker  # the hook looks it up by name and does not import it
+
+    assert checker.check
+    install_import_hook("fwnkf", "tests.checker.check")
 
 import numpy as np
 import pytest

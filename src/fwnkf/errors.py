@@ -32,3 +32,7 @@ class NumericalFailureError(FwnkfError, ArithmeticError):
 
 class CheckpointError(FwnkfError, ValueError):
     """A saved filter or state cannot be read: wrong format, version, names, shapes or dtypes."""
+
+
+class DataError(FwnkfError, ValueError):
+    """A recording, an archive or a download is not what it should be; the message names file and place."""

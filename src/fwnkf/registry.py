@@ -20,6 +20,8 @@ class Registry(Generic[T]):
         self._classes: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
+        """A decorator that gives a class its name: what ``build`` and ``load`` look it up by."""
+
         def add(cls: T) -> T:
             if name in self._classes:
                 raise ConfigError(f"{self.kind} {name!r} is registered twice: {self._classes[name]} and {cls}")
@@ -97,7 +99,7 @@ def parse_config(cls: type[C], values: Mapping[str, Any], owner: str) -> C:
     return cls(**clean)
 
 
-def at_least(minimum: float, default: Any) -> Any:
+def at_least(minimum: float | int, default: Any) -> Any:
     """A dataclass field whose value may not lie below ``minimum``."""
     return dataclasses.field(default=default, metadata={"min": minimum})
 

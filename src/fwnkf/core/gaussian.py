@@ -134,7 +134,7 @@ def gain(
 ) -> tuple[Float[Tensor, "*B n m"], Float[Tensor, "*B m m"], Bool[Tensor, "*B"]]:
     """Kalman gain ``P Hᵀ S⁻¹`` with zero columns where masked, the full ``S``, and success per item."""
     PHt = P @ H.mT
-    S = H @ PHt + dense(noise)
+    S = symmetrize(H @ PHt + dense(noise))
     if pick_form(form, noise, S.shape[-1]) == "cholesky":
         K, ok = _cholesky_right_solve(PHt, S, weight)
     else:
@@ -188,7 +188,7 @@ def _unrolled_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[
 
 def _condition_sequentially(P: Tensor, drive: Tensor, H: Tensor, noise: DiagonalNoise, weight: Tensor | None) -> Update:
     """One scalar Joseph update per channel; equals the joint update because the channels are independent."""
-    S = H @ P @ H.mT + dense(noise)
+    S = symmetrize(H @ P @ H.mT + dense(noise))
     eye = torch.eye(P.shape[-1], dtype=P.dtype, device=P.device)
     correction = torch.zeros_like(P[..., 0])
     ok: Tensor | None = None

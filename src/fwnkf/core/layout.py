@@ -16,6 +16,7 @@ from torch import Tensor
 from ..errors import ConfigError
 from ..shapes import Float
 from . import rotation
+from .gaussian import block_diagonal
 
 Kind = Literal["euclidean", "angle", "quaternion"]
 
@@ -115,6 +116,25 @@ class Layout:
                 apart.append(rotation.wrap(a - b) if part.kind == "angle" else a - b)
         return torch.cat(apart, -1)
 
+    def boxplus_jacobians(
+        self, delta: Float[Tensor, "*B d"]
+    ) -> tuple[Float[Tensor, "*B d d"], Float[Tensor, "*B d d"]]:
+        """How ``x ⊞ δ`` moves, in its tangent space, when ``x`` moves and when ``δ`` moves; identities where flat."""
+        on_state, on_delta = [], []
+        for part, piece in zip(self.parts, delta.split(self._tangent_sizes, -1), strict=True):
+            eye = torch.eye(part.tangent_size, dtype=delta.dtype, device=delta.device)
+            turned = part.kind == "quaternion"
+            on_state.append(rotation.to_matrix(rotation.exp(piece)).mT if turned else eye)
+            on_delta.append(rotation.right_jacobian(piece) if turned else eye)
+        return self._block_diagonal(on_state), self._block_diagonal(on_delta)
+
+    @staticmethod
+    def _block_diagonal(blocks: list[Tensor]) -> Tensor:
+        whole = blocks[0]
+        for block in blocks[1:]:
+            whole = block_diagonal(whole, block)
+        return whole
+
     def origin(self, like: Tensor) -> Float[Tensor, " n"]:
         """Zero, and the identity rotation; dtype and device of ``like``."""
         values: list[float] = []
@@ -135,3 +155,20 @@ class Layout:
             else:
                 read.append(a)
         return torch.cat(read, -1)
+
+    def features_jacobian(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B f d"]:
+        """How :meth:`features` moves with the tangent vector at ``x``."""
+        rows = []
+        start = 0
+        for part, a in zip(self.parts, x.split(self._sizes, -1), strict=True):
+            if part.kind == "quaternion":  # R(q ⊗ exp δ) = R (I + [δ]×)
+                generators = rotation.skew(torch.eye(3, dtype=x.dtype, device=x.device))
+                block = (rotation.to_matrix(a).unsqueeze(-3) @ generators).flatten(-2).mT
+            elif part.kind == "angle":
+                block = torch.cat((torch.diag_embed(-a.sin()), torch.diag_embed(a.cos())), -2)
+            else:
+                block = torch.eye(part.size, dtype=x.dtype, device=x.device).expand(*x.shape[:-1], -1, -1)
+            stop = start + part.tangent_size
+            rows.append(torch.nn.functional.pad(block, (start, self.tangent_size - stop)))
+            start = stop
+        return torch.cat(rows, -2)

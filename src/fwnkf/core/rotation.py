@@ -42,7 +42,9 @@ def normalize(q: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B 4"]:
     """``q / |q|``; one that is a unit quaternion to rounding keeps every bit, a zero one stays zero."""
     squared = q.square().sum(-1, keepdim=True)
     unit = (squared - 1).abs() <= 8 * torch.finfo(q.dtype).eps
-    return q * torch.where(unit, torch.ones_like(squared), squared.clamp_min(torch.finfo(q.dtype).tiny).rsqrt())
+    scaled = q * squared.clamp_min(torch.finfo(q.dtype).tiny).rsqrt()
+    # the value of q with the gradient of q / |q|: the difference is exact, for both are within a few roundings
+    return scaled + torch.where(unit, q - scaled, torch.zeros_like(q)).detach()
 
 
 def exp(rotvec: Float[Tensor, "*B 3"]) -> Float[Tensor, "*B 4"]:
@@ -83,6 +85,16 @@ def skew(v: Float[Tensor, "*B 3"]) -> Float[Tensor, "*B 3 3"]:
         [torch.stack(row, -1) for row in ((zero, -z, y), (z, zero, -x), (-y, x, zero))],
         -2,
     )
+
+
+def right_jacobian(rotvec: Float[Tensor, "*B 3"]) -> Float[Tensor, "*B 3 3"]:
+    """``J_r`` with ``exp(θ + δ) = exp(θ) ⊗ exp(J_r(θ) δ)`` to first order."""
+    squared = rotvec.square().sum(-1, keepdim=True).unsqueeze(-1)
+    tiny, angle = _small(squared)
+    first = torch.where(tiny, 0.5 - squared / 24, (1 - angle.cos()) / angle**2)
+    second = torch.where(tiny, 1 / 6 - squared / 120, (angle - angle.sin()) / angle**3)
+    cross = skew(rotvec)
+    return torch.eye(3, dtype=rotvec.dtype, device=rotvec.device) - first * cross + second * (cross @ cross)
 
 
 def distance(p: Float[Tensor, "*B 4"], q: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B"]:

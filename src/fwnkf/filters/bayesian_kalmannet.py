@@ -166,10 +166,9 @@ class BayesianKalmanNet(SystemFilter):
         shared = generator is None
         if generator is None:
             generator = torch.Generator().manual_seed(self.config.seed)
-        drawn = torch.rand(
-            1 if shared else batch, members, units,
-            generator=generator, dtype=belief.mean.dtype, device=generator.device,
-        )  # fmt: skip
+        # in float32 whatever the filter works in, so that the same seed draws the same members in either precision
+        shape = (1 if shared else batch, members, units)
+        drawn = torch.rand(shape, generator=generator, dtype=torch.float32, device=generator.device)
         zeros = belief.mean.new_zeros
         d = self.layout.tangent_size
         return BayesianKalmanNetState(
@@ -178,7 +177,7 @@ class BayesianKalmanNet(SystemFilter):
             zeros(batch, members, d),
             zeros(batch, members, self.network.gru.hidden_size),
             self.system.observe(belief.mean),
-            drawn.to(belief.mean.device).expand(batch, members, units).clone(),
+            drawn.to(belief.mean).expand(batch, members, units).clone(),
         )
 
     def prepare(self) -> Prepared:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from ..core.gaussian import matvec
 from ..core.layout import Layout
-from ..core.linearize import jacobian
 from ..core.system import System
 from ..errors import ConfigError
 from ..shapes import Float
@@ -97,20 +96,15 @@ class ResidualTransition(nn.Module):
         ratio: Tensor | None,
     ) -> tuple[Float[Tensor, "B n"], Float[Tensor, "B d d"]]:
         (system,) = self._system
-        if not self.layout.flat:
-
-            def move(z: Tensor) -> Tensor:
-                residual: Tensor = self.network(self.layout.features(z), context)
-                if ratio is not None:
-                    residual = residual * ratio.unsqueeze(-1)
-                return self.layout.boxplus(z if system is None else system.transition(z, u, dt), residual)
-
-            return jacobian(move, x, self.layout, self.layout)
         mean, F = (x, self.eye) if system is None else system.linearize_transition(x, u, dt)
-        residual, slope = self.network.with_jacobian(x, context)
+        residual, slope = self.network.with_jacobian(self.layout.features(x), context)
         if ratio is not None:
             residual, slope = residual * ratio.unsqueeze(-1), slope * ratio[..., None, None]
-        return mean + residual, F + slope
+        if self.layout.flat:
+            return mean + residual, F + slope
+        on_state, on_residual = self.layout.boxplus_jacobians(residual)
+        moved = on_state @ F + on_residual @ slope @ self.layout.features_jacobian(x)
+        return self.layout.boxplus(mean, residual), moved
 
 
 Transition = LocallyLinearTransition | ResidualTransition

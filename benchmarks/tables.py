@@ -1,0 +1,39 @@
+"""Results as Markdown, with the command that made them: the only way figures get into the documentation."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+
+def shown(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "**no**"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def write(path: Path, title: str, note: str, rows: Sequence[Mapping[str, object]]) -> None:
+    """A page with one table; columns are those of the first row, in order."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [
+        f"# {title}",
+        "",
+        f"Written by `python {' '.join(sys.argv)}`; torch {torch.__version__}, Python {platform.python_version()}, "
+        f"{platform.machine()}, {torch.get_num_threads()} thread(s).",
+        "",
+        note,
+        "",
+        "| " + " | ".join(columns) + " |",
+        "|" + "---|" * len(columns),
+        *("| " + " | ".join(shown(row.get(name)) for name in columns) + " |" for row in rows),
+        "",
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines), encoding="utf-8")
+    print(f"written: {path}")

@@ -1,0 +1,540 @@
+"""The laws every filter obeys, whatever it does inside. New filters join through ``cases.py``."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import fwnkf
+from fwnkf import checkpoint
+from fwnkf.core.tree import named_leaves, tree_map, tree_unflatten
+from fwnkf.errors import ShapeError
+from fwnkf.registry import FILTERS
+
+from ..tolerances import assert_close, assert_same_bits
+from .cases import CASES, Case
+
+CHECKED = "FWNKF_CHECK_SHAPES" in os.environ
+BOTH = [torch.float32, torch.float64]
+
+
+@pytest.fixture(params=list(CASES))
+def case(request) -> Case:
+    return CASES[request.param]
+
+
+class Inputs(NamedTuple):
+    y: Tensor
+    u: Tensor | None
+    mask: Tensor | None
+    dt: Tensor | None
+
+    def at(self, t: int) -> Inputs:
+        return Inputs(*(None if item is None else item[:, t] for item in self))
+
+    def part(self, start: int, stop: int) -> Inputs:
+        return Inputs(*(None if item is None else item[:, start:stop] for item in self))
+
+    def items(self, rows: slice) -> Inputs:
+        return Inputs(*(None if item is None else item[rows] for item in self))
+
+
+def make_inputs(case: Case, dtype: torch.dtype, batch: int = 3, steps: int = 12, seed: int = 0) -> Inputs:
+    """Smooth random measurements with gaps: single channels, whole steps, and a step with nothing missing."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def noise(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(dtype)
+
+    y = noise(batch, steps, case.observation_dim)
+    for t in range(1, steps):
+        y[:, t] = 0.9 * y[:, t - 1] + 0.3 * y[:, t]
+    mask = torch.rand(batch, steps, case.observation_dim, generator=generator) < 0.7
+    mask[:, 0] = True
+    mask[0, min(2, steps - 1)] = False
+    u = 0.3 * noise(batch, steps, case.control_dim) if case.control_dim else None
+    dt = 0.02 + 0.08 * torch.rand(batch, steps, generator=generator).to(dtype) if case.uses_dt else None
+    return Inputs(y, u, mask, dt)
+
+
+def make_prior(model: fwnkf.Filter, batch: int, seed: int = 3) -> fwnkf.Gaussian:
+    """A different belief for every item, off the origin of the manifold."""
+    generator = torch.Generator().manual_seed(seed)
+    like, d = model._like(), model.layout.tangent_size
+    moved = 0.5 * torch.randn(batch, d, generator=generator).to(like)
+    root = 0.2 * torch.randn(batch, d, d, generator=generator).to(like)
+    origin = model.layout.origin(like).expand(batch, -1)
+    return fwnkf.Gaussian(model.layout.boxplus(origin, moved), root @ root.mT + 0.2 * torch.eye(d).to(like))
+
+
+def floats(tree: Any) -> list[tuple[str, Tensor]]:
+    return [(name, leaf) for name, leaf in named_leaves(tree) if leaf.is_floating_point()]
+
+
+def assert_same_tree(actual: Any, expected: Any) -> None:
+    for (name, mine), (_, theirs) in zip(named_leaves(actual), named_leaves(expected), strict=True):
+        assert_same_bits(mine, theirs, name)
+
+
+# ---- time ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", BOTH, ids=str)
+def test_step_by_step_is_the_scan(case: Case, dtype: torch.dtype):
+    model, inputs = case.build(dtype), make_inputs(case, dtype)
+    prior = make_prior(model, 3)
+    whole = model.run(*inputs, prior)
+    state, outputs = model.init(3, prior), []
+    for t in range(12):
+        state, out = model.step(state, *inputs.at(t))
+        outputs.append(out)
+    assert_same_tree(state, whole.state)
+    for field in fwnkf.StepOutput._fields:
+        stacked = torch.stack([getattr(out, field) for out in outputs], 1)
+        assert_same_bits(stacked, getattr(whole, field), field)
+
+
+def test_a_prepared_step_is_the_step(case: Case):
+    """What streaming does: matrices computed once, handed in."""
+    model, inputs = case.build(torch.float32), make_inputs(case, torch.float32)
+    with torch.no_grad():
+        state = model.init(3)
+        assert_same_tree(model.step(state, *inputs.at(0), prepared=model.prepare()), model.step(state, *inputs.at(0)))
+
+
+@pytest.mark.parametrize("cut", [1, 5, 11])
+def test_chunks_are_the_whole(case: Case, cut: int):
+    model, inputs = case.build(torch.float32), make_inputs(case, torch.float32)
+    prior = make_prior(model, 3)
+    whole = model.run(*inputs, prior)
+    first = model.run(*inputs.part(0, cut), prior)
+    second = model.run(*inputs.part(cut, 12), state=first.state)
+    assert_same_tree(second.state, whole.state)
+    for field in fwnkf.StepOutput._fields:
+        joined = torch.cat((getattr(first, field), getattr(second, field)), 1)
+        assert_same_bits(joined, getattr(whole, field), field)
+
+
+# ---- batch ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", BOTH, ids=str)
+def test_a_batch_is_its_items_side_by_side(case: Case, dtype: torch.dtype):
+    model, inputs = case.build(dtype), make_inputs(case, dtype)
+    prior = make_prior(model, 3)
+    whole = model.run(*inputs, prior)
+    singles = [
+        model.run(*inputs.items(slice(i, i + 1)), fwnkf.Gaussian(*(part[i : i + 1] for part in prior)))
+        for i in range(3)
+    ]
+    for field in fwnkf.StepOutput._fields:
+        together, apart = getattr(whole, field), torch.cat([getattr(one, field) for one in singles])
+        if field == "status":
+            assert torch.equal(together, apart)
+        else:
+            assert_close(together, apart, "batch")
+
+
+def test_a_prior_without_batch_is_shared(case: Case):
+    model, inputs = case.build(torch.float64), make_inputs(case, torch.float64)
+    one = fwnkf.Gaussian(*(part[0] for part in make_prior(model, 1)))
+    many = fwnkf.Gaussian(one.mean.repeat(3, 1), one.cov.repeat(3, 1, 1))
+    assert_same_tree(model.run(*inputs, one), model.run(*inputs, many))
+    other = fwnkf.Gaussian(model.layout.boxplus(one.mean, torch.ones(model.layout.tangent_size).double()), one.cov)
+    differs = not torch.equal(model.run(*inputs, one).mean, model.run(*inputs, other).mean)
+    assert differs == case.prior_matters
+
+
+# ---- masks ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_masked_touches_nothing(case: Case):
+    """NaN, infinity, a huge number or zero under the mask: the same bits in every output and in the state."""
+    model, inputs = case.build(torch.float32), make_inputs(case, torch.float32)
+    prior = make_prior(model, 3)
+    results = [
+        model.run(*inputs._replace(y=torch.where(inputs.mask, inputs.y, torch.tensor(value))), prior)
+        for value in (0.0, torch.nan, torch.inf, 1e9)
+    ]
+    for result in results[1:]:
+        assert_same_tree(result, results[0])
+    for name, leaf in floats(results[0]):
+        assert bool(leaf.isfinite().all()), name
+    assert not results[0].status.any()
+
+
+def test_what_is_masked_touches_no_gradient(case: Case):
+    """The gradient with respect to a masked NaN is zero, that of everything else finite and not all zero."""
+    model, inputs = case.build(torch.float64), make_inputs(case, torch.float64)
+    y = torch.where(inputs.mask, inputs.y, torch.nan).requires_grad_()
+    trajectory = model.run(*inputs._replace(y=y), make_prior(model, 3))
+    (trajectory.mean.square().sum() + trajectory.cov.square().sum()).backward()
+    assert not y.grad[~inputs.mask].any()
+    assert bool(y.grad.isfinite().all())
+    assert bool((y.grad[inputs.mask] != 0).any())
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is None or bool(parameter.grad.isfinite().all()), name
+
+
+@pytest.mark.parametrize("dtype", BOTH, ids=str)
+def test_nothing_measured_is_pure_prediction(case: Case, dtype: torch.dtype):
+    """From the middle of a trajectory: posterior and prior are one, the innovation is zero."""
+    model, inputs = case.build(dtype), make_inputs(case, dtype)
+    state = model.run(*inputs.part(0, 6), make_prior(model, 3)).state
+    nothing = torch.zeros_like(inputs.mask[:, 6:])
+    trajectory = model.run(*inputs.part(6, 12)._replace(mask=nothing), state=state)
+    assert_close(trajectory.mean, trajectory.prior_mean, "rounding")
+    assert_close(trajectory.cov, trajectory.prior_cov, "rounding")
+    assert not trajectory.innovation.any()
+    assert not trajectory.shaped_innovation.any()
+    assert not trajectory.status.any()
+
+
+def test_measuring_something_is_not(case: Case):
+    """The law above must not hold because nothing ever happens."""
+    model, inputs = case.build(torch.float64), make_inputs(case, torch.float64)
+    trajectory = model.run(*inputs._replace(mask=None), make_prior(model, 3))
+    assert (trajectory.mean - trajectory.prior_mean).abs().max() > 1e-3
+    assert bool(trajectory.innovation.any())
+    dim = case.innovation_dim or case.observation_dim
+    assert trajectory.innovation.shape == (3, 12, dim)
+    assert trajectory.innovation_cov.shape == (3, 12, dim, dim)
+
+
+def test_a_value_that_is_not_finite_counts_as_missing_and_is_reported(case: Case):
+    model, inputs = case.build(torch.float32), make_inputs(case, torch.float32)
+    prior = make_prior(model, 3)
+    broken = inputs.y.clone()
+    broken[0, 1, 0], broken[2, 7, -1] = torch.nan, -torch.inf
+    present = torch.ones_like(inputs.mask)
+    present[0, 1, 0] = present[2, 7, -1] = False
+    expected = model.run(*inputs._replace(mask=present), prior)
+    status = torch.zeros(3, 12, dtype=torch.int64)
+    status[0, 1] = status[2, 7] = int(fwnkf.Status.NON_FINITE_OBSERVATION)
+    for mask in (None, torch.ones_like(present)):
+        found = model.run(*inputs._replace(y=broken, mask=mask), prior)
+        assert torch.equal(found.status, status)
+        assert_same_tree(found._replace(status=status), expected._replace(status=status))
+
+
+# ---- purity --------------------------------------------------------------------------------------------------------
+
+
+def test_inputs_are_left_alone(case: Case):
+    model, inputs = case.build(torch.float32), make_inputs(case, torch.float32)
+    prior = make_prior(model, 3)
+    parameters = {name: value.clone() for name, value in model.state_dict().items()}
+    state = model.run(*inputs.part(0, 4), prior).state
+    kept_inputs = [None if x is None else x.clone() for x in inputs]
+    kept_prior, kept_state = tree_map(torch.clone, prior), tree_map(torch.clone, state)
+    model.step(state, *inputs.at(4))
+    model.run(*inputs.part(5, 12), state=state)
+    model.run(*inputs, prior)
+    for mine, theirs in zip(inputs, kept_inputs, strict=True):
+        assert (mine is None) == (theirs is None)
+        if mine is not None:
+            assert_same_bits(mine, theirs)
+    assert_same_tree(prior, kept_prior)
+    assert_same_tree(state, kept_state)
+    for name, value in model.state_dict().items():
+        assert_same_bits(value, parameters[name], name)
+
+
+def test_a_step_is_pure(case: Case):
+    """The same state twice, with other steps in between: the same bits."""
+    model, inputs = case.build(torch.float32), make_inputs(case, torch.float32)
+    state = model.run(*inputs.part(0, 4), make_prior(model, 3)).state
+    first = model.step(state, *inputs.at(4))
+    model.step(first[0], *inputs.at(5))
+    model.step(model.init(3), *inputs.at(6))
+    assert_same_tree(model.step(state, *inputs.at(4)), first)
+
+
+def test_two_runs_give_the_same_bits(case: Case):
+    """Also of two filters built alike, and whatever torch's global generator is doing."""
+    inputs = make_inputs(case, torch.float32)
+    one, two = case.build(torch.float32), case.build(torch.float32)
+    first = one.run(*inputs)
+    with torch.random.fork_rng():
+        torch.manual_seed(99)
+        assert_same_tree(one.run(*inputs), first)
+        assert_same_tree(two.run(*inputs), first)
+
+
+@pytest.mark.parametrize("dtype", BOTH, ids=str)
+def test_dtypes_come_from_the_filter(case: Case, dtype: torch.dtype):
+    model, inputs = case.build(dtype), make_inputs(case, dtype)
+    trajectory = model.run(*inputs)
+    for name, leaf in named_leaves(trajectory):
+        wanted = torch.int64 if name == "status" else dtype
+        assert leaf.dtype == wanted or not leaf.is_floating_point(), name
+    assert trajectory.status.dtype == torch.int64
+    for name, leaf in named_leaves(model.init(2)):
+        assert leaf.dtype == dtype or not leaf.is_floating_point(), name
+        assert leaf.shape[0] == 2, name
+
+
+def test_float32_and_float64_tell_the_same_story(case: Case):
+    """Loose on purpose: it catches a constant or a buffer of the wrong precision, not rounding."""
+    if not case.same_in_both_dtypes:
+        pytest.skip("the two are different draws")
+    narrow, wide = (case.build(dtype).run(*make_inputs(case, dtype)) for dtype in BOTH)
+    for field in fwnkf.StepOutput._fields[:-1]:
+        torch.testing.assert_close(getattr(narrow, field).double(), getattr(wide, field), rtol=1e-2, atol=1e-3)
+
+
+def test_parameters_are_not_moved_by_double(case: Case):
+    """``filter.double()`` after the fact works too: nothing of another dtype is left behind."""
+    model = case.build(torch.float32).double()
+    trajectory = model.run(*make_inputs(case, torch.float64))
+    assert trajectory.mean.dtype == trajectory.cov.dtype == torch.float64
+
+
+# ---- gradients -----------------------------------------------------------------------------------------------------
+
+
+class Step(nn.Module):
+    """A step as a module, so that parameters and the state's tensors can be arguments of a function."""
+
+    def __init__(self, model: fwnkf.Filter, state: Any, inputs: Inputs) -> None:
+        super().__init__()
+        self.model, self.template, self.inputs = model, state, inputs
+
+    def forward(self, leaves: list[Tensor], y: Tensor) -> list[tuple[str, Tensor]]:
+        state = tree_unflatten(self.template, iter(leaves))
+        following, out = self.model.step(state, y, *self.inputs[1:])
+        return [*floats(out), *((f"next {name}", leaf) for name, leaf in floats(following))]
+
+
+def check_gradients(model: fwnkf.Filter, inputs: Inputs, state: Any, h: float = 1e-6) -> None:
+    """Every output along every input: y, everything the state holds, every parameter.
+
+    As gradcheck in its fast mode, by random projections, but a fault is told by its names and within seconds.
+    """
+    step = Step(model, state, inputs)
+    leaves = dict(named_leaves(state))
+    moving = [name for name, leaf in leaves.items() if leaf.is_floating_point() and leaf.numel()]
+    parameters = dict(model.named_parameters())
+    # a mean on a manifold moves along it: how a function goes on off the sphere of unit quaternions means nothing
+    along = {name for name in moving if leaves[name].shape[-1:] == (model.layout.size,) and not model.layout.flat}
+    still = {name: leaves[name].new_zeros(*leaves[name].shape[:-1], model.layout.tangent_size) for name in along}
+    arguments = {"y": inputs.y, **{f"state {name}": still.get(name, leaves[name]) for name in moving}, **parameters}
+    arguments = {name: value.detach().clone().requires_grad_() for name, value in arguments.items()}
+    generator = torch.Generator().manual_seed(11)
+
+    def like(x: Tensor) -> Tensor:
+        noise = torch.randn(x.shape, generator=generator, dtype=torch.float64)
+        return noise / noise.norm()
+
+    def function(given: dict[str, Tensor]) -> dict[str, Tensor]:
+        full = {name: given.get(f"state {name}", leaf) for name, leaf in leaves.items()}
+        full.update({name: model.layout.boxplus(leaves[name], full[name]) for name in along})
+        weights = {f"model.{name}": given[name] for name in parameters}
+        return dict(torch.func.functional_call(step, weights, (list(full.values()), given["y"])))
+
+    outputs = {name: value for name, value in function(arguments).items() if value.requires_grad}
+    weights = {name: like(value) for name, value in outputs.items()}
+    directions = {name: like(value) for name, value in arguments.items()}
+    for name in directions:
+        if name.endswith("cov"):  # covariances are symmetric, and so must their differences be
+            directions[name] = (directions[name] + directions[name].mT) / 2
+    ahead_and_behind: dict[str, list[dict[str, Tensor]]] = {}
+    with torch.no_grad():
+        for name, value in arguments.items():
+            moved = [{**arguments, name: value + sign * h * directions[name]} for sign in (1, -1)]
+            ahead_and_behind[name] = [function(given) for given in moved]
+    for out, value in outputs.items():
+        scalar = (value * weights[out]).sum()
+        gradients = torch.autograd.grad(scalar, list(arguments.values()), retain_graph=True, allow_unused=True)
+        for (name, direction), gradient in zip(directions.items(), gradients, strict=True):
+            analytic = 0.0 if gradient is None else float((gradient * direction).sum())
+            ahead, behind = (float((run[out] * weights[out]).sum()) for run in ahead_and_behind[name])
+            numeric = (ahead - behind) / (2 * h)
+            assert abs(analytic - numeric) <= 1e-5 + 1e-3 * abs(numeric), f"∂({out})/∂({name}): {analytic} vs {numeric}"
+
+
+def test_the_gradient_of_a_step_is_right(case: Case):
+    """From the middle of a trajectory, where no vector has length zero; with a channel missing and with none."""
+    model, inputs = case.build(torch.float64), make_inputs(case, torch.float64, batch=2)
+    with torch.no_grad():
+        state = model.run(*inputs.part(0, 8), make_prior(model, 2)).state
+    for mask in (torch.ones_like(inputs.mask[:, 8]), torch.arange(case.observation_dim).expand(2, -1) > 0):
+        check_gradients(model, inputs.at(8)._replace(mask=mask), state)
+
+
+def test_truncation_cuts_the_gradient_exactly(case: Case):
+    model, inputs = case.build(torch.float64), make_inputs(case, torch.float64)
+    prior = make_prior(model, 3)
+
+    def gradient(**options: int) -> Tensor:
+        y = inputs.y.clone().requires_grad_()
+        trajectory = model.run(y, inputs.u, None, inputs.dt, prior, **options)
+        trajectory.mean[:, -1].square().sum().backward()
+        return y.grad
+
+    cut, whole = gradient(truncate=5), gradient()  # blocks 0-4, 5-9, 10-11
+    assert not cut[:, :10].any()
+    assert bool(cut[:, 10:].any())
+    assert bool(whole[:, :10].any())
+    assert bool(whole[:, 4].any())
+
+
+def test_recomputation_gives_the_same_gradient(case: Case):
+    model, inputs = case.build(torch.float64), make_inputs(case, torch.float64, steps=4)
+    prior = make_prior(model, 3)
+
+    def gradients(**options: int) -> list[Tensor]:
+        y = inputs.y.clone().requires_grad_()
+        trajectory = model.run(y, *inputs[1:], prior, **options)
+        wanted = [y, *model.parameters()]
+        loss = trajectory.mean.square().sum() + trajectory.cov.square().sum()
+        found = torch.autograd.grad(loss, wanted, allow_unused=True)
+        return [torch.zeros_like(x) if g is None else g for x, g in zip(wanted, found, strict=True)]
+
+    for mine, theirs in zip(gradients(checkpoint=2), gradients(), strict=True):
+        assert_close(mine, theirs, "algebra")
+
+
+# ---- soundness -----------------------------------------------------------------------------------------------------
+
+
+def test_covariances_stay_symmetric_and_positive_for_a_thousand_steps_in_float32(case: Case):
+    """With gaps, long dropouts and outliers a thousand times too large."""
+    steps = 100 if CHECKED else 1000
+    model, inputs = case.build(torch.float32), make_inputs(case, torch.float32, batch=2, steps=steps)
+    generator = torch.Generator().manual_seed(5)
+    y = torch.where(torch.rand(inputs.y.shape, generator=generator) < 0.01, 1e3 * inputs.y, inputs.y)
+    mask = inputs.mask.clone()
+    mask[0, 3 * steps // 10 : 4 * steps // 10] = False
+    mask[1, 6 * steps // 10 : 7 * steps // 10, 0] = False
+    with torch.no_grad():
+        trajectory = model.run(y, inputs.u, mask, inputs.dt, make_prior(model, 2)).raise_for_status()
+    for name in ("cov", "prior_cov", "innovation_cov"):
+        cov = getattr(trajectory, name)
+        assert bool(cov.isfinite().all()), name
+        eigenvalues = torch.linalg.eigvalsh(cov.double())
+        largest = eigenvalues[..., -1]
+        assert bool((eigenvalues[..., 0] >= -1e-6 * largest).all()), name
+        assert bool((cov == cov.mT).all()), name  # to the last bit
+        assert bool((largest[:, 1:] > 0).all()), name  # an ensemble starts with its members in one place
+    assert bool(trajectory.mean.isfinite().all())
+
+
+# ---- stopping and going on -----------------------------------------------------------------------------------------
+
+
+def test_stop_save_load_go_on_is_never_stopping(case: Case):
+    model, inputs = case.build(torch.float32), make_inputs(case, torch.float32)
+    prior = make_prior(model, 3)
+    whole = model.run(*inputs, prior)
+    first = model.run(*inputs.part(0, 5), prior)
+    data = checkpoint.dump_state(model, first.state)
+    assert isinstance(data, bytes)
+    elsewhere = case.build(torch.float32)
+    state = checkpoint.load_state(elsewhere, data)
+    assert type(state) is type(first.state)
+    assert_same_tree(state, first.state)
+    second = elsewhere.run(*inputs.part(5, 12), state=state)
+    assert_same_tree(second.state, whole.state)
+    for field in fwnkf.StepOutput._fields:
+        assert_same_bits(getattr(second, field), getattr(whole, field)[:, 5:], field)
+
+
+@pytest.mark.parametrize("dtype", BOTH, ids=str)
+def test_a_saved_filter_is_the_filter(case: Case, dtype: torch.dtype, tmp_path):
+    model, inputs = case.build(dtype), make_inputs(case, dtype)
+    checkpoint.save(model, tmp_path / "filter")
+    again = checkpoint.load(tmp_path / "filter").eval()
+    assert type(again) is type(model)
+    assert again.config == model.config
+    assert_same_tree(again.run(*inputs), model.run(*inputs))
+    names = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert {name for name, parameter in again.named_parameters() if parameter.requires_grad} == names
+
+
+# ---- export --------------------------------------------------------------------------------------------------------
+
+
+class Flat(nn.Module):
+    """A step on flat tuples of tensors, the form a device runs."""
+
+    def __init__(self, model: fwnkf.Filter, state: Any) -> None:
+        super().__init__()
+        self.model, self.template = model, state
+
+    def forward(
+        self, leaves: tuple[Tensor, ...], y: Tensor, mask: Tensor, u: Tensor | None = None, dt: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        state, out = self.model.step(tree_unflatten(self.template, iter(leaves)), y, u, mask, dt)
+        return tuple(leaf for _, leaf in named_leaves((state, out)))
+
+
+@pytest.mark.export
+def test_an_exported_step_is_the_step(case: Case):
+    """Traced once on one step, compared along ten others, each going on from the exported state."""
+    model, inputs = case.build(torch.float32), make_inputs(case, torch.float32, batch=2)
+    with torch.no_grad():
+        state = model.init(2, make_prior(model, 2))
+        flat = Flat(model, state)
+        leaves = tuple(leaf for _, leaf in named_leaves(state))
+        first = inputs.at(0)
+        arguments = (leaves, first.y, first.mask, first.u, first.dt)
+        traced = make_fx(flat)(*arguments) if case.traced_first else flat
+        program = torch.export.export(traced, arguments).module()
+        for t in range(1, 11):
+            now = inputs.at(t)
+            expected = flat(leaves, now.y, now.mask, now.u, now.dt)
+            found = program(leaves, now.y, now.mask, now.u, now.dt)
+            for mine, theirs in zip(found, expected, strict=True):
+                if theirs.is_floating_point():
+                    assert_close(mine, theirs, "export")
+                else:
+                    assert torch.equal(mine, theirs)
+            leaves = tuple(found[: len(leaves)])
+
+
+# ---- refusals ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(CHECKED, reason="the type checker refuses them first")
+def test_wrong_inputs_are_refused_with_a_hint(case: Case):
+    model, inputs = case.build(torch.float32), make_inputs(case, torch.float32)
+    m, name = case.observation_dim, case.filter
+    state = model.init(3)
+    now = inputs.at(0)
+    with pytest.raises(ShapeError, match=rf"filter '{name}': y has shape \(3, {m + 1}\), wanted \[B, {m}\]"):
+        model.step(state, torch.zeros(3, m + 1), now.u, None, now.dt)
+    with pytest.raises(ShapeError, match=rf"y has shape \(3, 12\), wanted \[B, T, {m}\]"):
+        model.run(torch.zeros(3, 12))
+    with pytest.raises(ShapeError, match=r"torch.float32.*torch.float64.*filter.to"):
+        model.step(state, now.y.double())
+    with pytest.raises(ShapeError, match=r"mask is torch.float32 .*wanted torch.bool"):
+        model.step(state, now.y, mask=torch.ones(3, m))
+    with pytest.raises(ShapeError, match=rf"mask is torch.bool \(2, {m}\)"):
+        model.step(state, now.y, mask=torch.ones(2, m, dtype=torch.bool))
+    with pytest.raises(ShapeError, match=r"dt has shape \(3, 1\).*seconds"):
+        model.step(state, now.y, dt=torch.ones(3, 1))
+    wanted = rf"\(3, {case.control_dim}\)" if case.control_dim else "no control"
+    with pytest.raises(ShapeError, match=rf"u has shape \(3, {case.control_dim + 1}\).*{wanted}"):
+        model.step(state, now.y, u=torch.ones(3, case.control_dim + 1))
+    with pytest.raises(ShapeError, match=r"prior of filter.*mean \(3, 17\)"):
+        model.init(3, fwnkf.Gaussian(torch.zeros(3, 17), torch.eye(model.layout.tangent_size)))
+    with pytest.raises(ShapeError, match="one batch axis"):
+        model.init((2, 3))
+
+
+def test_every_registered_filter_has_a_case():
+    assert {case.filter for case in CASES.values()} == set(FILTERS)
+
+
+def test_every_case_builds_the_filter_it_names():
+    for label, case in CASES.items():
+        model = case.build(torch.float32)
+        assert model.name == case.filter, label
+        assert model.observation_dim == case.observation_dim, label
+        assert model.control_dim == case.control_dim, label

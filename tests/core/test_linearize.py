@@ -1,0 +1,166 @@
+"""Jacobians against autograd and finite differences on the manifold; sigma points against filterpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from filterpy.kalman import MerweScaledSigmaPoints, unscented_transform
+
+from fwnkf import Layout
+from fwnkf.core import linearize
+
+from .. import systems
+from ..tolerances import assert_close
+
+
+def random_state(layout, generator, batch=4):
+    origin = layout.origin(torch.zeros((), dtype=torch.float64)).expand(batch, -1)
+    return layout.boxplus(origin, torch.randn(batch, layout.tangent_size, generator=generator, dtype=torch.float64))
+
+
+def finite_differences(function, x, domain, image, h=1e-5):
+    columns = []
+    for row in torch.eye(domain.tangent_size, dtype=x.dtype) * h:
+        step = row.expand(len(x), -1)
+        ahead, behind = (function(domain.boxplus(x, sign * step)) for sign in (1, -1))
+        centre = function(x)
+        columns.append((image.boxminus(ahead, centre) - image.boxminus(behind, centre)) / (2 * h))
+    return torch.stack(columns, -1)
+
+
+@pytest.mark.parametrize("make", [systems.pendulum, systems.attitude, systems.wave])
+def test_jacobians_are_finite_differences_on_the_manifold(generator, make):
+    system = make()
+    x = random_state(system.layout, generator)
+    u = torch.randn(4, system.control_dim, generator=generator, dtype=torch.float64)
+    dt = torch.rand(4, generator=generator, dtype=torch.float64) * 0.1
+
+    def move(z):
+        return system.transition(z, u, dt)
+
+    value, F = system.linearize_transition(x, u, dt)
+    assert torch.equal(value, move(x))
+    assert_close(F, finite_differences(move, x, system.layout, system.layout), "finite_difference")
+    value, H = system.linearize_observation(x)
+    assert torch.equal(value, system.observe(x))
+    expected = finite_differences(system.observe, x, system.layout, system.observation_layout)
+    assert_close(H, expected, "finite_difference")
+
+
+def test_jacobians_in_flat_space_are_autograds(generator):
+    system = systems.wave()
+    x = random_state(system.layout, generator)
+    _, H = system.linearize_observation(x)
+    for item in range(4):
+        assert_close(H[item], torch.autograd.functional.jacobian(system.observe, x[item]), "rounding")
+
+
+def test_jacobians_written_by_hand_agree_with_differentiation(generator):
+    by_hand, by_machine = systems.analytic_pendulum(), systems.pendulum()
+    x = random_state(by_hand.layout, generator)
+    u = torch.randn(4, 1, generator=generator, dtype=torch.float64)
+    dt = torch.rand(4, generator=generator, dtype=torch.float64)
+    for mine, theirs in (
+        (by_machine.linearize_transition(x, u, dt), by_hand.linearize_transition(x, u, dt)),
+        (by_machine.linearize_observation(x), by_hand.linearize_observation(x)),
+    ):
+        assert_close(mine[0], theirs[0], "rounding")
+        assert_close(mine[1], theirs[1], "rounding")
+
+
+@pytest.mark.parametrize("make", [systems.pendulum, systems.attitude, systems.wave])
+def test_the_traced_way_and_the_eager_way_agree(generator, monkeypatch, make):
+    system = make()
+    x = random_state(system.layout, generator)
+    eager = (*system.linearize_transition(x, None, None), *system.linearize_observation(x))
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    traced = (*system.linearize_transition(x, None, None), *system.linearize_observation(x))
+    for mine, theirs in zip(traced, eager, strict=True):
+        assert_close(mine, theirs, "rounding")
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_jacobians_need_no_gradient_mode(generator, mode):
+    system = systems.attitude()
+    x = random_state(system.layout, generator)
+    expected = system.linearize_transition(x, None, None)[1]
+    with mode():
+        found = system.linearize_transition(x, None, None)[1]
+    assert torch.equal(found, expected)
+    assert not found.requires_grad
+
+
+def test_jacobians_can_be_differentiated(generator):
+    """Training through an EKF needs the gradient of the Jacobian itself."""
+    system = systems.attitude()
+    x = random_state(system.layout, generator, 2).requires_grad_()
+    u = torch.randn(2, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x, u: system.linearize_transition(x, u, None), (x, u), fast_mode=True)
+    assert torch.autograd.gradcheck(system.linearize_observation, (x,), fast_mode=True)
+
+
+@pytest.mark.parametrize(("alpha", "beta", "kappa"), [(0.5, 2.0, 0.0), (1.0, 0.0, 0.0), (1.0, 2.0, 1.5)])
+def test_sigma_points_and_moments_are_filterpys(rng, alpha, beta, kappa):
+    n, m = 3, 2
+    theirs = MerweScaledSigmaPoints(n, alpha, beta, kappa)
+    rule = linearize.sigma_rule(n, alpha, beta, kappa)
+    mean = rng.standard_normal((4, n))
+    root = rng.standard_normal((4, n, n))
+    cov = root @ root.swapaxes(-1, -2) + 0.1 * np.eye(n)
+    points, ok = linearize.sigma_points(torch.as_tensor(mean), torch.as_tensor(cov), Layout.euclidean(n), rule)
+    assert bool(ok.all())
+    seen = torch.stack((points[..., 0].sin() * points[..., 1], points[..., 2] ** 2), -1)
+    centre, apart, spread = linearize.sigma_moments(seen, Layout.euclidean(m), rule)
+    cross = linearize.sigma_cross(points - torch.as_tensor(mean)[:, None], apart, rule)
+    for item in range(4):
+        sigmas = theirs.sigma_points(mean[item], cov[item])
+        assert_close(points[item], sigmas)
+        images = np.stack((np.sin(sigmas[:, 0]) * sigmas[:, 1], sigmas[:, 2] ** 2), -1)
+        m_mean, m_cov = unscented_transform(images, theirs.Wm, theirs.Wc, np.zeros((m, m)))
+        assert_close(centre[item], m_mean)
+        assert_close(spread[item], m_cov)
+        assert_close(cross[item], np.einsum("s,si,sj->ij", theirs.Wc, sigmas - mean[item], images - m_mean))
+
+
+@pytest.mark.parametrize("layout", [systems.Pendulum.layout, systems.Attitude.layout], ids=["angle", "quaternion"])
+def test_sigma_points_carry_mean_and_covariance_over_the_seam(generator, layout):
+    """Drawn at θ = π or an arbitrary rotation, taken back: the same Gaussian."""
+    mean = random_state(layout, generator)
+    if layout is systems.Pendulum.layout:
+        mean = torch.cat((torch.full((4, 1), 3.1415).double(), mean[:, 1:]), -1)
+    root = 0.2 * torch.randn(4, layout.tangent_size, layout.tangent_size, generator=generator, dtype=torch.float64)
+    cov = root @ root.mT + 0.01 * torch.eye(layout.tangent_size, dtype=torch.float64)
+    rule = linearize.sigma_rule(layout.tangent_size, 1.0, 0.0, 0.0)
+    points, _ = linearize.sigma_points(mean, cov, layout, rule)
+    centre, _, spread = linearize.sigma_moments(points, layout, rule)
+    assert_close(layout.boxminus(centre, mean), torch.zeros(4, layout.tangent_size).double())
+    assert_close(spread, cov)
+
+
+def test_the_mean_on_the_manifold_is_where_the_deviations_vanish(generator):
+    """Points that are not symmetric about the first: the weighted deviations from the mean must sum to zero."""
+    layout = systems.Attitude.layout
+    rule = linearize.sigma_rule(6, 1.0, 0.0, 0.0)
+    start = random_state(layout, generator)
+    points = layout.boxplus(
+        start.unsqueeze(1).expand(-1, 13, -1), 0.3 * torch.randn(4, 13, 6, generator=generator, dtype=torch.float64)
+    )
+    _, apart, _ = linearize.sigma_moments(points, layout, rule, iterations=20)
+    left = rule.mean_weight * apart[:, 0] + rule.side_weight * apart[:, 1:].sum(1)
+    assert_close(left, torch.zeros(4, 6).double())
+    _, apart, _ = linearize.sigma_moments(points, layout, rule)  # as the filter uses it: two iterations
+    left = rule.mean_weight * apart[:, 0] + rule.side_weight * apart[:, 1:].sum(1)
+    assert left.abs().max() < 1e-3
+
+
+def test_statistical_linearization_conditions_as_the_unscented_update(rng):
+    """Gain P_xy S⁻¹ and posterior P - K S Kᵀ written out, from the linear map and what it leaves over."""
+    root = rng.standard_normal((5, 5))
+    joint = root @ root.T + 0.1 * np.eye(5)  # of (x, y), three and two
+    P, cross, image = joint[:3, :3], joint[:3, 3:], joint[3:, 3:]
+    A, leftover, ok = linearize.statistical_linearization(*(torch.as_tensor(x)[None] for x in (P, cross, image)))
+    assert bool(ok.all())
+    assert_close(A[0].numpy() @ P, cross.T)
+    assert_close(A[0].numpy() @ P @ A[0].numpy().T + leftover[0].numpy(), image)
+    assert np.linalg.eigvalsh(leftover[0].numpy()).min() > 0

@@ -1,0 +1,120 @@
+"""Saved filters: what is written comes back, and a file from outside can do nothing but fail to load."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import fwnkf
+from fwnkf.errors import CheckpointError, ConfigError, UnknownNameError
+
+from . import systems
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return fwnkf.save(fwnkf.build("fwnkf", system=systems.pendulum(torch.float32), hidden=4), tmp_path / "saved")
+
+
+def rewrite(folder: Path, **changes: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_what_is_written_is_plain(folder):
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
+    written = json.loads((folder / "config.json").read_text())
+    assert written["filter"] == "fwnkf"
+    assert written["system"]["name"] == "tests/pendulum"
+
+
+def test_a_system_nobody_could_rebuild_is_not_saved(tmp_path):
+    class Anonymous(systems.Pendulum):
+        pass
+
+    with pytest.raises(CheckpointError, match="register_system"):
+        fwnkf.save(fwnkf.build("ekf", system=Anonymous(systems.PendulumConfig())), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"format": 99}, CheckpointError, "format 99"),
+        ({"extra": 1}, CheckpointError, "extra"),
+        ({"filter": "os.system"}, UnknownNameError, "os.system"),
+        ({"filter": ["fwnkf"]}, CheckpointError, "not of the form"),
+        ({"config": "rm -rf"}, CheckpointError, "not of the form"),
+        ({"config": {"hidden": "4"}}, ConfigError, "hidden = '4'"),
+        ({"config": {"__class__": "x"}}, ConfigError, "__class__"),
+        ({"system": {"name": "subprocess.Popen", "config": {}}}, UnknownNameError, r"subprocess\.Popen"),
+        ({"system": {"name": "tests/pendulum", "config": {"mass": 1.0}}}, ConfigError, "mass"),
+        ({"dtype": "object"}, CheckpointError, "dtype"),
+    ],
+)
+def test_a_strange_config_is_refused(folder, changes, error, message):
+    rewrite(folder, **changes)
+    with pytest.raises(error, match=message):
+        fwnkf.load(folder)
+
+
+def test_strange_tensors_are_refused(folder):
+    path = folder / "model.safetensors"
+    good = dict(fwnkf.load(folder).state_dict())
+    for changed, message in (
+        ({**good, "more": torch.zeros(1)}, "unexpected"),
+        ({name: value for name, value in good.items() if name != "head_bias"}, "missing"),
+        ({**good, "head_bias": torch.zeros(3)}, "head_bias"),
+        ({**good, "head_bias": good["head_bias"].double()}, "float64"),
+    ):
+        save_file({name: value.contiguous() for name, value in changed.items()}, path)
+        with pytest.raises(CheckpointError, match=message):
+            fwnkf.load(folder)
+
+
+def test_a_pickle_is_never_executed(folder, tmp_path):
+    """A file that would write a marker if it were unpickled is refused, and the marker does not appear."""
+    marker = tmp_path / "executed"
+
+    class Bomb:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return (exec, (f"open({str(marker)!r}, 'w').close()",))
+
+    payload = pickle.dumps(Bomb())
+    for name in ("model.safetensors", "config.json"):
+        before = (folder / name).read_bytes()
+        (folder / name).write_bytes(payload)
+        with pytest.raises(CheckpointError):
+            fwnkf.load(folder)
+        (folder / name).write_bytes(before)
+    with pytest.raises(CheckpointError):
+        fwnkf.load_state(fwnkf.build("kf", state_dim=2, observation_dim=1), payload)
+    assert not marker.exists()
+
+
+def test_missing_large_and_deep_files_are_refused(folder):
+    config = (folder / "config.json").read_text()
+    for text in (" " * (1 << 21), "[" * 100_000, "{", '"just a string"', "\udcff".encode("utf-8", "surrogatepass")):
+        (folder / "config.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+        with pytest.raises(CheckpointError):
+            fwnkf.load(folder)
+    (folder / "config.json").write_text(config)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="does not exist"):
+        fwnkf.load(folder)
+    with pytest.raises(CheckpointError, match="does not exist"):
+        fwnkf.load(folder / "nowhere")
+
+
+def test_a_state_of_another_filter_is_refused():
+    kf = fwnkf.build("kf", state_dim=2, observation_dim=1)
+    other = fwnkf.build("fwnkf", state_dim=2, observation_dim=1, hidden=4)
+    with pytest.raises(CheckpointError, match="'fwnkf'"):
+        fwnkf.load_state(kf, fwnkf.dump_state(other, other.init(1)))
+    larger = fwnkf.build("kf", state_dim=3, observation_dim=1)
+    with pytest.raises(CheckpointError, match="mean"):
+        fwnkf.load_state(kf, fwnkf.dump_state(larger, larger.init(1)))

@@ -1,0 +1,115 @@
+"""The package as a whole: quiet, light, without pickle, and with docstrings that run."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fwnkf
+
+SOURCE = Path(fwnkf.__file__).parent
+MODULES = sorted(
+    module.name for module in pkgutil.walk_packages(fwnkf.__path__, "fwnkf.") if not module.name.endswith("__main__")
+)
+# What only its own room may import; `import fwnkf` must not bring any of it.
+HEAVY = ("scipy", "jaxtyping", "beartype", "lightning", "pytorch_lightning", "matplotlib", "ray", "onnx", "pandas")
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh interpreter that finds the package where we found it."""
+    environment = {"PYTHONPATH": str(SOURCE.parent), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
+    return subprocess.run(
+        [sys.executable, "-W", "error::UserWarning:fwnkf", "-c", code],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_import_says_nothing():
+    done = python("import fwnkf")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert done.stderr == ""
+
+
+def test_import_brings_nothing_heavy():
+    """Compared with what torch alone brings, so that a package torch happens to import is not held against us."""
+    code = "import sys, {}; print(' '.join(sorted({{name.split('.')[0] for name in sys.modules}})))"
+    ours, torchs = (set(python(code.format(name)).stdout.split()) for name in ("fwnkf", "torch"))
+    assert "fwnkf" in ours
+    assert not (ours - torchs) & set(HEAVY)
+    ours_alone = ours - torchs - set(sys.stdlib_module_names)
+    assert ours_alone <= {"fwnkf", "safetensors", "numpy"}
+
+
+def test_import_leaves_torch_as_it_was():
+    """No default dtype, seed or thread count is touched on the way in."""
+    code = (
+        "import torch; torch.manual_seed(3); before = torch.get_rng_state(), torch.get_num_threads(); import fwnkf; "
+        "assert torch.equal(before[0], torch.get_rng_state()); assert before[1] == torch.get_num_threads(); "
+        "assert torch.get_default_dtype() == torch.float32"
+    )
+    done = python(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_nothing_is_pickled():
+    """Loading a file must never run code: no pickle, and none of what uses it."""
+    forbidden = re.compile(
+        r"^\s*(import|from)\s+(pickle|dill|cloudpickle|joblib|shelve)\b|torch\.(load|save)\(|allow_pickle=True"
+    )
+    found = [
+        f"{path.relative_to(SOURCE)}:{number}: {line.strip()}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if forbidden.search(line)
+    ]
+    assert found == []
+
+
+def test_files_stay_readable():
+    """The house keeps files below about 400 lines."""
+    lengths = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCE.rglob("*.py")}
+    assert {name: length for name, length in lengths.items() if length > 440} == {}
+
+
+@pytest.mark.parametrize("name", ["fwnkf", *MODULES])
+def test_docstrings_run(name: str):
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name and missing.name.split(".")[0] != "fwnkf":
+            pytest.skip(f"{name} needs the extra that brings {missing.name}")
+        raise
+    failed, _ = doctest.testmod(module, raise_on_error=False)
+    assert failed == 0
+
+
+def test_there_are_docstrings_that_run():
+    """The test above must not pass because nothing is there."""
+    finder = doctest.DocTestFinder()
+    examples = sum(
+        len(test.examples)
+        for name in ("fwnkf.filters.base", "fwnkf.core.layout", "fwnkf.types")
+        for test in finder.find(importlib.import_module(name))
+    )
+    assert examples >= 6
+
+
+def test_everything_public_is_there_and_documented():
+    for name in fwnkf.__all__:
+        assert getattr(fwnkf, name).__doc__, name
+    for name in MODULES:
+        text = (SOURCE / Path(*name.split(".")[1:])).with_suffix(".py")
+        text = text if text.exists() else SOURCE / Path(*name.split(".")[1:]) / "__init__.py"
+        assert text.read_text(encoding="utf-8").lstrip().startswith('"""'), name
