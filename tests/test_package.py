@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import pkgutil
@@ -112,4 +113,4 @@ def test_everything_public_is_there_and_documented():
     for name in MODULES:
         text = (SOURCE / Path(*name.split(".")[1:])).with_suffix(".py")
         text = text if text.exists() else SOURCE / Path(*name.split(".")[1:]) / "__init__.py"
-        assert text.read_text(encoding="utf-8").lstrip().startswith('"""'), name
+        assert ast.get_docstring(ast.parse(text.read_text(encoding="utf-8"))), name

@@ -118,7 +118,7 @@ class Layout:
 
     def boxplus_jacobians(
         self, delta: Float[Tensor, "*B d"]
-    ) -> tuple[Float[Tensor, "*B d d"], Float[Tensor, "*B d d"]]:
+    ) -> tuple[Float[Tensor, "*C d d"], Float[Tensor, "*C d d"]]:
         """How ``x ⊞ δ`` moves, in its tangent space, when ``x`` moves and when ``δ`` moves; identities where flat."""
         on_state, on_delta = [], []
         for part, piece in zip(self.parts, delta.split(self._tangent_sizes, -1), strict=True):
