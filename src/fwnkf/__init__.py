@@ -1,17 +1,36 @@
-"""Frequency-weighted neural Kalman filters: frequency-aware and consistent state estimation."""
+"""Frequency-weighted neural Kalman filters: frequency-aware and consistent state estimation.
 
-from . import filters
-from .checkpoint import dump_state, load, load_state, save
-from .core.layout import Layout, Part
-from .core.system import LinearSystem, System
-from .filters.base import Filter, build
-from .registry import FILTERS, SYSTEMS
-from .types import Gaussian, Status, StepOutput, Trajectory
+Names are imported when they are first used, so that the command line can answer before torch is loaded.
+"""
 
-register_filter = FILTERS.register
-register_system = SYSTEMS.register
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import filters
+    from .checkpoint import dump_state, load, load_state, save
+    from .core.layout import Layout, Part
+    from .core.system import LinearSystem, System
+    from .filters.base import Filter, build
+    from .registry import FILTERS, SYSTEMS
+    from .types import Gaussian, Status, StepOutput, Trajectory
+
+    register_filter = FILTERS.register
+    register_system = SYSTEMS.register
 
 __version__ = "0.1.0.dev0"
+
+_HOMES = {
+    "checkpoint": ("dump_state", "load", "load_state", "save"),
+    "core.layout": ("Layout", "Part"),
+    "core.system": ("LinearSystem", "System"),
+    "filters.base": ("Filter", "build"),
+    "types": ("Gaussian", "Status", "StepOutput", "Trajectory"),
+}
+_WHERE = {name: module for module, names in _HOMES.items() for name in names}
+
 __all__ = [
     "Filter",
     "Gaussian",
@@ -31,3 +50,24 @@ __all__ = [
     "register_system",
     "save",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        # the filters and systems of the package must be registered before anything is built or loaded by name
+        importlib.import_module(".filters", __name__)
+        importlib.import_module(".systems", __name__)
+        value = getattr(importlib.import_module(f".{_WHERE[name]}", __name__), name)
+    elif name in ("register_filter", "register_system"):
+        registry = importlib.import_module(".registry", __name__)
+        value = (registry.FILTERS if name == "register_filter" else registry.SYSTEMS).register
+    elif name == "filters":
+        value = importlib.import_module(".filters", __name__)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import fwnkf
 from fwnkf import checkpoint
 from fwnkf.core.tree import named_leaves, tree_map, tree_unflatten
-from fwnkf.errors import ShapeError
+from fwnkf.errors import ConfigError, ShapeError
 from fwnkf.registry import FILTERS
 
 from ..tolerances import assert_close, assert_same_bits
@@ -526,6 +526,18 @@ def test_wrong_inputs_are_refused_with_a_hint(case: Case):
         model.init(3, fwnkf.Gaussian(torch.zeros(3, 17), torch.eye(model.layout.tangent_size)))
     with pytest.raises(ShapeError, match="one batch axis"):
         model.init((2, 3))
+    fitting = make_prior(model, 2)
+    with pytest.raises(ShapeError, match=r"prior of filter.*wanted \[3, "):
+        model.init(3, fitting)
+    with pytest.raises(ShapeError, match=r"works in torch.float32.*prior comes in torch.float64"):
+        model.init(2, fwnkf.Gaussian(*(part.double() for part in fitting)))
+    with pytest.raises(ShapeError, match=r"dt comes in torch.float64, y in torch.float32"):
+        model.step(state, now.y, dt=torch.ones(3).double())
+    if now.u is not None:
+        with pytest.raises(ShapeError, match=r"u comes in torch.float64, y in torch.float32"):
+            model.step(state, now.y, now.u.double())
+    with pytest.raises(ConfigError, match="no steps"):
+        model.run(torch.zeros(3, 0, m))
 
 
 def test_every_registered_filter_has_a_case():

@@ -35,7 +35,7 @@ def jacobian(
     if forward:
         columns = [torch.func.jvp(moved, (zero,), (row.expand_as(zero),))[1] for row in basis]
         return centre, torch.stack(columns, -1)
-    value, pull = torch.func.vjp(moved, zero)
+    value, pull = torch.func.vjp(moved, zero)  # type: ignore[misc]  # three values only with has_aux
     (rows,) = torch.func.vmap(pull)(basis.unsqueeze(-2).expand(-1, *value.shape))
     return centre, rows.movedim(0, -2)
 

@@ -33,6 +33,8 @@ def scan(
     if len(lengths) != 1:
         raise ConfigError(f"inputs of a scan must agree on the number of steps; got {sorted(lengths)}")
     (length,) = lengths
+    if length == 0:
+        raise ConfigError("nothing to scan: the inputs have no steps (axis 1 is empty)")
     for name, value in (("truncate", truncate), ("checkpoint", checkpoint)):
         if value is not None and value < 1:
             raise ConfigError(f"{name} = {value} is no number of steps; use a positive number or None")

@@ -104,11 +104,19 @@ class Filter(nn.Module):
             if len(batch_size) != 1:
                 raise ShapeError(f"batch shape {batch_size}: give exactly one batch axis (flatten the others)")
             (batch_size,) = batch_size
-        like = self._like() if prior is None else prior.mean
+        like = self._like()
         if prior is None:
             prior = Gaussian(self.layout.origin(like), torch.eye(self.layout.tangent_size).to(like))
         n, d = self.layout.size, self.layout.tangent_size
-        if prior.mean.shape[-1:] != (n,) or prior.cov.shape[-2:] != (d, d):
+        if prior.mean.dtype != like.dtype or prior.mean.device != like.device:
+            raise ShapeError(
+                f"filter {self.name!r} works in {like.dtype} on {like.device}, the prior comes in "
+                f"{prior.mean.dtype} on {prior.mean.device}; convert one of them"
+            )
+        leads = ((), (1,), (batch_size,))
+        if prior.mean.shape not in [(*lead, n) for lead in leads] or prior.cov.shape not in [
+            (*lead, d, d) for lead in leads
+        ]:
             raise ShapeError(
                 f"prior of filter {self.name!r}: mean {tuple(prior.mean.shape)}, cov {tuple(prior.cov.shape)}; "
                 f"wanted [{batch_size}, {n}] and [{batch_size}, {d}, {d}]"
@@ -153,6 +161,7 @@ class Filter(nn.Module):
         truncate: int | None = None,
         checkpoint: int | None = None,
         generator: torch.Generator | None = None,
+        prepared: Any = None,
     ) -> Trajectory:
         """Filter whole sequences; ``state`` goes on from an earlier ``trajectory.state`` instead of a prior.
 
@@ -164,7 +173,8 @@ class Filter(nn.Module):
         if state is None:
             state = self.init(y.shape[0], prior, generator=generator)
         y, weight, flagged = clean(y, mask)
-        prepared = self.prepare()
+        if prepared is None:
+            prepared = self.prepare()
 
         def body(carry: Any, inputs: Any) -> tuple[Any, StepOutput]:
             return self.advance(prepared, carry, *inputs)
@@ -198,6 +208,9 @@ class Filter(nn.Module):
             raise ShapeError(f"mask is {mask.dtype} {tuple(mask.shape)}, wanted torch.bool {tuple(y.shape)}")
         if dt is not None and dt.shape != lead:
             raise ShapeError(f"dt has shape {tuple(dt.shape)}, wanted {tuple(lead)}: seconds per stream and step")
+        for name, item in (("u", u), ("dt", dt)):
+            if item is not None and item.dtype != y.dtype:
+                raise ShapeError(f"{name} comes in {item.dtype}, y in {y.dtype}; convert it, e.g. {name}.to(y)")
         if u is not None and (self.control_dim == 0 or u.shape != (*lead, self.control_dim)):
             raise ShapeError(
                 f"u has shape {tuple(u.shape)}, filter {self.name!r} takes "
