@@ -1,4 +1,4 @@
-"""Is the stated uncertainty true? NEES, NIS and the whiteness of innovations.
+"""Is the stated uncertainty true? NEES, NIS, coverage and the whiteness of innovations.
 
 A consistent filter has ``E[NEES] = n`` and ``E[NIS] = m``: values above mean it is too sure of itself, values below
 that it hides what it knows.
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..core.gaussian import safe_cholesky
+from ..errors import ConfigError
 from ..shapes import Float
 
 
@@ -56,3 +57,28 @@ def whiten(innovation: Float[Tensor, "*B m"], cov: Float[Tensor, "*B m m"]) -> F
     """Innovations as independent unit-variance numbers, ``L⁻¹ r`` with ``cov = L Lᵀ``."""
     factor, _ = safe_cholesky(cov)
     return torch.linalg.solve_triangular(factor, innovation.unsqueeze(-1), upper=False).squeeze(-1)
+
+
+class Coverage(NamedTuple):
+    """The share of errors within their interval: of all components, and of each dimension apart."""
+
+    overall: Float[Tensor, ""]
+    by_dimension: Float[Tensor, " d"]
+
+
+def coverage(error: Float[Tensor, "*B d"], cov: Float[Tensor, "*B d d"], level: float = 0.95) -> Coverage:
+    """Share of components with ``|e_i| ≤ z √P_ii``, ``z`` the normal quantile of ``(1 + level) / 2``.
+
+    A consistent filter covers ``level`` of them, one too sure of itself fewer. What is not finite, and what has a
+    negative variance, is not covered.
+
+    >>> coverage(torch.tensor([[1.9, 0.0], [2.0, 0.0]]), torch.eye(2).expand(2, 2, 2)).by_dimension
+    tensor([0.5000, 1.0000])
+    """
+    if not 0 < level < 1:
+        raise ConfigError(f"level {level} is not between 0 and 1; for 95 % write 0.95")
+    z = float(torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)))
+    bound = z * cov.diagonal(dim1=-2, dim2=-1).sqrt()  # the root of a negative variance is NaN, which nothing is below
+    covered = (error.abs() <= bound) & error.isfinite() & bound.isfinite()
+    share = covered.to(error.dtype).reshape(-1, error.shape[-1]).mean(0)
+    return Coverage(share.mean(), share)

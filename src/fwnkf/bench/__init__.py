@@ -1,0 +1,1 @@
+"""Benchmarks that users run: the reference ladder beside which every figure stands."""

@@ -1,0 +1,120 @@
+"""BROAD: an IMU moved by hand, at rest, tapped on or beside a vibrating phone, with optical orientation.
+
+Conventions. World frame: east, north, up. The quaternion ``(w, x, y, z)`` turns the IMU frame into the world; the
+accelerometer reads +9.81 m/s² along the axis that points up. One clock: the optical reference was put on the samples of
+the IMU by the authors, so stamps are sample numbers over the sampling rate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.layout import Layout
+from ..errors import DataError
+from . import _checks as checks
+from ._interpolate import continuous_signs
+from ._mat5 import load_mat
+from .sequence import Channel, Sequence
+
+LAYOUT = Layout.parse([("q", "quaternion", 4)])
+CHANNELS = (
+    *(Channel(f"gyro_{axis}", "rad/s") for axis in "xyz"),
+    *(Channel(f"accel_{axis}", "m/s²") for axis in "xyz"),
+    *(Channel(f"mag_{axis}", "µT") for axis in "xyz"),
+)
+CONVENTIONS = (
+    "State: quaternion q (w, x, y, z) from IMU to world, world frame east-north-up. Observations in the IMU frame: "
+    "angular rate (rad/s), specific force (m/s²), magnetic field (µT). The reference lies on the samples of the IMU."
+)
+MAGNETIC_LIMIT = 1e5
+"""µT: a thousand times a fridge magnet's reach; the sensor saturates far below."""
+_SIZES = {"imu_gyr": 3, "imu_acc": 3, "imu_mag": 3, "opt_quat": 4, "opt_pos": 3, "movement": 1, "sampling_rate": 1}
+
+
+def read(path: str | Path) -> Sequence:
+    """One trial from its ``.mat`` file: observations 9 (gyroscope, accelerometer, magnetometer), state 4.
+
+    Rows without optical orientation are unknown (``truth_mask``); the quaternion's signs are made continuous.
+    ``extras`` holds ``movement``, the authors' flag of the phases to be scored, and ``position`` in metres (NaN where
+    unknown).
+    """
+    path = Path(path)
+    variables, data = load_mat(path)
+    arrays = {name: _array(variables, name, columns, path) for name, columns in _SIZES.items()}
+    rates = arrays.pop("sampling_rate")
+    rate = float(rates[0, 0])
+    if len(rates) != 1 or not 1.0 <= rate <= 1e5:
+        raise DataError(f"{path}: sampling_rate is {rate!r}; wanted one number of samples a second")
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) != 1 or lengths["imu_gyr"] < 2:
+        raise DataError(f"{path}: the arrays have different lengths, or less than two rows: {lengths}")
+
+    def place(name: str) -> checks.Place:
+        return lambda row, column: f"{path}, {name}, row {row + 1}, column {column + 1}"
+
+    gyro, accel, mag = arrays["imu_gyr"], arrays["imu_acc"], arrays["imu_mag"]
+    checks.within(gyro, checks.GYRO_LIMIT, "rad/s", place("imu_gyr"), "Is it in degrees?")
+    checks.within(accel, checks.ACCELERATION_LIMIT, "m/s²", place("imu_acc"), "Is it in g?")
+    checks.within(mag, MAGNETIC_LIMIT, "µT", place("imu_mag"), "Is it in nT?")
+    checks.within(arrays["opt_pos"], checks.POSITION_LIMIT, "m", place("opt_pos"), "Is it in millimetres?")
+    checks.gravity(accel, f"{path}, imu_acc")
+    _check_field(mag, path)
+    time = torch.arange(len(gyro), dtype=torch.float64) / rate
+    observations = torch.cat((gyro, accel, mag), -1)
+    mask, notes = checks.measured(observations, "the IMU", str(path), time)
+
+    q, known = checks.unit_quaternions(arrays["opt_quat"], place("opt_quat"))
+    if int(known.sum()) < 2:
+        raise DataError(f"{path}: opt_quat has no two finite rows; the file is damaged")
+    q, flips = continuous_signs(q, known)
+    checks.rotation_rate(time, gyro, q, known, f"{path}, imu_gyr")
+    if flips:
+        notes.append(f"{flips} sign flip(s) of the quaternion made continuous")
+    lost = int((~known).sum())
+    if lost:
+        notes.append(f"the orientation is unknown at {lost} of {len(q)} samples ({lost / len(q):.1%})")
+    movement = arrays["movement"][:, 0]
+    if not bool(((movement == 0) | (movement == 1)).all()):
+        raise DataError(f"{path}: movement must hold 0 and 1 only")
+    return Sequence(
+        path.stem, time, observations, CHANNELS, mask, q, LAYOUT, known, CONVENTIONS, tuple(notes),
+        hashlib.sha256(data).hexdigest(), {"movement": movement.bool(), "position": arrays["opt_pos"]},
+    )  # fmt: skip
+
+
+def find(folder: str | Path) -> dict[str, Path]:
+    """Trials in a folder by name, or in its folder ``data_mat`` as in the official repository."""
+    folder = Path(folder)
+    paths = sorted(folder.glob("[0-9][0-9]_*.mat")) or sorted(folder.glob("data_mat/[0-9][0-9]_*.mat"))
+    return {path.stem: path for path in paths}
+
+
+def _array(variables: dict[str, Any], name: str, columns: int, path: Path) -> Tensor:
+    value = variables.get(name)
+    if not isinstance(value, np.ndarray):
+        raise DataError(
+            f"{path}: no variable {name!r}; there are: {', '.join(sorted(variables))[:200]}. "
+            "Take the official file from data_mat of https://github.com/dlaidig/broad"
+        )
+    if value.ndim == 2 and columns == 1 and value.shape[0] == 1:
+        value = value.T
+    if value.ndim != 2 or value.shape[1] != columns:
+        raise DataError(f"{path}: {name} has shape {value.shape}; wanted (N, {columns})")
+    return torch.from_numpy(np.ascontiguousarray(value, dtype=np.float64))
+
+
+def _check_field(mag: Tensor, path: Path) -> None:
+    lengths = mag.norm(dim=-1)
+    finite = lengths[lengths.isfinite()]
+    median = float(finite.median()) if len(finite) else float("nan")
+    if not 2.0 <= median <= 5000.0:
+        raise DataError(
+            f"{path}, imu_mag: the median field is {median:.4g} µT, far from the earth's (25 to 65); "
+            "it looks like gauss, tesla or nanotesla, or the columns are others"
+        )

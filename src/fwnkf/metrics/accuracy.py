@@ -1,0 +1,228 @@
+"""How far the estimate is from the truth: MSE, RMSE, MAE, NRMSE, R² and one row of a table.
+
+Every figure is a function of the error ``e = x̂ ⊟ x``, taken once by :func:`residual` (or :func:`raw_difference`).
+Figures are averaged over trajectories, steps and dimensions; those named ``_paper`` follow the paper's Eq. (metrics)
+and sum over dimensions.
+
+A prediction that is not finite is an error of infinity: it stays in every average and is never dropped.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..core.layout import Layout
+from ..errors import DataError, ShapeError
+from ..shapes import Bool, Float
+from ..types import Gaussian, Trajectory
+from .consistency import coverage, nees
+
+Difference = Literal["shortest", "raw"]
+
+
+# --------------------------------------------------------------------------------------------------------------- errors
+
+
+def _check_shapes(estimate: Tensor, truth: Tensor) -> None:
+    if estimate.shape != truth.shape:  # subtraction would broadcast, and score something else without a word
+        raise ShapeError(
+            f"estimate {tuple(estimate.shape)} and truth {tuple(truth.shape)} differ in shape; "
+            "expand or cut one of them to the other"
+        )
+
+
+def usable(layout: Layout, estimate: Float[Tensor, "*B n"]) -> Bool[Tensor, "*B d"]:
+    """Which tangent components have a prediction at all: finite numbers, and for a rotation not the zero quaternion."""
+    found = []
+    for part, values in zip(layout.parts, estimate.split([part.size for part in layout.parts], -1), strict=True):
+        finite = values.isfinite()
+        if part.kind == "quaternion":
+            rotation = finite.all(-1, keepdim=True) & (values != 0).any(-1, keepdim=True)
+            found.append(rotation.expand(*values.shape[:-1], 3))
+        else:
+            found.append(finite)
+    return torch.cat(found, -1)
+
+
+def residual(layout: Layout, estimate: Float[Tensor, "*B n"], truth: Float[Tensor, "*B n"]) -> Float[Tensor, "*B d"]:
+    """``e = x̂ ⊟ x``: the shortest arc for angles, the rotation vector on SO(3); infinite where ``x̂`` is not usable.
+
+    >>> residual(Layout.parse([("theta", "angle", 1)]), torch.tensor([3.1]), torch.tensor([-3.1])).round(decimals=3)
+    tensor([-0.0830])
+    """
+    _check_shapes(estimate, truth)
+    return layout.boxminus(estimate, truth).masked_fill(~usable(layout, estimate), torch.inf)
+
+
+def raw_difference(estimate: Float[Tensor, "*B n"], truth: Float[Tensor, "*B n"]) -> Float[Tensor, "*B n"]:
+    """``e = x̂ - x`` of the numbers as stored, as the paper's public code has it; infinite where ``x̂`` is not finite.
+
+    Only for comparison with published figures: near ±π an angle that is right counts as wrong by 2π.
+
+    >>> raw_difference(torch.tensor([3.0]), torch.tensor([-3.0]))
+    tensor([6.])
+    """
+    _check_shapes(estimate, truth)
+    return (estimate - truth).masked_fill(~estimate.isfinite(), torch.inf)
+
+
+def from_step(error: Float[Tensor, "*B T d"], step: int) -> Float[Tensor, "*B S d"]:
+    """The error of the steps ``t ≥ step``, counted from zero: what is left once the unknown start is forgotten.
+
+    >>> mse(from_step(torch.tensor([[[9.0], [1.0], [1.0]]]), 1))
+    tensor(1.)
+    """
+    if not 0 <= step < error.shape[-2]:
+        raise ShapeError(f"no step from {step} on in a trajectory of {error.shape[-2]} steps")
+    return error[..., step:, :]
+
+
+# -------------------------------------------------------------------------------------------------------------- figures
+
+
+def mse(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
+    """Mean of ``e²`` over trajectories, steps and dimensions.
+
+    >>> mse(torch.tensor([[3.0, 4.0]])), mse_paper(torch.tensor([[3.0, 4.0]]))
+    (tensor(12.5000), tensor(25.))
+    """
+    return error.square().mean()
+
+
+def mse_paper(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
+    """``1/T Σ_t ‖e_t‖₂²`` (Eq. metrics), averaged over trajectories: the sum over dimensions."""
+    return error.square().sum(-1).mean()
+
+
+def rmse(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
+    """``√mse``: the root of the average over all trajectories, not the average of their roots."""
+    return mse(error).sqrt()
+
+
+def rmse_paper(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
+    """``√mse_paper`` (Eq. metrics)."""
+    return mse_paper(error).sqrt()
+
+
+def mae(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
+    """Mean of ``|e|`` over trajectories, steps and dimensions."""
+    return error.abs().mean()
+
+
+def mae_paper(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
+    """``1/T Σ_t ‖e_t‖₁`` (Eq. metrics), averaged over trajectories: the sum over dimensions."""
+    return error.abs().sum(-1).mean()
+
+
+def nrmse_rms(error: Float[Tensor, "*B d"], truth: Float[Tensor, "*B n"]) -> Float[Tensor, ""]:
+    """``rmse_paper / √(1/T Σ_t ‖x_t‖₂²)`` (Eq. metrics). It rewards a truth that lies far from zero.
+
+    >>> nrmse_rms(torch.tensor([[3.0, 4.0]]), torch.tensor([[6.0, 8.0]]))
+    tensor(0.5000)
+    """
+    return rmse_paper(error) / mse_paper(truth).sqrt()
+
+
+def nrmse_std(error: Float[Tensor, "*B d"], truth: Float[Tensor, "*B n"]) -> Float[Tensor, ""]:
+    """``rmse / std(x)`` as in the paper's public code: the deviation of all numbers of ``x`` from their one mean."""
+    return rmse(error) / truth.std(correction=0)
+
+
+def r2(error: Float[Tensor, "*B d"], truth: Float[Tensor, "*B n"]) -> Float[Tensor, ""]:
+    """``R² = 1 - Σ‖e‖² / Σ‖x - x̄‖²``, with ``x̄`` the mean of each dimension: 0 for who knows the means and no more.
+
+    Angles and quaternions enter ``x - x̄`` by their numbers as stored; for the latter ``e``, a rotation vector, is
+    about twice the difference of the quaternions.
+
+    >>> truth = torch.tensor([[1.0, 20.0], [3.0, 40.0]])
+    >>> r2(truth.mean(0) - truth, truth)
+    tensor(0.)
+    """
+    mean = truth.reshape(-1, truth.shape[-1]).mean(0)
+    return 1 - error.square().sum() / (truth - mean).square().sum()
+
+
+def by_dimension(error: Float[Tensor, "*B d"]) -> Float[Tensor, " d"]:
+    """Mean of ``e²`` for each dimension apart, over trajectories and steps; its mean is :func:`mse`.
+
+    >>> by_dimension(torch.tensor([[3.0, 4.0], [1.0, 0.0]]))
+    tensor([5., 8.])
+    """
+    return error.square().reshape(-1, error.shape[-1]).mean(0)
+
+
+def by_step(error: Float[Tensor, "*B T d"]) -> Float[Tensor, " T"]:
+    """Mean of ``e²`` for each step apart, over trajectories and dimensions: the error against time.
+
+    >>> by_step(torch.tensor([[[3.0], [2.0], [1.0]]]))
+    tensor([9., 4., 1.])
+    """
+    squared = error.square().mean(-1)
+    return squared.reshape(-1, squared.shape[-1]).mean(0)
+
+
+# -------------------------------------------------------------------------------------------------------------- one row
+
+
+def summarize(
+    layout: Layout,
+    estimate: Trajectory | Gaussian | tuple[Tensor, Tensor | None],
+    truth: Float[Tensor, "B T n"],
+    *,
+    difference: Difference = "shortest",
+    late: int = 10,
+) -> dict[str, float | int]:
+    """One row of a table: accuracy, consistency and failures of one filter on one test set, computed in float64.
+
+    A trajectory whose mean or covariance is anywhere not finite counts in ``failures``. It is not dropped: such a mean
+    makes the errors infinite and R² minus infinity, such a covariance makes NEES infinite, as does one that is not
+    positive definite, and neither is ever covered.
+
+    Args:
+        layout: what the numbers of the state are.
+        estimate: a filtered trajectory, or mean ``(B, T, n)`` and covariance ``(B, T, d, d)``. A method that states no
+            covariance gives ``None``: its ``nees`` and ``coverage95`` are NaN, which says that there is nothing to say.
+        truth: the states, all finite.
+        difference: ``"raw"`` scores the numbers as stored. NEES and coverage take the shortest way in any case.
+        late: where the second error begins, ``mse_from_10``; NaN if no trajectory is that long.
+
+    >>> row = summarize(Layout.euclidean(1), (torch.ones(2, 20, 1), torch.ones(2, 20, 1, 1)), torch.zeros(2, 20, 1))
+    >>> row["mse"], row["mse_from_10"], row["nees"], row["coverage95"], row["failures"]
+    (1.0, 1.0, 1.0, 1.0, 0)
+    """
+    given = (estimate.mean, estimate.cov) if isinstance(estimate, Trajectory | Gaussian) else estimate
+    mean = given[0].detach().double()
+    cov = None if given[1] is None else given[1].detach().double()
+    truth = truth.detach().double()
+    if not truth.isfinite().all():
+        trajectory, step = (int(i) for i in (~truth.isfinite()).any(-1).nonzero()[0])
+        raise DataError(f"the truth of trajectory {trajectory} is not finite at step {step}: leave such steps out")
+
+    tangent = residual(layout, mean, truth)
+    error = tangent if difference == "shortest" else raw_difference(mean, truth)
+    failed = ~usable(layout, mean).all(-1)
+    row = {
+        "mse": mse(error),
+        "mse_paper": mse_paper(error),
+        "rmse": rmse(error),
+        "mae": mae(error),
+        "mae_paper": mae_paper(error),
+        "nrmse_rms": nrmse_rms(error, truth),
+        "nrmse_std": nrmse_std(error, truth),
+        "r2": r2(error, truth),
+        f"mse_from_{late}": mse(from_step(error, late)) if late < error.shape[-2] else math.nan,
+        "nees": math.nan,
+        "coverage95": math.nan,
+    }
+    if cov is not None:
+        failed = failed | ~cov.isfinite().all(-1).all(-1)
+        # cleaned first: the triangular solve would make NaN of infinity, and what LAPACK makes of NaN is its own affair
+        clean = torch.where(failed[..., None, None], torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device), cov)
+        each = nees(torch.where(failed[..., None], 0, tangent), clean)
+        row["nees"] = each.masked_fill(failed | each.isnan(), torch.inf).mean()
+        row["coverage95"] = coverage(tangent.masked_fill(failed[..., None], torch.inf), clean).overall
+    return {**{name: float(value) for name, value in row.items()}, "failures": int(failed.any(-1).sum())}

@@ -1,0 +1,202 @@
+"""Inertial navigation: gyroscope and accelerometer carried along ("strapped down") and integrated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..core import rotation
+from ..core.gaussian import matvec
+from ..core.layout import Layout
+from ..core.system import System
+from ..registry import SYSTEMS, at_least
+from ..shapes import Float
+
+
+@dataclass(frozen=True)
+class StrapdownConfig:
+    """Noise of the sensors, gravity, and what is observed.
+
+    ``biases`` adds those of gyroscope and accelerometer to the state. Densities are per root hertz (rad/s/√Hz and
+    m/s²/√Hz), walks those of the biases (rad/s²/√Hz, m/s³/√Hz); the defaults are the data sheet's for the ADIS16448
+    that flew the EuRoC sequences. ``gravity`` is in the world frame.
+
+    ``observed`` is ``"position"``, ``"velocity"`` (a zero-velocity update, say) or ``"pose"``: position, roll, pitch
+    and yaw, that is six channels, of which the angles wrap. Pose is singular where the pitch is ±90 degrees. Inertial
+    navigation without any fix is any of these with every channel masked. ``variance`` belongs to position or velocity,
+    ``angle_variance`` to roll, pitch and yaw.
+    """
+
+    biases: bool = True
+    gravity: tuple[float, ...] = (0.0, 0.0, -9.81)
+    gyro_density: float = at_least(0.0, 1.6968e-4)
+    accelerometer_density: float = at_least(0.0, 2.0e-3)
+    gyro_walk: float = at_least(0.0, 1.9393e-5)
+    accelerometer_walk: float = at_least(0.0, 3.0e-3)
+    observed: Literal["position", "velocity", "pose"] = "position"
+    variance: float = at_least(0.0, 1e-4)
+    angle_variance: float = at_least(0.0, 1e-4)
+    dt: float = 0.005
+
+
+@SYSTEMS.register("strapdown")
+class Strapdown(System):
+    """Position, velocity (world), orientation (body to world) and, if wanted, biases; ``u = (gyro, accelerometer)``.
+
+    With ``ω = gyro - b_g``, ``f = accelerometer - b_a`` and ``a = R(q ⊗ exp(ω dt/2)) f + g``, the acceleration halfway:
+    ``q⁺ = q ⊗ exp(ω dt)``, ``v⁺ = v + a dt``, ``p⁺ = p + v dt + ½ a dt²``. Second order in ``dt``, exact for the
+    orientation at a constant rate and for the position in free fall.
+
+    >>> import torch
+    >>> system = Strapdown(StrapdownConfig(biases=False))
+    >>> rest, level = system.layout.origin(torch.zeros(())), torch.tensor([[0, 0, 0, 0, 0, 9.81]])
+    >>> bool((system.transition(rest[None], level, None) == rest).all())
+    True
+    """
+
+    Config = StrapdownConfig
+    control_dim = 6
+    diagonal_noise = True
+    eye: Tensor
+
+    def __init__(self, config: StrapdownConfig) -> None:
+        super().__init__(config)
+        self.dt = config.dt
+        parts: list[tuple[str, str, int]] = [
+            ("position", "euclidean", 3),
+            ("velocity", "euclidean", 3),
+            ("orientation", "quaternion", 4),
+        ]
+        if config.biases:
+            parts += [("gyro_bias", "euclidean", 3), ("accelerometer_bias", "euclidean", 3)]
+        self.layout = Layout.parse(parts)
+        if config.observed == "pose":
+            self.observation_layout = Layout.parse([("position", "euclidean", 3), ("roll_pitch_yaw", "angle", 3)])
+        else:
+            self.observation_layout = Layout.parse([(config.observed, "euclidean", 3)])
+        self.register_buffer("eye", torch.eye(self.layout.tangent_size), persistent=False)
+
+    # ---- motion ---------------------------------------------------------------------------------------------
+
+    def transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> Tensor:
+        rate, force = self._sensed(x, u)
+        step = self._seconds(x, dt)
+        _, halfway = self._turn(x[..., 6:10], rate * step)
+        return self._move(x, rate, matvec(rotation.to_matrix(halfway), force), step)
+
+    def linearize_transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> tuple[Tensor, Tensor]:
+        """``F`` for perturbations in the body frame, ``q ⊞ δ = q ⊗ exp(δ)``, written out block by block."""
+        rate, force = self._sensed(x, u)
+        step = self._seconds(x, dt)
+        half, halfway = self._turn(x[..., 6:10], rate * step)
+        orientation, middle = rotation.to_matrix(x[..., 6:10]), rotation.to_matrix(halfway)
+        moved = self._move(x, rate, matvec(middle, force), step)
+        h = step.unsqueeze(-1)
+        eye = self.eye[:3, :3].expand(*h.shape[:-2], 3, 3)
+        zero = torch.zeros_like(eye)
+        turned = rotation.to_matrix(rotation.conjugate(rotation.multiply(half, half)))
+        # d a / d δ: R(q ⊗ exp δ ⊗ exp φ) f = R(q) (I + [δ]×) R(φ) f
+        by_angle = -orientation @ rotation.skew(matvec(rotation.to_matrix(half), force))
+        rows = [
+            [eye, eye * h, 0.5 * h * h * by_angle],
+            [zero, eye, h * by_angle],
+            [zero, zero, turned],
+        ]
+        if self.config.biases:
+            by_gyro = 0.5 * h * middle @ rotation.skew(force) @ rotation.right_jacobian(0.5 * rate * step)
+            rows[0] += [0.5 * h * h * by_gyro, -0.5 * h * h * middle]
+            rows[1] += [h * by_gyro, -h * middle]
+            rows[2] += [-h * rotation.right_jacobian(rate * step), zero]
+            rows += [[zero, zero, zero, eye, zero], [zero, zero, zero, zero, eye]]
+        return moved, torch.cat([torch.cat(row, -1) for row in rows], -2)
+
+    def process_noise(self, dt: Tensor | None) -> Tensor:
+        """White acceleration integrated twice (exactly), white rate once, biases as random walks.
+
+        Isotropic, therefore the same for every orientation; what a bias walks within one step is left out of the
+        velocity and angle of that step, where it is smaller than their own noise by ``(walk dt / density)²``.
+        """
+        h = self.eye.new_tensor(self.dt) if dt is None else dt
+        config = self.config
+        shake, walk = config.accelerometer_density**2, (config.gyro_walk**2, config.accelerometer_walk**2)
+        variances = [shake * h**3 / 3, shake * h, config.gyro_density**2 * h]
+        if config.biases:
+            variances += [walk[0] * h, walk[1] * h]
+        diagonal = torch.diag_embed(torch.stack(variances, -1).repeat_interleave(3, -1))
+        # position and velocity of the same axis lie three apart
+        beside = self.eye[:3, :3] * (shake * h**2 / 2)[..., None, None]
+        d = self.layout.tangent_size
+        upper = torch.nn.functional.pad(beside, (3, d - 6, 0, d - 3))
+        return diagonal + upper + upper.mT
+
+    # ---- sight ----------------------------------------------------------------------------------------------
+
+    def observe(self, x: Tensor) -> Tensor:
+        if self.config.observed == "pose":
+            return torch.cat((x[..., :3], roll_pitch_yaw(x[..., 6:10])), -1)
+        return x[..., :3] if self.config.observed == "position" else x[..., 3:6]
+
+    def linearize_observation(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        seen = self.observe(x)
+        if self.config.observed != "pose":
+            begin = 0 if self.config.observed == "position" else 3
+            return seen, self.eye[begin : begin + 3]
+        d = self.layout.tangent_size
+        angles = torch.nn.functional.pad(euler_rates(seen[..., 3:]), (6, d - 9))
+        return seen, torch.cat((self.eye[:3].expand(*x.shape[:-1], 3, d), angles), -2)
+
+    def measurement_covariance(self) -> Tensor:
+        size = self.observation_layout.size
+        variances = [self.config.variance] * 3 + [self.config.angle_variance] * (size - 3)
+        return torch.diag_embed(self.eye.new_tensor(variances))
+
+    # ---- parts of a step ------------------------------------------------------------------------------------
+
+    def _seconds(self, x: Tensor, dt: Tensor | None) -> Float[Tensor, "B 1"]:
+        return x.new_full((*x.shape[:-1], 1), self.dt) if dt is None else dt.unsqueeze(-1)
+
+    def _sensed(self, x: Tensor, u: Tensor | None) -> tuple[Float[Tensor, "B 3"], Float[Tensor, "B 3"]]:
+        """Rate and specific force with the biases taken off; without sensors, those of free fall."""
+        sensed = x.new_zeros(*x.shape[:-1], 6) if u is None else u
+        if self.config.biases:
+            sensed = sensed - x[..., 10:]
+        return sensed[..., :3], sensed[..., 3:]
+
+    def _turn(self, q: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
+        """Half of the step's rotation, and the orientation after it."""
+        half = rotation.exp(0.5 * angle)
+        return half, rotation.multiply(q, half)
+
+    def _move(self, x: Tensor, rate: Tensor, force: Tensor, step: Tensor) -> Tensor:
+        """The next state from the specific force in the world frame."""
+        pull = force + x.new_tensor(self.config.gravity)
+        velocity = x[..., 3:6]
+        change = [step * velocity + 0.5 * step * step * pull, step * pull, step * rate]
+        if self.config.biases:
+            change.append(torch.zeros_like(x[..., 10:]))
+        return self.layout.boxplus(x, torch.cat(change, -1))
+
+
+def roll_pitch_yaw(q: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B 3"]:
+    """Angles of ``R = R_z(yaw) R_y(pitch) R_x(roll)``."""
+    w, x, y, z = q.unbind(-1)
+    roll = torch.atan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
+    sine = (2 * (w * y - z * x)).clamp(-1.0, 1.0)
+    yaw = torch.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
+    return torch.stack((roll, sine.asin(), yaw), -1)
+
+
+def euler_rates(angles: Float[Tensor, "*B 3"]) -> Float[Tensor, "*B 3 3"]:
+    """What a small rotation in the body frame does to roll, pitch and yaw."""
+    roll, pitch, _ = angles.unbind(-1)
+    sine, cosine, tangent = roll.sin(), roll.cos(), pitch.tan()
+    one, zero = torch.ones_like(roll), torch.zeros_like(roll)
+    rows = (
+        (one, sine * tangent, cosine * tangent),
+        (zero, cosine, -sine),
+        (zero, sine / pitch.cos(), cosine / pitch.cos()),
+    )
+    return torch.stack([torch.stack(row, -1) for row in rows], -2)

@@ -1,0 +1,147 @@
+"""What every system keeps: Jacobians, steps of any length, covariances, dtypes, saving."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+import fwnkf
+from fwnkf.core import linearize
+from fwnkf.registry import SYSTEMS
+from fwnkf.systems import (
+    ConstantVelocity,
+    ConstantVelocityConfig,
+    Lorenz,
+    LorenzConfig,
+    Pendulum,
+    PendulumConfig,
+    Strapdown,
+    StrapdownConfig,
+)
+
+from ..tolerances import assert_close
+
+CASES = {
+    "lorenz": lambda: Lorenz(LorenzConfig(process=0.3)),
+    "lorenz, full, substeps": lambda: Lorenz(LorenzConfig(observed="full", substeps=3)),
+    "pendulum": lambda: Pendulum(PendulumConfig(length=0.7, mass=1.3)),
+    "strapdown": lambda: Strapdown(StrapdownConfig()),
+    "strapdown, no biases, velocity": lambda: Strapdown(StrapdownConfig(biases=False, observed="velocity")),
+    "strapdown, pose": lambda: Strapdown(StrapdownConfig(observed="pose")),
+    "constant velocity": lambda: ConstantVelocity(ConstantVelocityConfig(dims=3, density=0.4)),
+}
+
+
+@pytest.fixture(params=CASES)
+def system(request):
+    return CASES[request.param]().double()
+
+
+def draw(system, generator, batch=6, dtype=torch.float64):
+    """States spread over the manifold (pitch away from ±90 degrees), controls and steps of many lengths."""
+    origin = system.layout.origin(torch.zeros((), dtype=dtype)).expand(batch, -1)
+    spread = 0.6 * torch.randn(batch, system.layout.tangent_size, generator=generator, dtype=dtype)
+    u = torch.randn(batch, system.control_dim, generator=generator, dtype=dtype) * 3 if system.control_dim else None
+    dt = torch.rand(batch, generator=generator, dtype=dtype) * 10 * system.dt
+    return system.layout.boxplus(origin, spread), u, dt
+
+
+def test_the_jacobians_are_those_of_differentiation(system, generator):
+    x, u, dt = draw(system, generator)
+    for step in (dt, None):
+        moved, F = system.linearize_transition(x, u, step)
+        expected = linearize.jacobian(lambda z: system.transition(z, u, step), x, system.layout, system.layout)  # noqa: B023
+        assert_close(moved, expected[0], "rounding")
+        assert_close(F.expand_as(expected[1]), expected[1], "algebra")
+    seen, H = system.linearize_observation(x)
+    expected = linearize.jacobian(system.observe, x, system.layout, system.observation_layout)
+    assert_close(seen, expected[0], "rounding")
+    assert_close(H.expand_as(expected[1]), expected[1], "algebra")
+
+
+def test_the_jacobian_is_smooth_where_nothing_turns(generator):
+    system = Strapdown(StrapdownConfig()).double()
+    x, u, dt = draw(system, generator)
+    for size in (0.0, 1e-9, 1e-5, 1e-3):
+        # the rate that is left after the bias decides which branch of the rotation is taken
+        slow = torch.cat((x[:, 10:13] + size * u[:, :3], u[:, 3:]), -1)
+        _, F = system.linearize_transition(x, slow, dt)
+        expected = linearize.jacobian(lambda z: system.transition(z, slow, dt), x, system.layout, system.layout)[1]  # noqa: B023
+        assert_close(F, expected, "finite_difference")  # differentiation itself takes the small-angle branch here
+
+
+def test_without_dt_a_step_is_nominal(system, generator):
+    x, u, _ = draw(system, generator)
+    nominal = torch.full((len(x),), system.dt, dtype=x.dtype)
+    assert_close(system.transition(x, u, None), system.transition(x, u, nominal), "rounding")
+    Q = system.process_noise(nominal)
+    assert_close(system.process_noise(None).expand_as(Q), Q, "rounding")
+
+
+def test_a_step_of_no_time_changes_nothing(system, generator):
+    x, u, dt = draw(system, generator)
+    moved, F = system.linearize_transition(x, u, 0 * dt)
+    assert_close(moved, x, "rounding")
+    assert_close(F, torch.eye(system.layout.tangent_size).to(F).expand_as(F), "rounding")
+    assert not system.process_noise(0 * dt).any()
+
+
+def test_covariances_are_symmetric_and_positive(system, generator):
+    _, _, dt = draw(system, generator)
+    for cov in (*system.process_noise(dt), system.process_noise(None), system.measurement_covariance()):
+        assert (cov == cov.mT).all()
+        assert torch.linalg.eigvalsh(cov).min() > 0
+    R = system.measurement_covariance()
+    assert (R.diagonal().diag() == R).all() == system.diagonal_noise
+    assert R.shape == (system.observation_layout.size, system.observation_layout.size)
+
+
+def test_observation_takes_any_leading_axes(system, generator):
+    x, _, _ = draw(system, generator)
+    assert_close(system.observe(x.view(2, 3, -1)).flatten(0, 1), system.observe(x), "rounding")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dtype_comes_from_the_module(system, generator, dtype):
+    x, u, dt = draw(system.to(dtype), generator, dtype=dtype)
+    for tensor in (
+        *system.linearize_transition(x, u, dt),
+        *system.linearize_observation(x),
+        system.process_noise(None),
+        system.process_noise(dt),
+        system.measurement_covariance(),
+    ):
+        assert tensor.dtype == dtype
+
+
+def test_float64_keeps_every_digit_of_the_options():
+    # a buffer made in float32 would leave 8/3 and 0.26 with seven digits
+    assert Lorenz(LorenzConfig()).double().measurement_covariance()[0, 0] == 0.26
+    assert Pendulum(PendulumConfig(process=0.1)).double().process_noise(None)[0, 0] == 0.1
+
+
+@pytest.mark.parametrize("name", ["ekf", "ukf"])
+def test_filters_run_on_it_and_come_back_from_disk(system, generator, name, tmp_path):
+    x, _, _ = draw(system, generator, batch=2)
+    y = system.observe(x).unsqueeze(1).repeat(1, 5, 1)
+    u = torch.randn(2, 5, system.control_dim, generator=generator, dtype=y.dtype) if system.control_dim else None
+    built = fwnkf.build(name, system=system)
+    prior = fwnkf.Gaussian(x, 0.01 * torch.eye(system.layout.tangent_size, dtype=y.dtype))
+    run = built.run(y, u, prior=prior).raise_for_status()
+    assert run.mean.isfinite().all()
+    again = fwnkf.load(fwnkf.save(built, tmp_path / name)).run(y, u, prior=prior)
+    assert (again.mean == run.mean).all()
+
+
+def test_they_are_registered_and_their_configs_are_plain():
+    for name, cls in {
+        "lorenz": Lorenz,
+        "pendulum": Pendulum,
+        "strapdown": Strapdown,
+        "constant_velocity": ConstantVelocity,
+    }.items():
+        assert SYSTEMS[name] is cls
+        for value in dataclasses.asdict(cls.Config()).values():
+            assert isinstance(value, (bool, int, float, str, tuple))
