@@ -15,7 +15,6 @@ from fwnkf.bench import inertial
 from fwnkf.bench.particle import particle_filter
 from fwnkf.bench.references import notched, references, strongest_tone
 from fwnkf.data import protocols
-from fwnkf.errors import ConfigError
 from fwnkf.filters.base import build
 
 SMALL = {"train": 32, "val": 4, "test": 60}
@@ -53,19 +52,15 @@ def test_in_white_noise_noise_states_change_nothing():
     assert rows["noise_state_ekf"]["mse"] == pytest.approx(rows["ekf"]["mse"], rel=1e-6)
 
 
-def test_the_particle_filter_is_at_least_as_good_as_the_ekf_on_the_pendulum():
-    """To 6 %, the sampling error of this many particles and records; nothing beats the posterior mean by much."""
-    task = protocols.simulated("pendulum", "strict", train=1, val=1, test=30).split.test
-    error = task.layout.boxminus(particle_filter(task, 2000), task.truth).square().mean()
+@pytest.mark.parametrize("system", ["lorenz", "pendulum"])
+def test_the_particle_filter_is_about_as_good_as_the_ekf(system):
+    """To 8 %, the sampling error of this many particles and records; nothing beats the posterior mean by much."""
+    task = protocols.simulated(system, "strict", train=1, val=1, test=40).split.test
+    error = task.layout.boxminus(particle_filter(task, 1000), task.truth).square().mean()
     with torch.no_grad():
         track = build("ekf", system=task.system).run(**task.inputs())
     ekf = task.layout.boxminus(track.mean, task.truth).square().mean()
-    assert 0.8 * float(ekf) < float(error) < 1.06 * float(ekf)
-
-
-def test_no_particle_line_is_drawn_where_it_would_lie():
-    with pytest.raises(ConfigError, match="process noise"):
-        list(references("lorenz", "strict", particles=10, train=4, val=1, test=2))
+    assert 0.8 * float(ekf) < float(error) < 1.08 * float(ekf)
 
 
 def test_a_notch_takes_its_tone_and_leaves_what_is_slow():

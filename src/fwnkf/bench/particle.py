@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..core.gaussian import log_prob, safe_cholesky
+from ..core.gaussian import condition, log_prob, safe_cholesky
 from ..core.layout import Layout
 from ..core.system import System
 from ..data.protocols import Task
@@ -14,13 +14,14 @@ from ..shapes import Float
 
 
 def particle_filter(
-    task: Task, particles: int = 2000, seed: int = 0, jitter: float = 0.02, block: int = 50
+    task: Task, particles: int = 2000, seed: int = 0, jitter: float = 0.4, block: int = 50
 ) -> Float[Tensor, "N T n"]:
     """Posterior means by sampling: systematic resampling, and a little kernel noise after it.
 
     The kernel (``jitter`` times the weighted spread of the cloud) keeps the cloud from collapsing onto a few particles;
-    the cloud is shrunk towards its mean by as much, so that its covariance stays what it was (Liu and West 2001). It
-    needs process noise to be near the optimum: on a system without any (Lorenz) it is far worse than an EKF.
+    the cloud is shrunk towards its mean by as much, so that its covariance stays what it was (Liu and West 2001). Where
+    there is no process noise (Lorenz) the kernel is all that moves particles between resamplings: much less than 0.4
+    lets the cloud collapse.
     """
     if task.system is None:
         raise ConfigError(f"task {task.name!r} has no system, so there is nothing to sample from")
@@ -39,11 +40,22 @@ def _run(task: Task, system: System, count: int, jitter: float, generator: torch
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=task.y.dtype)
 
-    root, _ = safe_cholesky(task.start.cov + 1e-12 * torch.eye(d).to(task.y))
+    # Drawn from an EKF's update with the first measurement and weighted back to the prior: from the prior itself, all but
+    # a few particles would die at once. With a linear observation the weights undo the first likelihood exactly.
+    floor = 1e-12 * torch.eye(d).to(task.y)
     centre = task.start.mean.expand(batch, -1)
-    cloud = layout.boxplus(centre.unsqueeze(1).expand(-1, count, -1), normal(batch, count, d) @ root.mT)
+    cov = (task.start.cov + floor).expand(batch, d, d)
+    predicted, H = system.linearize_observation(centre)
+    apart = system.observation_layout.boxminus(torch.where(task.mask[:, 0], task.y[:, 0], predicted), predicted)
+    update = condition(cov, apart, H, system.measurement_noise(), task.mask[:, 0].to(task.y.dtype))
+    root, _ = safe_cholesky(update.cov + floor)
+    drawn = normal(batch, count, d)
+    near = update.correction.unsqueeze(1) + drawn @ root.mT
+    cloud = layout.boxplus(centre.unsqueeze(1).expand(-1, count, -1), near)
+    under_prior, _ = log_prob(near, cov.unsqueeze(1).expand(-1, count, -1, -1))
+    under_proposal, _ = log_prob(drawn @ root.mT, (update.cov + floor).unsqueeze(1).expand(-1, count, -1, -1))
+    log_weight = under_prior - under_proposal
     R = system.measurement_covariance()
-    log_weight = task.y.new_zeros(batch, count)
     means = []
     for t in range(task.y.shape[1]):
         u = None if task.u is None else task.u[:, t].repeat_interleave(count, 0)

@@ -119,11 +119,6 @@ def _simulated(made: Protocol, scenario: str, particles: int) -> Iterator[Row]:
             track = model.run(**fed.inputs())
         yield row(made, task, name, track.mean, track.cov, begin, **extra)
     if particles:
-        if made.data == "lorenz":
-            raise ConfigError(
-                "a bootstrap particle filter collapses on Lorenz, which has no process noise: it would be no "
-                "near-optimal line. Leave --particles out, or use the pendulum"
-            )
         begin = time.perf_counter()
         yield row(made, task, f"particle_{particles}", particle_filter(task, particles), None, begin, **extra)
 
