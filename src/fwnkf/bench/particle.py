@@ -40,8 +40,8 @@ def _run(task: Task, system: System, count: int, jitter: float, generator: torch
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=task.y.dtype)
 
-    # Drawn from an EKF's update with the first measurement and weighted back to the prior: from the prior itself, all but
-    # a few particles would die at once. With a linear observation the weights undo the first likelihood exactly.
+    # Drawn from an EKF's update with the first measurement and weighted back to the prior: from the prior itself, all
+    # but a few particles would die at once. With a linear observation the weights undo the first likelihood exactly.
     floor = 1e-12 * torch.eye(d).to(task.y)
     centre = task.start.mean.expand(batch, -1)
     cov = (task.start.cov + floor).expand(batch, d, d)
