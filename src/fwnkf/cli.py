@@ -117,6 +117,8 @@ def _references(options: argparse.Namespace) -> int:
     elif options.data != "broad":
         chosen |= {"scenario": options.scenario, "particles": options.particles}
     labels, numbers = ["method"], ["mse", "mse_from_10", "rmse", "mae", "nees", "coverage95", "failures", "seconds"]
+    if options.data == "euroc":
+        numbers = ["mse", "rmse_p", "rmse_v", "rmse_q", "nees", "coverage95", "failures", "seconds"]
     if options.data == "broad":
         labels, numbers = ["method", "trial"], ["inclination_deg", "heading_deg", "orientation_deg", "samples"]
     rows: list[dict[str, Any]] = []

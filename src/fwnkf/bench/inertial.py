@@ -11,8 +11,10 @@ from torch import Tensor
 
 from ..core import rotation
 from ..data.protocols import Task
+from ..filters.base import build
 from ..shapes import Float
 from ..systems.strapdown import Strapdown, StrapdownConfig
+from ..types import Gaussian
 
 FIRST_SHARE = 5
 """A constant bias is estimated on the first fifth of a sequence."""
@@ -74,6 +76,23 @@ def constant_bias(task: Task) -> Float[Tensor, "N 6"]:
         early = [i for i in rows if task.spans[i].stop <= first + (last - first) / FIRST_SHARE] or rows[:1]
         biases[key] = interquartile_mean(residual[early].flatten(0, 1))
     return torch.stack([biases[key] for key in keys])
+
+
+def strapdown_ekf(task: Task, train: Task) -> Gaussian:
+    """Strapdown with its error bars: an EKF without any fix, its biases as uncertain as the training sequences differ."""
+    biases = constant_bias(train)
+    system = Strapdown(StrapdownConfig()).to(task.y)
+    count = len(task)
+    start = torch.cat((task.start.mean, biases.mean(0).expand(count, -1)), -1)
+    spread = torch.cat((task.start.cov.diagonal(), biases.var(0)))
+    held = torch.cat((task.y[:, :1], task.y[:, :-1]), 1)  # a sample acts until the next one comes
+    blind = task.y.new_zeros(count, task.y.shape[1], 3)
+    with torch.no_grad():
+        track = build("ekf", system=system).run(
+            blind, held, torch.zeros_like(blind, dtype=torch.bool), task.dt, Gaussian(start, spread.diag())
+        )
+    n, d = task.layout.size, task.layout.tangent_size
+    return Gaussian(track.mean[..., :n], track.cov[..., :d, :d])
 
 
 def interquartile_mean(samples: Float[Tensor, "S c"]) -> Float[Tensor, " c"]:

@@ -62,9 +62,21 @@ def row(made: Protocol, task: Task, method: str, mean: Tensor, cov: Tensor | Non
         "seed": made.seed,
         "records": len(task),
         **extra,
+        **by_part(task, mean),
         **summarize(task.layout, (mean, cov), task.truth, difference="raw" if made.data == "euroc" else "shortest"),
         "seconds": round(time.perf_counter() - begin, 2),
     }
+
+
+def by_part(task: Task, mean: Tensor) -> dict[str, float]:
+    """Root mean squared length of the error of each named part of the state: metres, metres a second, radians."""
+    error = task.layout.boxminus(mean, task.truth)
+    found, at = {}, 0
+    for part in task.layout.parts:
+        piece = error[..., at : at + part.tangent_size]
+        found[f"rmse_{part.name}"] = float(piece.square().sum(-1).mean().sqrt())
+        at += part.tangent_size
+    return found
 
 
 # ---- inertial navigation --------------------------------------------------------------------------------------------
@@ -88,6 +100,10 @@ def _inertial(made: Protocol) -> Iterator[Row]:
     for name, method in methods.items():
         begin = time.perf_counter()
         yield row(made, task, name, method(task), None, begin)
+    if made.name == "strict":
+        begin = time.perf_counter()
+        track = inertial.strapdown_ekf(task, made.split.train)
+        yield row(made, task, "strapdown_ekf", track.mean, track.cov, begin)
 
 
 # ---- simulated ------------------------------------------------------------------------------------------------------
