@@ -79,7 +79,7 @@ def constant_bias(task: Task) -> Float[Tensor, "N 6"]:
 
 
 def strapdown_ekf(task: Task, train: Task) -> Gaussian:
-    """Strapdown with its error bars: an EKF without any fix, its biases as uncertain as the training sequences differ."""
+    """Strapdown with error bars: an EKF without any fix, biases as uncertain as the training sequences differ."""
     biases = constant_bias(train)
     system = Strapdown(StrapdownConfig()).to(task.y)
     count = len(task)
