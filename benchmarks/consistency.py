@@ -161,10 +161,10 @@ def measure(
     mean, spread = results.mean(0), results.std(0, ddof=1) if len(results) > 1 else np.zeros(4)
     holds = None
     if check:
-        holds = BAND[0] <= mean[0] <= BAND[1]
+        holds = bool(BAND[0] <= mean[0] <= BAND[1])
         if whiteness:
             # a true null is rejected once in a hundred: over the seeds the smallest p is held to 1 % / seeds
-            holds = holds and BAND[0] <= mean[1] <= BAND[1] and bool((results[:, 2] > LEVEL / len(results)).all())
+            holds = holds and bool(BAND[0] <= mean[1] <= BAND[1]) and bool((results[:, 2] > LEVEL / len(results)).all())
     return Row(
         claim,
         system,

@@ -193,3 +193,19 @@ def test_the_pendulum_is_consistent_across_the_seam(generator, name):
     assert 0.9 < scores.mean() < 1.1
     assert scores.min() > 0.6  # √(2 / (2 · 200)) = 0.07 at any single time
     assert scores.max() < 1.4
+
+
+def test_a_known_start_is_no_failure_for_sigma_points():
+    """With the initial state given (zero covariance) the UKF tracks as the EKF does, and flags nothing."""
+    system = systems.pendulum()
+    u = torch.zeros(2, 30, 1).double()
+    x = torch.tensor([[0.4, -0.2], [2.0, 0.5]]).double()
+    prior = fwnkf.Gaussian(x, torch.zeros(2, 2).double())
+    clean = []
+    for t in range(30):
+        x = system.transition(x, u[:, t], None)
+        clean.append(system.observe(x))
+    y = torch.stack(clean, 1)
+    ours, theirs = (fwnkf.build(name, system=system).run(y, u, prior=prior) for name in ("ukf", "ekf"))
+    ours.raise_for_status()
+    assert float(system.layout.boxminus(ours.mean, theirs.mean).abs().max()) < 1e-2

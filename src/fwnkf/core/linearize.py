@@ -65,11 +65,18 @@ def sigma_rule(size: int, alpha: float, beta: float, kappa: float) -> SigmaRule:
     return SigmaRule(scaled, centre, centre + 1 - alpha * alpha + beta, 0.5 / scaled)
 
 
+def _barely_definite(cov: Float[Tensor, "B d d"]) -> Float[Tensor, "B d d"]:
+    """A covariance that may be singular, a known start say, lifted by its own rounding so that it has a factor."""
+    variance = torch.diagonal(cov, dim1=-2, dim2=-1)
+    lift = torch.finfo(cov.dtype).eps * variance.mean(-1, keepdim=True) + 1e-30
+    return cov + torch.diag_embed(lift.expand_as(variance))
+
+
 def sigma_points(
     mean: Float[Tensor, "B n"], cov: Float[Tensor, "B d d"], layout: Layout, rule: SigmaRule
 ) -> tuple[Float[Tensor, "B s n"], Bool[Tensor, "B"]]:
     """``2 d + 1`` points ``mean ⊞ (0, ±√spread columns of the factor)``, and success of the factorisation."""
-    factor, ok = safe_cholesky(cov)
+    factor, ok = safe_cholesky(_barely_definite(cov))
     rows = factor.mT * rule.spread**0.5
     offsets = torch.cat((torch.zeros_like(rows[:, :1]), rows, -rows), 1)
     return layout.boxplus(mean.unsqueeze(1).expand(-1, offsets.shape[1], -1), offsets), ok
@@ -101,6 +108,6 @@ def statistical_linearization(
 
     Conditioning on ``(A, R + leftover)`` is the unscented update: same gain, same posterior, one algebra.
     """
-    solved, ok = solve_psd(P, cross)
+    solved, ok = solve_psd(_barely_definite(P), cross)
     A = solved.mT
     return A, image_cov - A @ cross, ok
