@@ -8,6 +8,7 @@ import torch
 from scipy.integrate import solve_ivp
 from scipy.spatial.transform import Rotation
 
+from fwnkf.core import rotation
 from fwnkf.core.system import discretize
 from fwnkf.systems import (
     ConstantVelocity,
@@ -19,7 +20,7 @@ from fwnkf.systems import (
     Strapdown,
     StrapdownConfig,
 )
-from fwnkf.systems.strapdown import right_jacobian, roll_pitch_yaw
+from fwnkf.systems.strapdown import roll_pitch_yaw
 
 from ..tolerances import assert_close
 
@@ -178,7 +179,9 @@ def test_angles_and_right_jacobian_are_scipys(rng):
     small = rng.normal(0, 1e-6, (20, 3))
     left = Rotation.from_rotvec(vectors).inv() * Rotation.from_rotvec(vectors + small)
     np.testing.assert_allclose(
-        (right_jacobian(torch.tensor(vectors)) @ torch.tensor(small)[..., None])[..., 0], left.as_rotvec(), atol=1e-10
+        (rotation.right_jacobian(torch.tensor(vectors)) @ torch.tensor(small)[..., None])[..., 0],
+        left.as_rotvec(),
+        atol=1e-10,
     )
 
 
