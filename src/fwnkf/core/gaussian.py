@@ -134,12 +134,13 @@ def gain(
 ) -> tuple[Float[Tensor, "*B n m"], Float[Tensor, "*B m m"], Bool[Tensor, "*B"]]:
     """Kalman gain ``P Hᵀ S⁻¹`` with zero columns where masked, the full ``S``, and success per item."""
     PHt = P @ H.mT
-    S = symmetrize(H @ PHt + dense(noise))
+    S = H @ PHt + dense(noise)
     if pick_form(form, noise, S.shape[-1]) == "cholesky":
         K, ok = _cholesky_right_solve(PHt, S, weight)
     else:
         K, ok = _unrolled_right_solve(PHt, S, weight)
-    return torch.where(ok[..., None, None], K, 0.0), S, ok
+    # symmetric to the last bit for whoever reads it; the solve reads one triangle and saves the gradient of this
+    return torch.where(ok[..., None, None], K, 0.0), symmetrize(S), ok
 
 
 def _cholesky_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -174,7 +175,7 @@ def _unrolled_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[
             low[i, j] = entry * inverse[j]
             pivot = torch.addcmul(pivot, entry, low[i, j], value=-1)
             columns[i] = torch.addcmul(columns[i], low[i, j], columns[j], value=-1)
-        pivots.append(pivot)
+        pivots.append(pivot.detach())
         inverse.append(weights[i] / pivot)
     for i in reversed(range(m)):
         columns[i] = columns[i] * inverse[i]

@@ -18,8 +18,8 @@ def _small(squared_angle: Tensor) -> tuple[Tensor, Tensor]:
     return tiny, torch.where(tiny, torch.ones_like(squared_angle), squared_angle).sqrt()
 
 
-def multiply(p: Float[Tensor, "*B 4"], q: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B 4"]:
-    """Hamilton product ``p ⊗ q``."""
+def multiply(p: Float[Tensor, "*A 4"], q: Float[Tensor, "*B 4"]) -> Float[Tensor, "*C 4"]:
+    """Hamilton product ``p ⊗ q``; leading axes broadcast."""
     pw, px, py, pz = p.unbind(-1)
     qw, qx, qy, qz = q.unbind(-1)
     return torch.stack(

@@ -58,12 +58,12 @@ def gru_step(weights: tuple[CellWeights, ...], x: Float[Tensor, "B i"], hidden: 
     """One step of the stack; the last entry of the result is its output. The equations are those of nn.GRUCell."""
     following = []
     for cell, h in zip(weights, hidden, strict=True):
-        size = h.shape[-1]
-        from_input = torch.addmm(cell.input_bias, x, cell.input)
-        from_hidden = torch.addmm(cell.hidden_bias, h, cell.hidden)
-        gates = torch.sigmoid(from_input[:, : 2 * size] + from_hidden[:, : 2 * size])
-        reset, update = gates[:, :size], gates[:, size:]
-        candidate = torch.tanh(torch.addcmul(from_input[:, 2 * size :], reset, from_hidden[:, 2 * size :]))
+        sizes = [2 * h.shape[-1], h.shape[-1]]
+        # split, not slices: the gradient of a split is one concatenation, that of a slice a padded copy each
+        gates_in, candidate_in = torch.addmm(cell.input_bias, x, cell.input).split(sizes, -1)
+        gates_hidden, candidate_hidden = torch.addmm(cell.hidden_bias, h, cell.hidden).split(sizes, -1)
+        reset, update = torch.sigmoid(gates_in + gates_hidden).chunk(2, -1)
+        candidate = torch.tanh(torch.addcmul(candidate_in, reset, candidate_hidden))
         x = torch.lerp(candidate, h, update)
         following.append(x)
     return tuple(following)
