@@ -219,13 +219,13 @@ def discretize(
 ) -> tuple[Float[Tensor, "*B n n"], Float[Tensor, "*B n p"], Float[Tensor, "*B n n"]]:
     """Exact ``F = e^{A dt}``, ``∫ e^{As} B ds`` and ``Q = ∫ e^{As} density e^{Aᵀs} ds`` (Van Loan 1978)."""
     n, p = B.shape
-    big = drift.new_zeros(2 * n + p, 2 * n + p)
-    big[:n, :n], big[:n, n : 2 * n], big[n : 2 * n, n : 2 * n] = drift, density, -drift.mT
+    big = drift.new_zeros(2 * n, 2 * n)
+    big[:n, :n], big[:n, n:], big[n:, n:] = drift, density, -drift.mT
     controls = drift.new_zeros(n + p, n + p)
     controls[:n, :n], controls[:n, n:] = drift, B
     scale = dt[..., None, None]
     F_B = torch.linalg.matrix_exp(controls * scale)
-    pair = torch.linalg.matrix_exp(big[: 2 * n, : 2 * n] * scale)
+    pair = torch.linalg.matrix_exp(big * scale)
     F = F_B[..., :n, :n]
     Q = pair[..., :n, n:] @ F.mT
     return F, F_B[..., :n, n:], 0.5 * (Q + Q.mT)

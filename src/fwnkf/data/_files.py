@@ -85,9 +85,6 @@ class Table:
         where = f"{self.path}, line {self.first_line + row}"
         return where if column is None else f"{where}, column {column + 2} ({self.columns[column].name})"
 
-    def column_of(self, name: str) -> int:
-        return [column.name for column in self.columns].index(name)
-
 
 def read_table(path: Path, columns: tuple[Column, ...], unit_ns: int, unit_name: str) -> Table:
     """A comma-separated table whose first column is a stamp in units of ``unit_ns`` nanoseconds.

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from ..core.gaussian import Noise, condition, matvec, propagate
-from ..core.layout import Layout
 from ..core.system import LinearConfig, LinearSystem, System
 from ..errors import ConfigError
 from ..registry import FILTERS, at_least
@@ -79,10 +78,6 @@ class AutoregressiveKalmanFilter(Filter):
     def infer_options(cls, options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:
         order = {"order": arrays["F"].shape[0]} if "F" in arrays else {}
         return {**infer_sizes(options, arrays), **order, **options}
-
-    @property
-    def augmented_layout(self) -> Layout:
-        return Layout.euclidean(self.layout.size * self.config.order)
 
     def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Gaussian:
         order = self.config.order

@@ -73,21 +73,25 @@ class NoiseStates(nn.Module):
     def size(self) -> int:
         return 2 * self.channels * self.count
 
+    @property
+    def largest_radius(self) -> float:
+        """The stated limit less a margin that keeps it in float32."""
+        return self.limit * (1 - 4 * torch.finfo(torch.float32).eps)
+
     def frequency(self) -> Float[Tensor, "m k"]:
         """Radians per nominal step, in ``(0, π)``."""
         return constrain.bounded(self.raw_frequency, 0.0, math.pi).expand(self.channels, -1)
 
     def radius(self) -> Float[Tensor, "m k"]:
-        """Pole radius, below the stated limit; the margin keeps that so in float32."""
-        top = self.limit * (1 - 4 * torch.finfo(torch.float32).eps)
-        return constrain.bounded(self.raw_radius, 0.0, top).expand(self.channels, -1)
+        """Pole radius, below the stated limit."""
+        return constrain.bounded(self.raw_radius, 0.0, self.largest_radius).expand(self.channels, -1)
 
     @torch.no_grad()
     def set_cycles(self, frequency: Tensor, radius: Tensor, amplitude: Tensor) -> None:
         """Start from given cycles ``[m or 1, k]``: radians per step, pole radius, amplitude over the white std."""
         tiny = torch.finfo(self.raw_radius.dtype).eps
         self.raw_frequency.copy_(torch.logit((frequency / math.pi).clamp(tiny, 1 - tiny)))
-        top = self.limit * (1 - 4 * torch.finfo(torch.float32).eps)
+        top = self.largest_radius
         if bool((radius >= top).any()):
             raise ConfigError(f"a cycle has radius {float(radius.max())}, at or above pole_radius = {self.limit}")
         self.raw_radius.copy_(torch.logit((radius / top).clamp(tiny, 1 - tiny)))

@@ -18,8 +18,7 @@ from ..shapes import Float
 
 def mahalanobis_squared(residual: Float[Tensor, "*B n"], cov: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B"]:
     """``rᵀ cov⁻¹ r``; NaN where ``cov`` is not positive definite, so that a failure is seen and not averaged away."""
-    factor, ok = safe_cholesky(cov)
-    white = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False).squeeze(-1)
+    white, ok = _whiten(residual, cov)
     return torch.where(ok, white.square().sum(-1), torch.nan)
 
 
@@ -55,8 +54,13 @@ def ljung_box(series: Float[Tensor, "*B T"], lags: int = 20) -> LjungBox:
 
 def whiten(innovation: Float[Tensor, "*B m"], cov: Float[Tensor, "*B m m"]) -> Float[Tensor, "*B m"]:
     """Innovations as independent unit-variance numbers, ``L⁻¹ r`` with ``cov = L Lᵀ``."""
-    factor, _ = safe_cholesky(cov)
-    return torch.linalg.solve_triangular(factor, innovation.unsqueeze(-1), upper=False).squeeze(-1)
+    return _whiten(innovation, cov)[0]
+
+
+def _whiten(residual: Tensor, cov: Tensor) -> tuple[Tensor, Tensor]:
+    """``L⁻¹ r`` and whether ``cov = L Lᵀ`` could be factored."""
+    factor, ok = safe_cholesky(cov)
+    return torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False).squeeze(-1), ok
 
 
 class Coverage(NamedTuple):
