@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .errors import ConfigError, UnknownNameError
 
@@ -51,58 +54,116 @@ FILTERS: Registry[Any] = Registry("filter")
 SYSTEMS: Registry[Any] = Registry("system")
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a plain value is of the annotated kind; ``True`` is no number, an ``int`` is also a float."""
     origin = get_origin(hint)
     if hint is Any:
         return True
     if origin is Literal:
-        return value in get_args(hint)
+        return value in get_args(hint) and not isinstance(value, bool)
+    if origin in (Union, UnionType):
+        return any(fits(value, choice) for choice in get_args(hint))
     if origin is tuple:
         inner = get_args(hint)[0]
-        return isinstance(value, tuple) and all(_fits(item, inner) for item in value)
+        return isinstance(value, tuple) and all(fits(item, inner) for item in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(isinstance(key, str) for key in value)
     if hint is float:
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
+    if dataclasses.is_dataclass(hint):
+        return isinstance(value, Mapping) or (isinstance(hint, type) and isinstance(value, hint))
     return not isinstance(hint, type) or isinstance(value, hint)
 
 
 def parse_config(cls: type[C], values: Mapping[str, Any], owner: str) -> C:
     """Build a frozen dataclass from plain values; a wrong name, type or choice is one readable line each.
 
-    Lists become tuples, so that values read from JSON parse as those given in code.
+    Lists become tuples, so that values read from JSON parse as those given in code. A field that is itself a dataclass
+    takes a mapping, and its faults are told under its name.
     """
+    made, faults = try_config(cls, values, owner)
+    if faults or made is None:
+        raise ConfigError("\n".join(faults))
+    return made
+
+
+def try_config(cls: type[C], values: Mapping[str, Any], owner: str, path: str = "") -> tuple[C | None, list[str]]:
+    """As :func:`parse_config`, but the faults come back as lines, so that a caller can tell all there are at once."""
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     hints = get_type_hints(cls)
-    faults = []
+    faults: list[str] = []
     clean: dict[str, Any] = {}
     for name, value in values.items():
+        full = f"{path}{name}"
         if name not in fields:
-            faults.append(f"{owner}: no option {name!r}; there are: {', '.join(fields)}")
+            near = difflib.get_close_matches(str(name), fields, 1)
+            hint = f"; did you mean {path}{near[0]}?" if near else ""
+            faults.append(f"{owner}: no option {full!r}; there are: {', '.join(fields)}{hint}")
             continue
-        clean[name] = _as_tuple(value)
-        if not _fits(clean[name], hints[name]):
-            wanted = get_args(hints[name]) if get_origin(hints[name]) is Literal else hints[name]
-            faults.append(f"{owner}: option {name} = {value!r} does not fit; wanted {wanted}")
-        minimum = fields[name].metadata.get("min")
-        if minimum is not None and isinstance(value, (int, float)) and value < minimum:
-            faults.append(f"{owner}: option {name} = {value!r} is below {minimum}")
-    if faults:
-        raise ConfigError("\n".join(faults))
+        clean[name] = as_tuples(value)
+        if not fits(clean[name], hints[name]):
+            faults.append(f"{owner}: option {full} = {value!r} does not fit; wanted {_wanted(hints[name])}")
+        elif dataclasses.is_dataclass(hints[name]) and isinstance(value, Mapping):
+            clean[name], inner = try_config(hints[name], value, owner, f"{full}.")
+            faults += inner
+        else:
+            faults += _outside(fields[name].metadata, value, f"{owner}: option {full} = {value!r}")
     missing = [
         name
         for name, field in fields.items()
         if name not in clean and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     ]
     if missing:
-        raise ConfigError(f"{owner}: missing option(s) {', '.join(missing)}")
-    return cls(**clean)
+        faults.append(f"{owner}: missing option(s) {', '.join(path + name for name in missing)}")
+    if faults:
+        return None, faults
+    try:
+        return cls(**clean), []
+    except ConfigError as error:  # what single fields cannot see: combinations
+        return None, str(error).splitlines()
+
+
+def _wanted(hint: Any) -> str:
+    """The kind of value a field takes, in words of Python."""
+    origin = get_origin(hint)
+    if origin is Literal:
+        return str(get_args(hint))
+    if origin in (Union, UnionType):
+        return " or ".join("null" if choice is NoneType else _wanted(choice) for choice in get_args(hint))
+    if dataclasses.is_dataclass(hint):
+        return f"options of its own: {', '.join(field.name for field in dataclasses.fields(hint))}"
+    return str(hint)
+
+
+def _outside(limits: Mapping[str, Any], value: Any, where: str) -> list[str]:
+    """A number (or each of several) against the limits of its field."""
+    if isinstance(value, (list, tuple)):
+        return [fault for item in value for fault in _outside(limits, item, where)][:1]
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return []
+    if isinstance(value, float) and not math.isfinite(value):
+        return [f"{where} is no finite number"]
+    if "min" in limits and value < limits["min"]:
+        return [f"{where} is below {limits['min']}"]
+    if "above" in limits and value <= limits["above"]:
+        return [f"{where} must be above {limits['above']}"]
+    if "max" in limits and value > limits["max"]:
+        return [f"{where} is above {limits['max']}"]
+    return []
 
 
 def at_least(minimum: float | int, default: Any) -> Any:
     """A dataclass field whose value may not lie below ``minimum``."""
-    return dataclasses.field(default=default, metadata={"min": minimum})
+    return limited(default, min=minimum)
 
 
-def _as_tuple(value: Any) -> Any:
-    return tuple(_as_tuple(item) for item in value) if isinstance(value, (list, tuple)) else value
+def limited(default: Any, **limits: float) -> Any:
+    """A dataclass field with limits: ``min``, ``above`` (not reached itself) and ``max``."""
+    return dataclasses.field(default=default, metadata=limits)
+
+
+def as_tuples(value: Any) -> Any:
+    """Lists within a plain value become tuples: frozen configs hold nothing that can change."""
+    return tuple(as_tuples(item) for item in value) if isinstance(value, (list, tuple)) else value

@@ -206,6 +206,82 @@ def test_a_row_leaves_its_arguments_alone(rng):
         assert torch.equal(before.nan_to_num(7.0), after.nan_to_num(7.0))
 
 
+# ---------------------------------------------------------------------------------------------------- steps that count
+
+
+def kept_steps(rng: np.random.Generator, records: int, steps: int, kept: int) -> torch.Tensor:
+    """As many steps of every record, but not the same ones."""
+    valid = torch.zeros(records, steps, dtype=torch.bool)
+    for record in range(records):
+        valid[record, rng.choice(steps, kept, replace=False)] = True
+    return valid
+
+
+@pytest.mark.parametrize("difference", ["shortest", "raw"])
+@pytest.mark.parametrize("late", [10, 3, 25])
+def test_steps_that_do_not_count_are_as_good_as_deleted(rng, generator, difference: str, late: int):
+    truth = poses(rng, 5, 40)
+    mean = POSE.boxplus(truth, 0.3 * torch.randn(5, 40, 7, generator=generator, dtype=torch.float64))
+    root = torch.randn(5, 40, 7, 7, generator=generator, dtype=torch.float64)
+    cov = root @ root.mT + torch.eye(7, dtype=torch.float64)
+    mean[2, 7], cov[3, 11] = math.nan, math.nan  # counts in some draws, not in others
+    for _ in range(5):
+        valid = kept_steps(rng, 5, 40, 25)
+        cut = [x[valid].unflatten(0, (5, 25)) for x in (mean, cov, truth)]
+        expected = acc.summarize(POSE, (cut[0], cut[1]), cut[2], difference=difference, late=late)
+        unknown = [x.clone() for x in (mean, cov, truth)]
+        for x in unknown:
+            x[~valid] = math.nan
+        for given in ((mean, cov, truth), unknown):
+            row = acc.summarize(POSE, (given[0], given[1]), given[2], difference=difference, late=late, valid=valid)
+            assert row == pytest.approx(expected, rel=1e-12, nan_ok=True)
+    assert math.isnan(expected["mse_from_25"] if late == 25 else math.nan)
+
+
+def test_records_weigh_as_much_as_they_have_steps(rng):
+    """Unequal records, one without any step, against sums written out."""
+    estimate, truth = (torch.from_numpy(x) for x in flat_case(rng))
+    valid = torch.from_numpy(rng.random((4, 30)) < np.array([[0.9], [0.0], [0.4], [0.2]]))
+    truth[~valid] = math.nan
+    row = acc.summarize(Layout.euclidean(3), (estimate, None), truth, valid=valid)
+    squares, late = [], []
+    for record in range(4):
+        left = [t for t in range(30) if valid[record, t]]
+        for number, t in enumerate(left):
+            squares.append(float((estimate[record, t] - truth[record, t]).square().mean()))
+            late += squares[-1:] if number >= 10 else []
+    assert row["mse"] == pytest.approx(np.mean(squares), rel=1e-12)
+    assert row["mse_from_10"] == pytest.approx(np.mean(late), rel=1e-12)
+
+
+def test_all_steps_count_by_default(rng):
+    estimate, truth = (torch.from_numpy(x) for x in flat_case(rng))
+    cov = torch.eye(3, dtype=torch.float64).expand(4, 30, 3, 3)
+    row = acc.summarize(Layout.euclidean(3), (estimate, cov), truth)
+    every = torch.ones(4, 30, dtype=torch.bool)
+    assert acc.summarize(Layout.euclidean(3), (estimate, cov), truth, valid=every) == row
+
+
+def test_steps_that_count_must_be_known_and_there_must_be_some(rng):
+    estimate, truth = (torch.from_numpy(x) for x in flat_case(rng))
+    valid = torch.ones(4, 30, dtype=torch.bool)
+    valid[0], truth[0, 5] = False, math.nan
+    acc.summarize(Layout.euclidean(3), (estimate, None), truth, valid=valid)
+    truth[3, 9, 2] = math.inf
+    with pytest.raises(DataError, match=r"trajectory 3 .* step 9"):
+        acc.summarize(Layout.euclidean(3), (estimate, None), truth, valid=valid)
+    with pytest.raises(DataError, match="no step counts"):
+        acc.summarize(Layout.euclidean(3), (estimate, None), truth, valid=~valid & False)
+
+
+@UNCHECKED
+def test_valid_has_the_shape_of_the_steps(rng):
+    estimate, truth = (torch.from_numpy(x) for x in flat_case(rng))
+    for wrong in (torch.ones(30, dtype=torch.bool), torch.ones(4, 30), torch.ones(4, 30, 3, dtype=torch.bool)):
+        with pytest.raises(ShapeError, match="valid is"):
+            acc.summarize(Layout.euclidean(3), (estimate, None), truth, valid=wrong)
+
+
 # ------------------------------------------------------------------------------------------------------------ coverage
 
 

@@ -1,1 +1,1 @@
-"""Benchmarks that users run: the reference ladder beside which every figure stands."""
+"""Benchmarks that users run: one row for one filter, the reference ladder beside it, and runs side by side."""

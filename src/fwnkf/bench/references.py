@@ -20,17 +20,18 @@ from ..core.gaussian import log_prob
 from ..core.system import System
 from ..data import protocols
 from ..data.protocols import Protocol, Task
-from ..errors import ConfigError
+from ..errors import ConfigError, DataError
 from ..filters.base import Filter, build
 from ..filters.shaping import NoiseStates
-from ..metrics.accuracy import summarize
 from ..registry import SYSTEMS
+from ..shapes import Float
 from ..systems import noise
 from . import inertial
+from .evaluate import evaluate
 from .orientation import broad_references
 from .particle import particle_filter
+from .rows import Row, known_steps, row
 
-Row = dict[str, Any]
 NOTCH_RADIUS = 0.9
 """Pole radius of a notch: a width of about a tenth of the sampling rate over π."""
 
@@ -45,38 +46,49 @@ def references(
                 "BROAD has one evaluation, that of its authors: whole trials, nothing given; --protocol strict"
             )
         yield from broad_references()
-    elif data in protocols.SIMULATED_SIZES:
-        made = protocols.load(data, protocol, scenario=scenario, **options)
+        return
+    if data in protocols.SIMULATED_SIZES:
+        options["scenario"] = scenario
+    yield from ladder(protocols.load(data, protocol, **options), scenario=scenario, particles=particles)
+
+
+def ladder(made: Protocol, *, scenario: str = "white", particles: int = 0) -> Iterator[Row]:
+    """The rungs for data that are loaded already; ``scenario`` is the noise a simulated set was made with."""
+    if made.data in protocols.SIMULATED_SIZES:
         yield from _simulated(made, scenario, particles)
+    elif made.data == "tables":
+        yield from _tables(made)
     else:
-        made = protocols.load(data, protocol, **options)
         yield from _inertial(made)
 
 
-def row(made: Protocol, task: Task, method: str, mean: Tensor, cov: Tensor | None, begin: float, **extra: Any) -> Row:
-    """Everything a reader needs to judge one figure."""
-    return {
-        "method": method,
-        "data": made.data,
-        "protocol": made.name,
-        "seed": made.seed,
-        "records": len(task),
-        **extra,
-        **by_part(task, mean),
-        **summarize(task.layout, (mean, cov), task.truth, difference="raw" if made.data == "euroc" else "shortest"),
-        "seconds": round(time.perf_counter() - begin, 2),
-    }
+# ---- own data -------------------------------------------------------------------------------------------------------
 
 
-def by_part(task: Task, mean: Tensor) -> dict[str, float]:
-    """Root mean squared length of the error of each named part of the state: metres, metres a second, radians."""
-    error = task.layout.boxminus(mean, task.truth)
-    found, at = {}, 0
-    for part in task.layout.parts:
-        piece = error[..., at : at + part.tangent_size]
-        found[f"rmse_{part.name}"] = float(piece.square().sum(-1).mean().sqrt())
-        at += part.tangent_size
-    return found
+def _tables(made: Protocol) -> Iterator[Row]:
+    """Where the equations are not known: the start for ever, the mean of the training states, the best linear model."""
+    task = made.split.test
+    begin = time.perf_counter()
+    yield row(made, task, "hold", inertial.hold(task), None, begin)
+    begin = time.perf_counter()
+    yield row(made, task, "mean", mean_state(made.split.train).expand_as(task.truth), None, begin)
+    if task.system is not None:  # a state with angles has no linear model
+        yield evaluate(build("ekf", system=task.system), made, "linear_kf")
+
+
+def mean_state(train: Task, rounds: int = 10) -> Float[Tensor, " n"]:
+    """The state with the least mean squared distance to those of the training records, along the shortest way.
+
+    For numbers on a line this is their mean, and found in the first round.
+    """
+    known = known_steps(train)
+    states = train.truth.flatten(0, 1) if known is None else train.truth[known]
+    if len(states) == 0:
+        raise DataError(f"{train.name}: the truth is not known at any step, so there is no mean of it")
+    centre = states[0]
+    for _ in range(1 if train.layout.flat else rounds):
+        centre = train.layout.boxplus(centre, train.layout.boxminus(states, centre.expand_as(states)).mean(0))
+    return centre
 
 
 # ---- inertial navigation --------------------------------------------------------------------------------------------

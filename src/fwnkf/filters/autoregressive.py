@@ -47,6 +47,8 @@ class AutoregressiveKalmanFilter(Filter):
 
     Config = AutoregressiveConfig
     arrays = ("F", "B", "H", "Q", "R")
+    takes_system = False
+    takes_dt = False
 
     def __init__(self, config: AutoregressiveConfig, system: System | None = None, **matrices: Tensor) -> None:
         super().__init__(config)

@@ -7,7 +7,8 @@ run), ``advance`` is one step on clean inputs. Cleaning, checking and the loop o
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,22 @@ from ..errors import ConfigError, NoObservationModelError, ShapeError
 from ..registry import FILTERS, parse_config
 from ..shapes import Bool, Float, Int
 from ..types import Gaussian, Status, StepOutput, Trajectory
+
+
+class Statistics(NamedTuple):
+    """Means and standard deviations of training data, for networks that want their inputs near one.
+
+    ``feature`` is of :meth:`Layout.features`, ``step`` the root mean square of what one step adds to each tangent
+    coordinate of the state.
+    """
+
+    feature_mean: Float[Tensor, " f"]
+    feature_std: Float[Tensor, " f"]
+    observation_mean: Float[Tensor, " m"]
+    observation_std: Float[Tensor, " m"]
+    control_mean: Float[Tensor, " p"]
+    control_std: Float[Tensor, " p"]
+    step: Float[Tensor, " d"]
 
 
 class Filter(nn.Module):
@@ -33,6 +50,10 @@ class Filter(nn.Module):
     system: System | None
     owns_system: ClassVar[bool] = False
     """Whether the system is rebuilt from the filter's own config rather than saved beside it."""
+    takes_system: ClassVar[bool] = True
+    """Whether equations of motion can be given to it."""
+    takes_dt: ClassVar[bool] = True
+    """Whether a step has a length in seconds; a filter that counts in steps refuses ``dt``."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -71,6 +92,9 @@ class Filter(nn.Module):
     def regularization(self) -> Float[Tensor, ""]:
         """What the filter's own paper adds to the training loss (a KL term, say); zero for most."""
         return self._like().new_zeros(())
+
+    def normalize(self, statistics: Statistics) -> None:
+        """Take the scales of training data into buffers, so that they are saved; nothing to do for most."""
 
     @classmethod
     def infer_options(cls, options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:
@@ -162,10 +186,12 @@ class Filter(nn.Module):
         checkpoint: int | None = None,
         generator: torch.Generator | None = None,
         prepared: Any = None,
+        advance: Callable[..., tuple[Any, StepOutput]] | None = None,
     ) -> Trajectory:
         """Filter whole sequences; ``state`` goes on from an earlier ``trajectory.state`` instead of a prior.
 
         ``truncate=k`` cuts the gradient every ``k`` steps, ``checkpoint=k`` trades time for memory in training.
+        ``advance`` stands in for :meth:`advance`, compiled for instance.
         """
         self._check(y, u, mask, dt, time_axes=1)
         if state is not None and prior is not None:
@@ -176,8 +202,10 @@ class Filter(nn.Module):
         if prepared is None:
             prepared = self.prepare()
 
+        step = self.advance if advance is None else advance
+
         def body(carry: Any, inputs: Any) -> tuple[Any, StepOutput]:
-            return self.advance(prepared, carry, *inputs)
+            return step(prepared, carry, *inputs)
 
         state, out = scan(body, state, (y, weight, u, dt), truncate=truncate, checkpoint=checkpoint)
         out = out._replace(status=out.status | flagged)

@@ -20,9 +20,9 @@ from ..core.system import Covariance, System, as_layout
 from ..errors import ConfigError
 from ..registry import FILTERS, at_least
 from ..types import Gaussian, StepOutput
-from .base import Filter, step_output
+from .base import Filter, Statistics, step_output
 from .networks import CellWeights, GRUStack, Hidden, gru_step
-from .observation import ObservationModel, make_observation
+from .observation import NetworkObservation, ObservationModel, make_observation
 from .shaping import CycleMatrices, InnovationShaper, NoiseStates
 from .transition import LocallyLinearTransition, ResidualTransition, Transition
 
@@ -204,6 +204,18 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
 
     def observe(self, x: Tensor) -> Tensor:
         return self.observation.observe(x)
+
+    @torch.no_grad()
+    def normalize(self, statistics: Statistics) -> None:
+        feature, spread = statistics.feature_mean, statistics.feature_std
+        self.transition.normalize(feature, spread, statistics.step)
+        if self.encoder is not None:
+            self.encoder.normalize(
+                torch.cat((feature, statistics.observation_mean, statistics.control_mean)),
+                torch.cat((spread, statistics.observation_std, statistics.control_std)),
+            )
+        if isinstance(self.observation, NetworkObservation):
+            self.observation.network.normalize(feature, spread, statistics.observation_std)
 
     def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> FWState:
         mean, cov = belief

@@ -37,6 +37,11 @@ class GRUStack(nn.Module):
         self.register_buffer("scale", torch.ones(inputs))
         self.hidden_size = hidden
 
+    def normalize(self, shift: Float[Tensor, " i"], scale: Float[Tensor, " i"]) -> None:
+        """Take the means and standard deviations of the inputs."""
+        self.shift.copy_(shift)
+        self.scale.copy_(scale)
+
     def start(self, like: Float[Tensor, "B n"]) -> Hidden:
         return tuple(like.new_zeros(like.shape[0], self.hidden_size) for _ in self.cells)
 
@@ -70,13 +75,15 @@ def gru_step(weights: tuple[CellWeights, ...], x: Float[Tensor, "B i"], hidden: 
 
 
 class JacobianNetwork(nn.Module):
-    """``g(x, c) = W₂ tanh(Wₓ x + W_c c + b) + b₂`` with its Jacobian in ``x``; starts at exactly zero.
+    """``g(x, c) = r ∘ (W₂ tanh(Wₓ x + W_c c + b) + b₂)`` with its Jacobian in ``x``; starts at exactly zero.
 
-    The output layer starts at zero, so that the network adds nothing until it is trained.
+    The output layer starts at zero, so that the network adds nothing until it is trained. ``x`` is read as
+    ``(x - shift) / scale``, and ``reach`` gives the outputs their size.
     """
 
     shift: Tensor
     scale: Tensor
+    reach: Tensor
 
     def __init__(self, inputs: int, context: int, width: int, outputs: int) -> None:
         super().__init__()
@@ -87,6 +94,13 @@ class JacobianNetwork(nn.Module):
         nn.init.zeros_(self.out.bias)
         self.register_buffer("shift", torch.zeros(inputs))
         self.register_buffer("scale", torch.ones(inputs))
+        self.register_buffer("reach", torch.ones(outputs))
+
+    def normalize(self, shift: Tensor, scale: Tensor, reach: Tensor) -> None:
+        """Take the scales of training data; a network that starts at zero stays at zero."""
+        self.shift.copy_(shift)
+        self.scale.copy_(scale)
+        self.reach.copy_(reach)
 
     def _activate(self, x: Tensor, context: Tensor | None) -> Tensor:
         pre: Tensor = self.state((x - self.shift) / self.scale)
@@ -95,11 +109,12 @@ class JacobianNetwork(nn.Module):
         return torch.tanh(pre)
 
     def forward(self, x: Float[Tensor, "*B i"], context: Tensor | None = None) -> Float[Tensor, "*B o"]:
-        return self.out(self._activate(x, context))
+        return self.out(self._activate(x, context)) * self.reach
 
     def with_jacobian(
         self, x: Float[Tensor, "B i"], context: Tensor | None = None
     ) -> tuple[Float[Tensor, "B o"], Float[Tensor, "B o i"]]:
         active = self._activate(x, context)
         slope = (1 - active * active).unsqueeze(-2)
-        return self.out(active), (self.out.weight * slope) @ (self.state.weight / self.scale)
+        weight = self.out.weight * self.reach.unsqueeze(-1)
+        return self.out(active) * self.reach, (weight * slope) @ (self.state.weight / self.scale)

@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from ..registry import FILTERS, at_least
 from ..shapes import Float
 from ..types import Gaussian, StepOutput
-from .base import Filter, step_output
+from .base import Filter, Statistics, step_output
 
 MIN_VARIANCE = 1e-6
 """Added to every learned variance: ``elu + 1`` reaches zero in float32."""
@@ -117,6 +117,12 @@ class RecurrentKalmanNetwork(Filter):
     """
 
     Config = RKNConfig
+    takes_system = False
+    takes_dt = False
+    shift: Tensor
+    scale: Tensor
+    centre: Tensor
+    spread: Tensor
 
     def __init__(self, config: RKNConfig, system: System | None = None) -> None:
         super().__init__(config)
@@ -132,6 +138,19 @@ class RecurrentKalmanNetwork(Filter):
         start = torch.tensor([1.0, 0.2, -0.2, 1.0])[:, None, None] * torch.eye(l)
         self.blocks = nn.Parameter(start.repeat(config.basis, 1, 1, 1))
         self.raw_process_variance = nn.Parameter(torch.full((2 * l,), math.log(0.1 - MIN_VARIANCE)))
+        self.register_buffer("shift", torch.zeros(m))
+        self.register_buffer("scale", torch.ones(m))
+        self.register_buffer("centre", torch.zeros(d))
+        self.register_buffer("spread", torch.ones(d))
+
+    @torch.no_grad()
+    def normalize(self, statistics: Statistics) -> None:
+        """Measurements are read, and Euclidean states given, in units of their spread about their mean."""
+        self.shift.copy_(statistics.observation_mean)
+        self.scale.copy_(statistics.observation_std)
+        if self.layout.flat:
+            self.centre.copy_(statistics.feature_mean)
+            self.spread.copy_(statistics.feature_std)
 
     def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Any:
         batch, l = len(belief.mean), self.config.latent_dim
@@ -147,7 +166,8 @@ class RecurrentKalmanNetwork(Filter):
         self, y: Float[Tensor, "B m"], weight: Float[Tensor, "B m"]
     ) -> tuple[Float[Tensor, "B l"], Float[Tensor, "B l"]]:
         """The latent observation and its variance."""
-        seen, raw = self.encoder(torch.cat((y * weight, weight), -1)).chunk(2, -1)
+        read = (y - self.shift) / self.scale
+        seen, raw = self.encoder(torch.cat((read * weight, weight), -1)).chunk(2, -1)
         return seen, positive(raw)
 
     def mix(self, basis: Float[Tensor, "k 4 l l"], mean: Float[Tensor, "B z"]) -> Float[Tensor, "B 4 l l"]:
@@ -156,9 +176,9 @@ class RecurrentKalmanNetwork(Filter):
 
     def decode(self, latent: Latent) -> Gaussian:
         """The state and its diagonal covariance."""
-        moved = self.decoder(latent.mean)
+        moved = self.centre + self.spread * self.decoder(latent.mean)
         origin = self.layout.origin(moved).expand(*moved.shape[:-1], -1)
-        variance = positive(self.variance_decoder(torch.cat(latent[1:], -1)))
+        variance = positive(self.variance_decoder(torch.cat(latent[1:], -1))) * self.spread.square()
         return Gaussian(self.layout.boxplus(origin, moved), torch.diag_embed(variance))
 
     def advance(

@@ -24,10 +24,13 @@ GateKind = Literal["diagonal", "low_rank", "full"]
 class LocallyLinearTransition(nn.Module):
     """``x⁻ = x ⊞ (ΔA_t x + b_t)``, ``F = I + ΔA_t`` with ``ΔA_t`` and ``b_t`` read off the encoder (Algorithm 3).
 
-    ``ΔA_t`` is diagonal, low-rank ``U_t V_tᵀ`` or full.
+    ``ΔA_t`` is diagonal, low-rank ``U_t V_tᵀ`` or full. What the head says is in units of ``reach``, the size of one
+    step, and of ``scale``, the size of the state, so that a head of order one means something in every coordinate.
     """
 
     eye: Tensor
+    reach: Tensor
+    scale: Tensor
 
     def __init__(self, layout: Layout, gate: GateKind, rank: int) -> None:
         super().__init__()
@@ -38,6 +41,17 @@ class LocallyLinearTransition(nn.Module):
         gate_size = {"diagonal": n, "low_rank": 2 * n * rank, "full": n * n}[gate]
         self.head_size = gate_size + n
         self.register_buffer("eye", torch.eye(n), persistent=False)
+        self.register_buffer("reach", torch.ones(n))
+        self.register_buffer("scale", torch.ones(n))
+
+    def normalize(self, feature_mean: Tensor, feature_std: Tensor, step: Tensor) -> None:
+        """Take the scales of training data; an angle has the size of a radian."""
+        self.reach.copy_(step)
+        at = 0
+        for part, piece in zip(self.layout.parts, self.scale.split([p.size for p in self.layout.parts]), strict=True):
+            if part.kind == "euclidean":
+                piece.copy_(feature_std[at : at + part.size])
+            at += part.size * (2 if part.kind == "angle" else 1)
 
     def start_head(self, bias: Tensor) -> None:
         """Break the saddle of a product of zeros: ``V`` starts at random, ``U`` at zero, so ``ΔA = 0`` can move."""
@@ -55,7 +69,7 @@ class LocallyLinearTransition(nn.Module):
         ratio: Tensor | None,
     ) -> tuple[Float[Tensor, "B n"], Float[Tensor, "B n n"]]:
         n = self.layout.size
-        gate, offset = head[..., :-n], head[..., -n:]
+        gate, offset = head[..., :-n], head[..., -n:] * self.reach
         if ratio is not None:
             offset = offset * ratio.unsqueeze(-1)
         if self.gate == "diagonal":
@@ -65,6 +79,7 @@ class LocallyLinearTransition(nn.Module):
             slope = U @ V.mT
         else:
             slope = gate.unflatten(-1, (n, n))
+        slope = slope * (self.reach.unsqueeze(-1) / self.scale)
         if ratio is not None:
             slope = slope * ratio[..., None, None]
         return self.layout.boxplus(x, matvec(slope, x) + offset), self.eye + slope
@@ -85,6 +100,10 @@ class ResidualTransition(nn.Module):
 
     def start_head(self, bias: Tensor) -> None:
         """Nothing to start: this transition reads no head."""
+
+    def normalize(self, feature_mean: Tensor, feature_std: Tensor, step: Tensor) -> None:
+        """Take the scales of training data."""
+        self.network.normalize(feature_mean, feature_std, step)
 
     def forward(
         self,

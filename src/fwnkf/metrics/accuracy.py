@@ -175,6 +175,7 @@ def summarize(
     *,
     difference: Difference = "shortest",
     late: int = 10,
+    valid: Bool[Tensor, "B T"] | None = None,
 ) -> dict[str, float | int]:
     """One row of a table: accuracy, consistency and failures of one filter on one test set, computed in float64.
 
@@ -186,25 +187,41 @@ def summarize(
         layout: what the numbers of the state are.
         estimate: a filtered trajectory, or mean ``(B, T, n)`` and covariance ``(B, T, d, d)``. A method that states no
             covariance gives ``None``: its ``nees`` and ``coverage95`` are NaN, which says that there is nothing to say.
-        truth: the states, all finite.
+        truth: the states, finite wherever a step counts.
         difference: ``"raw"`` scores the numbers as stored. NEES and coverage take the shortest way in any case.
         late: where the second error begins, ``mse_from_10``; NaN if no trajectory is that long.
+        valid: the steps that count, all if None. The others are as if they had been cut out of the trajectories: what
+            is estimated and true there touches nothing, and ``late`` counts the steps that are left. Every step left
+            weighs the same, so a trajectory weighs as much as it has steps.
 
     >>> row = summarize(Layout.euclidean(1), (torch.ones(2, 20, 1), torch.ones(2, 20, 1, 1)), torch.zeros(2, 20, 1))
     >>> row["mse"], row["mse_from_10"], row["nees"], row["coverage95"], row["failures"]
     (1.0, 1.0, 1.0, 1.0, 0)
     """
     given = (estimate.mean, estimate.cov) if isinstance(estimate, Trajectory | Gaussian) else estimate
-    mean = given[0].detach().double()
-    cov = None if given[1] is None else given[1].detach().double()
-    truth = truth.detach().double()
-    if not truth.isfinite().all():
-        trajectory, step = (int(i) for i in (~truth.isfinite()).any(-1).nonzero()[0])
-        raise DataError(f"the truth of trajectory {trajectory} is not finite at step {step}: leave such steps out")
+    _check_shapes(given[0], truth)
+    counts = truth.new_ones(truth.shape[:-1], dtype=torch.bool) if valid is None else valid
+    if counts.shape != truth.shape[:-1] or counts.dtype != torch.bool:
+        raise ShapeError(f"valid is {counts.dtype} {tuple(counts.shape)}, wanted torch.bool {tuple(truth.shape[:-1])}")
+    if not counts.any():
+        raise DataError("no step counts: there is nothing to score; is the truth missing everywhere?")
+    broken = (counts & ~truth.isfinite().all(-1)).nonzero()
+    if len(broken):
+        trajectory, step = broken[0].tolist()
+        raise DataError(
+            f"the truth of trajectory {trajectory} is not finite at step {step}: leave such steps out (valid=…)"
+        )
 
+    def left(values: Tensor) -> Tensor:
+        """The steps that count, of all trajectories in a row."""
+        return values.detach().flatten(0, 1).double() if valid is None else values.detach()[valid].double()
+
+    mean, truth = left(given[0]), left(truth)
+    cov = None if given[1] is None else left(given[1])
     tangent = residual(layout, mean, truth)
     error = tangent if difference == "shortest" else raw_difference(mean, truth)
     failed = ~usable(layout, mean).all(-1)
+    settled = counts.cumsum(-1)[counts] > late
     row = {
         "mse": mse(error),
         "mse_paper": mse_paper(error),
@@ -214,7 +231,7 @@ def summarize(
         "nrmse_rms": nrmse_rms(error, truth),
         "nrmse_std": nrmse_std(error, truth),
         "r2": r2(error, truth),
-        f"mse_from_{late}": mse(from_step(error, late)) if late < error.shape[-2] else math.nan,
+        f"mse_from_{late}": mse(error[settled]) if settled.any() else math.nan,
         "nees": math.nan,
         "coverage95": math.nan,
     }
@@ -225,4 +242,5 @@ def summarize(
         each = nees(torch.where(failed[..., None], 0, tangent), clean)
         row["nees"] = each.masked_fill(failed | each.isnan(), torch.inf).mean()
         row["coverage95"] = coverage(tangent.masked_fill(failed[..., None], torch.inf), clean).overall
-    return {**{name: float(value) for name, value in row.items()}, "failures": int(failed.any(-1).sum())}
+    failures = counts.nonzero()[:, 0][failed].unique().numel()
+    return {**{name: float(value) for name, value in row.items()}, "failures": failures}

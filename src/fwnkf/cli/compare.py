@@ -1,0 +1,69 @@
+"""``fwnkf compare``: runs side by side, with their spread over seeds and the references below them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .output import add_json, add_store, cell, printable, say_table, store
+
+COLUMNS = {
+    "method": "method",
+    "data": "data",
+    "protocol": "protocol",
+    "scenario": "scenario",
+    "seeds": "seeds",
+    "mse": "mse ± std",
+    "mse_from_10": "from step 10",
+    "nees": "nees",
+    "coverage95": "coverage95",
+    "cpu_seconds": "cpu s",
+}
+SPREAD = ("mse", "mse_from_10", "nees", "coverage95")
+
+
+def add(commands: Any) -> None:
+    """The command and its options."""
+    parser = commands.add_parser(
+        "compare",
+        help="training runs side by side, over seeds, with the references",
+        description="Runs whose experiments are equal apart from seed and name become one row: mean ± sample standard "
+        "deviation. Runs that were not judged on the same test records are marked.",
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders written by `fwnkf train`")
+    add_store(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, group, print."""
+    from ..bench.runs import compare
+
+    rows = compare(options.runs)
+    store(options.store, rows)
+    if options.json:
+        say_table(options, rows, COLUMNS)
+        return 0
+    shown = [{**row, **{name: with_spread(row, name) for name in SPREAD}} for row in rows]
+    columns = {name: text for name, text in COLUMNS.items() if any(row.get(name) is not None for row in shown)}
+    say_table(options, shown, columns)
+    for row in rows:
+        for command in row.get("commands", ())[:1]:  # below the table, where it can be copied
+            more = " (and other seeds)" if row["runs"] > 1 else ""
+            print(printable(f"{row['method']} again: {command}{more}"))
+    for note in dict.fromkeys(row["note"] for row in rows if row.get("note")):
+        print(printable(f"note on {', '.join(row['method'] for row in rows if row.get('note') == note)}: {note}"))
+    return 0
+
+
+def with_spread(row: Mapping[str, Any], name: str) -> Any:
+    """``0.12 ± 0.01``, or the number alone where there is no spread.
+
+    >>> with_spread({"mse": 0.123456, "mse_std": 0.01234}, "mse"), with_spread({"mse": 0.5}, "mse")
+    ('0.12346 ± 0.012', 0.5)
+    """
+    spread = row.get(f"{name}_std")
+    return row.get(name) if spread is None else f"{cell(row[name])} ± {spread:.2g}"

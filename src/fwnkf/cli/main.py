@@ -1,0 +1,69 @@
+"""The parser with all its commands, and what becomes of errors."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence as Many
+
+from ..errors import FwnkfError
+from . import bench, compare, data, evaluate, inspect, listing, train
+from .output import UsageError
+
+COMMANDS = (
+    listing,
+    data,
+    bench,
+    train,
+    evaluate,
+    compare,
+    inspect,
+)
+"""Modules with ``add(commands)``, which sets ``run(options) -> int`` as what to call; in the order of the help."""
+
+EPILOG = """\
+exit codes:
+  0    done
+  1    the work failed, or a check does not hold
+  2    the call's words are off
+  130  stopped with Ctrl-C
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Every command with its options."""
+    top = argparse.ArgumentParser(
+        prog="fwnkf",
+        description="Frequency-weighted neural Kalman filters.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        command.add(commands)
+    return top
+
+
+def main(arguments: Many[str] | None = None) -> int:
+    """Run one command; errors of the package become one message and an exit code."""
+    try:
+        options = parser().parse_args(arguments)
+        code: int = options.run(options)
+        sys.stdout.flush()  # here, where a closed pipe can still be caught
+    except UsageError as error:
+        print(f"fwnkf: {error}", file=sys.stderr)
+        return 2
+    except FwnkfError as error:
+        print(f"fwnkf: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # whoever read our output has had enough: say no more, also not on the way out
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        print(f"fwnkf: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("fwnkf: stopped", file=sys.stderr)
+        return 130
+    return code

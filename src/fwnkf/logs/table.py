@@ -1,0 +1,392 @@
+"""Tables of numbers from CSV and Parquet files: named columns, their units, and errors that name the place.
+
+CSV is read with the standard library and numpy alone; Parquet needs ``pip install 'fwnkf[tables]'``.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import hashlib
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from ..extras import need
+
+FILE_LIMIT = 1 << 29
+"""Larger files are refused unread: what they hold is best cut into one file per run."""
+ROW_LIMIT = 20_000_000
+COLUMN_LIMIT = 10_000
+LINE_LIMIT = 1 << 20
+BLOCK = 1 << 16
+"""Rows of text turned into numbers at a time, so that a long file never lies in memory as Python strings."""
+MISSING = frozenset(("", "nan", "-nan", "null", "none", "na", "n/a", "#n/a"))
+"""What people and programs write for a value that is not there, in small letters."""
+SUFFIXES = (".csv", ".parquet")
+# one pair of brackets at the end of a header: "gps_x [m]", "gps_x(m)"
+_UNIT = re.compile(r"(?P<name>.*\S)\s*(\[(?P<square>[^\[\]]*)\]|\((?P<round>[^()]*)\))")
+_ISO = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(\.\d{1,12})?\s*(Z|[+-]\d\d:?\d\d)?")
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Columns of equal length by their names without units; a value that is not there is NaN.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "run.csv"
+    >>> _ = path.write_text("t [s],gps_x [m]\\n0.0,1.5\\n0.1,\\n")
+    >>> table = read_table(path)
+    >>> table.column("gps_x [m]"), table.units
+    (array([1.5, nan]), {'t': 's', 'gps_x': 'm'})
+    """
+
+    name: str
+    path: Path
+    columns: dict[str, NDArray[np.float64]]
+    units: dict[str, str]
+    """Units as the file writes them, of those columns for which it writes any."""
+    digest: str
+    """SHA-256 of the file."""
+    header: tuple[str, ...] = ()
+    """Every column of the file as it is written there, read or not."""
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()))) if self.columns else 0
+
+    def find(self, name: str) -> str:
+        """The key of a column named with or without its unit."""
+        if name in self.columns:
+            return name
+        bare = split_unit(name)[0]
+        if bare in self.columns and name in self.header:
+            return bare
+        raise _missing(self.path, name, self.header or tuple(self.columns))
+
+    def column(self, name: str) -> NDArray[np.float64]:
+        return self.columns[self.find(name)]
+
+    def unit(self, name: str) -> str:
+        """The unit of a column, empty where the file writes none."""
+        return self.units.get(self.find(name), "")
+
+
+def read_table(path: str | Path, columns: Sequence[str] | None = None) -> Table:
+    """Read a ``.csv`` or ``.parquet`` file: all its columns, or those named, with or without their units.
+
+    CSV: a header line, then numbers, separated by commas, semicolons or tabs; lines that begin with ``#`` are comments
+    (the last one before the numbers may be the header); dates such as ``2024-05-01T12:00:00.25Z`` become seconds.
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise DataError(f"{path}: tables end in {' or '.join(SUFFIXES)}; convert the file, or rename it if it is one")
+    data = _read_bytes(path)
+    read = _read_csv if suffix == ".csv" else _read_parquet
+    header, found, units = read(path, data, columns)
+    return Table(path.stem, path, found, units, hashlib.sha256(data).hexdigest(), tuple(header))
+
+
+def find_tables(folder: str | Path) -> list[Path]:
+    """The tables of a folder (not of folders in it), sorted by name; or the one file given."""
+    folder = Path(folder)
+    if folder.is_file():
+        return [folder]
+    if not folder.is_dir():
+        raise DataError(f"{folder} does not exist; give a folder of {' or '.join(SUFFIXES)} files, or one such file")
+    try:
+        # names with a dot in front are what macOS and editors leave behind
+        found = sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
+    except OSError as error:
+        raise DataError(f"{folder} cannot be read: {error}") from error
+    if not found:
+        raise DataError(f"{folder} holds no {' or '.join(SUFFIXES)} file; folders in it are not searched")
+    return found
+
+
+def split_unit(header: str) -> tuple[str, str]:
+    """Name and unit of a header.
+
+    >>> split_unit("gps_x [m]"), split_unit("speed (m/s)"), split_unit("t")
+    (('gps_x', 'm'), ('speed', 'm/s'), ('t', ''))
+    """
+    match = _UNIT.fullmatch(header)
+    if match is None:
+        return header, ""
+    return match["name"], (match["square"] if match["square"] is not None else match["round"]).strip()
+
+
+# ---- what both formats share ----------------------------------------------------------------------------------------
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        if not path.is_file():
+            raise DataError(f"{path} does not exist, or is no file")
+        with path.open("rb") as file:
+            data = file.read(FILE_LIMIT + 1)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+    if len(data) > FILE_LIMIT:
+        raise DataError(f"{path} is larger than {FILE_LIMIT:,} bytes; cut it into one file per run")
+    if not data.strip():
+        raise DataError(f"{path} is empty; write it again, or take it out of the folder")
+    return data
+
+
+def _name_columns(path: Path, header: Sequence[str]) -> list[tuple[str, str]]:
+    """Name and unit of every column; a column without a name (an index, say) cannot be asked for."""
+    if len(header) > COLUMN_LIMIT:
+        raise DataError(f"{path} has {len(header):,} columns, more than {COLUMN_LIMIT:,}; is the separator right?")
+    seen: dict[str, int] = {}
+    for number, name in enumerate(header, 1):
+        if name and name in seen:
+            raise DataError(
+                f"{path}: columns {seen[name]} and {number} are both called {name[:80]!r}; rename one of them"
+            )
+        seen[name] = number
+    pairs = [split_unit(name) for name in header]
+    bare = Counter(name for name, _ in pairs)
+    # "speed (left)" and "speed (right)" are names, not units
+    return [(name, unit) if bare[name] == 1 else (full, "") for (name, unit), full in zip(pairs, header, strict=True)]
+
+
+def _choose(path: Path, header: Sequence[str], named: list[tuple[str, str]], wanted: Sequence[str] | None) -> list[int]:
+    """The numbers of the wanted columns."""
+    if wanted is None:
+        return [index for index, (name, _) in enumerate(named) if name]
+    places = {full: index for index, full in enumerate(header) if full}
+    places.update({name: index for index, (name, _) in enumerate(named) if name})
+    for name in wanted:
+        if name not in places:
+            raise _missing(path, name, header)
+    return list(dict.fromkeys(places[name] for name in wanted))
+
+
+def _missing(path: Path, name: str, header: Sequence[str]) -> DataError:
+    known = {key: full for full in header if full for key in (full.lower(), split_unit(full)[0].lower())}
+    near = list(dict.fromkeys(known[key] for key in difflib.get_close_matches(name.lower(), known, 3, 0.5)))
+    hint = f"; did you mean {' or '.join(repr(one[:80]) for one in near)}?" if near else ""
+    shown = ", ".join(one[:40] for one in header[:20] if one) + (", …" if len(header) > 20 else "")
+    return DataError(f"{path}: no column is called {name[:80]!r}{hint} There are: {shown}")
+
+
+# ---- CSV ------------------------------------------------------------------------------------------------------------
+
+
+class _Lines:
+    """The lines that hold something, their numbers in the file, and the last comment before the first of them."""
+
+    def __init__(self, path: Path, data: bytes) -> None:
+        self.path, self.number, self.comment, self.begun = path, 0, "", False
+        self._file = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="")
+
+    def __iter__(self) -> Iterator[str]:
+        while True:
+            try:
+                line = self._file.readline(LINE_LIMIT)
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"{self.path}, near line {self.number + 1}: this is no UTF-8 text ({error.reason}); "
+                    "save the table as CSV with UTF-8, or the file is damaged"
+                ) from error
+            if not line:
+                return
+            self.number += 1
+            if len(line) >= LINE_LIMIT:
+                raise DataError(f"{self.path}, line {self.number}: more than {LINE_LIMIT:,} characters; is this a CSV?")
+            if line.lstrip().startswith("#"):
+                self.comment = self.comment if self.begun else line.strip().lstrip("# \t")
+            elif line.strip():
+                self.begun = True
+                yield line
+
+
+def _read_csv(
+    path: Path, data: bytes, wanted: Sequence[str] | None
+) -> tuple[list[str], dict[str, NDArray[np.float64]], dict[str, str]]:
+    lines = _Lines(path, data)
+    try:
+        return _parse_csv(path, lines, wanted)
+    except csv.Error as error:
+        raise DataError(
+            f"{path}, line {lines.number}: {str(error)[:160]}; is a quotation mark open, or is this no CSV?"
+        ) from error
+
+
+def _parse_csv(
+    path: Path, lines: _Lines, wanted: Sequence[str] | None
+) -> tuple[list[str], dict[str, NDArray[np.float64]], dict[str, str]]:
+    source = iter(lines)
+    first = next(source, None)
+    if first is None:
+        raise DataError(f"{path} holds comments only; write a header line and rows of numbers")
+    separator, header = _cells(first)
+    numbers = all(_is_number(cell) or cell.strip().lower() in MISSING for cell in header)
+    if numbers:
+        header_separator, header = _cells(lines.comment) if lines.comment else ("", [])
+        if header_separator != separator or any(_is_number(cell) for cell in header):
+            raise DataError(
+                f"{path}, line {lines.number}: numbers stand where the names of the columns should; "
+                "write a header line such as t [s],gps_x [m]"
+            )
+        source = chain([first], source)
+    header = [cell.strip() for cell in header]
+    named = _name_columns(path, header)
+    chosen = _choose(path, header, named, wanted)
+    blocks: list[list[NDArray[np.float64]]] = [[] for _ in chosen]
+    dated: set[int] = set()
+    rows: list[list[str]] = []
+    places: list[int] = []
+
+    def flush() -> None:
+        for block, index in zip(blocks, chosen, strict=True):
+            cells = [row[index] for row in rows]
+            block.append(_numbers(path, cells, places, f"column {index + 1} ({named[index][0][:80]})", dated, index))
+        rows.clear()
+        places.clear()
+
+    count = 0
+    for row in csv.reader(source, delimiter=separator, skipinitialspace=True):
+        if len(row) != len(header):
+            raise DataError(
+                f"{path}, line {lines.number}: {len(row)} cell(s), but the header names {len(header)} columns; "
+                "the line is cut short, or a separator stands inside a cell (decimals are written with a point)"
+            )
+        count += 1
+        if count > ROW_LIMIT:
+            raise DataError(f"{path} has more than {ROW_LIMIT:,} rows; cut it into one file per run")
+        rows.append(row)
+        places.append(lines.number)
+        if len(rows) == BLOCK:
+            flush()
+    flush()
+    if count == 0:
+        raise DataError(f"{path} has a header but no rows; write it again, or take it out of the folder")
+    columns = {named[index][0]: np.concatenate(block) for block, index in zip(blocks, chosen, strict=True)}
+    units = {named[i][0]: "s" if i in dated else named[i][1] for i in chosen if i in dated or named[i][1]}
+    return header, columns, units
+
+
+def _cells(line: str) -> tuple[str, list[str]]:
+    """The separator of a line, which is the one it holds most often, and its cells."""
+    separator = max(",;\t", key=line.count)
+    return separator, next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
+
+
+def _is_number(cell: str) -> bool:
+    if "_" in cell or not cell.isascii():  # float() would take 1_000 and digits of other scripts
+        return False
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _numbers(
+    path: Path, cells: list[str], places: list[int], where: str, dated: set[int], index: int
+) -> NDArray[np.float64]:
+    """The numbers of some cells; ``dated`` gathers the columns that hold dates."""
+    whole = "".join(cells)
+    if whole.isascii() and "_" not in whole:
+        try:
+            return np.array(cells, dtype=np.float64)
+        except ValueError:
+            pass  # an empty cell, a date or no number: look again, slowly
+    values = np.empty(len(cells))
+    for row, cell in enumerate(cells):
+        text = cell.strip()
+        if _is_number(text):
+            values[row] = float(text)
+        elif text.lower() in MISSING:
+            values[row] = np.nan
+        elif (seconds := _seconds(text)) is not None:
+            values[row] = seconds
+            dated.add(index)
+        else:
+            comma = re.fullmatch(r"[+-]?\d+,\d+", text) is not None
+            hint = "write decimals with a point" if comma else "write a number, or leave it empty if there is none"
+            raise DataError(f"{path}, line {places[row]}, {where}: {text[:40]!r} is no number; {hint}")
+    return values
+
+
+def _seconds(text: str) -> float | None:
+    """Seconds since 1970 of a date with time (UTC unless it says otherwise), or None."""
+    match = _ISO.fullmatch(text)
+    if match is None or not text.isascii():
+        return None
+    try:
+        moment = datetime.fromisoformat(f"{match[1]}T{match[2]}").replace(tzinfo=timezone.utc)
+    except ValueError:
+        return None
+    zone = (match[4] or "Z").replace(":", "")
+    if zone != "Z":
+        shift = timedelta(hours=int(zone[1:3]), minutes=int(zone[3:5]))
+        offset = shift.total_seconds() * (-1 if zone[0] == "-" else 1)
+    else:
+        offset = 0.0
+    return moment.timestamp() - offset + float(match[3] or 0.0)
+
+
+# ---- Parquet --------------------------------------------------------------------------------------------------------
+
+
+def _read_parquet(
+    path: Path, data: bytes, wanted: Sequence[str] | None
+) -> tuple[list[str], dict[str, NDArray[np.float64]], dict[str, str]]:
+    arrow, parquet = need("pyarrow", "tables"), need("pyarrow.parquet", "tables")
+    try:
+        file = parquet.ParquetFile(arrow.BufferReader(data), page_checksum_verification=True)
+        schema = file.schema_arrow
+        header = [str(name) for name in schema.names]
+        rows = int(file.metadata.num_rows)
+        named = _name_columns(path, header)
+        chosen = _choose(path, header, named, wanted)
+        if not 0 < rows <= ROW_LIMIT:
+            raise DataError(f"{path} has {rows:,} rows; wanted 1 to {ROW_LIMIT:,}, cut it into one file per run")
+        columns, units = {}, {}
+        for index in chosen:
+            field = schema.field(index)
+            name, unit = named[index]
+            values, of_type = _floats(arrow, file.read(columns=[header[index]]).column(0), f"{path}, column {name!r}")
+            if len(values) != rows:
+                raise DataError(f"{path}, column {name!r}: {len(values)} values in {rows} rows; the file is damaged")
+            columns[name] = values
+            written = field.metadata or {}
+            said = (written.get(b"unit") or written.get(b"units") or b"").decode("utf-8", "replace")
+            if unit := said or unit or of_type:
+                units[name] = unit[:80]
+        return header, columns, units
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file makes the library raise whatever it likes
+        brief = f"{type(error).__name__}: {str(error)[:160]}"
+        raise DataError(f"{path} cannot be read as Parquet ({brief}); write it again, or get it again") from error
+
+
+def _floats(arrow: Any, column: Any, where: str) -> tuple[NDArray[np.float64], str]:
+    """A column as numbers, and its unit where the type has one: a time stamp knows whether it counts ms or ns."""
+    kind, types = column.type, arrow.types
+    unit = ""
+    if types.is_timestamp(kind) or types.is_duration(kind):
+        unit, column = kind.unit, column.cast(arrow.int64())
+    elif types.is_boolean(kind):
+        column = column.cast(arrow.uint8())
+    elif not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind)):
+        raise DataError(
+            f"{where} holds {str(kind)[:80]}, not numbers; name the columns you want, or write it as float64"
+        )
+    # whole numbers beyond 2**53 (nanoseconds since 1970) lose their last digits, which is what float64 can hold
+    cast = column.cast(arrow.float64(), safe=False)
+    return np.array(cast.to_numpy(), dtype=np.float64), unit

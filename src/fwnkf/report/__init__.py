@@ -1,0 +1,1 @@
+"""What a filter learned and how it did: facts as plain values, and plots."""

@@ -1,0 +1,196 @@
+"""What a filter learned, as plain values that fit in a JSON file.
+
+Frequencies are given as a fraction of Nyquist (1 is half the sampling rate) and in Hz from the nominal step.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core import cycles, iir
+from ..core.gaussian import dense
+from ..core.shaped import spectral_radius
+from ..errors import ConfigError, NumericalFailureError
+from ..filters.base import Filter, options_of
+from ..filters.conditions import resting_noise, settled_loop
+from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
+from ..filters.shaping import InnovationShaper, NoiseStates
+from ..registry import SYSTEMS
+from ..shapes import Complex, Float
+from .labels import channel_names
+
+GRID = 256
+"""Even steps of the frequency grid from zero to Nyquist; more points are added around every pole and zero."""
+
+
+def inspect(model: Filter) -> dict[str, Any]:
+    """Facts of a filter: name, options, number of parameters, and under ``"frequencies"`` what it knows of them.
+
+    ``shaping="innovation"`` gives sections, poles, zeros, magnitude and group delay of ``Φ`` and the spectral radius of
+    its loop; ``shaping="noise"`` gives cycles and the spectral density of the noise; other filters say that there is
+    nothing. What has no finite value is None.
+
+    >>> import torch, fwnkf
+    >>> model = fwnkf.build("fwnkf", H=torch.eye(1), Q=torch.eye(1), R=torch.eye(1), hidden=0, gate="diagonal")
+    >>> facts = inspect(model)
+    >>> facts["name"], facts["parameters"], max(facts["frequencies"]["filters"][0]["magnitude_db"])
+    ('fwnkf', 9, 0.0)
+    """
+    return {
+        "name": model.name,
+        "options": json.loads(json.dumps(options_of(model.config))),
+        "system": None if model.system is None else SYSTEMS.name_of(type(model.system)) or type(model.system).__name__,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "trainable": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "dtype": str(model._like().dtype).removeprefix("torch."),
+        "frequencies": frequencies(model),
+    }
+
+
+@torch.no_grad()
+def frequencies(model: Filter, *, loop: bool = True) -> dict[str, Any]:
+    """The part of :func:`inspect` about frequencies; ``loop=False`` leaves out the loop, which takes a run to find."""
+    if not isinstance(model, FrequencyWeightedNeuralKalmanFilter):
+        return {"kind": "none", "reason": f"filter {model.name!r} knows nothing of frequencies: its noise is white"}
+    channels = channel_names(model.system, model.observation_dim)
+    if model.shaper is not None:
+        facts = _innovation(model.shaper, channels, model.config.dt)
+        return {**facts, "loop": _loop(model)} if loop else facts
+    if model.noise_states is not None:
+        return _noise(model, model.noise_states, channels)
+    return {"kind": "none", "reason": "shaping='none': innovations are used as they are and the noise is white"}
+
+
+# ---- innovation shaping ---------------------------------------------------------------------------------------------
+
+
+def _innovation(shaper: InnovationShaper, channels: list[str], dt: float) -> dict[str, Any]:
+    cascade = iir.Sections(*(item.double() for item in shaper.sections()))
+    shared = cascade.a.ndim == 2
+    each = [cascade] if shared else [iir.Sections(b, a) for b, a in zip(*cascade, strict=True)]
+    grid = _grid(torch.cat([_finite(roots(one)) for one in each for roots in (iir.poles, iir.zeros)]))
+    filters = [
+        {
+            "channel": name,
+            "sections": [
+                {"b": b.tolist(), "a": [1.0, *a.tolist()]}
+                for b, a in zip(one.b.unbind(0), one.a.unbind(0), strict=True)
+            ],
+            "poles": _roots(iir.poles(one), dt),
+            "zeros": _roots(iir.zeros(one), dt),
+            "magnitude_db": _plain(20 * iir.response(one, grid).abs().log10()),
+            "group_delay": _plain(group_delay(one, grid)),
+        }
+        for name, one in zip(["all"] if shared else channels, each, strict=True)
+    ]
+    return {"kind": "innovation", "dt": dt, "shared": shared, **_axis(grid, dt), "filters": filters}
+
+
+def group_delay(cascade: iir.Sections, omega: Float[Tensor, " w"]) -> Float[Tensor, "*C w"]:
+    """``-dφ/dω`` in samples; not finite on a zero of the unit circle, where the phase jumps.
+
+    A polynomial ``p = Σ pᵢ z⁻ⁱ`` delays by ``Re(Σ i pᵢ z⁻ⁱ / p)``; a section by its numerator less its denominator.
+
+    >>> delay = iir.Sections(torch.tensor([[0.0, 0.0, 1.0]]), torch.zeros(1, 2))  # z⁻²
+    >>> group_delay(delay, torch.tensor([0.0, 1.0]))
+    tensor([2., 2.])
+    """
+    delay = torch.polar(torch.ones_like(omega), -omega)
+    powers = torch.stack((torch.ones_like(delay), delay, delay**2), -1).mT
+    order = torch.arange(3).to(omega)
+
+    def of(polynomial: Tensor) -> Tensor:
+        value = polynomial.to(powers.dtype) @ powers
+        # what is left of a zero after rounding has a phase of its own
+        there = value.abs() > 8 * torch.finfo(omega.dtype).eps * polynomial.abs().sum(-1, keepdim=True)
+        return torch.where(there, ((polynomial * order).to(powers.dtype) @ powers / value).real, torch.nan)
+
+    denominator = torch.cat((torch.ones_like(cascade.a[..., :1]), cascade.a), -1)
+    return (of(cascade.b) - of(denominator)).sum(-2)
+
+
+def _loop(model: FrequencyWeightedNeuralKalmanFilter) -> dict[str, Any]:
+    try:
+        loop = settled_loop(model)
+    except (ConfigError, NumericalFailureError) as reason:
+        return {"spectral_radius": None, "reason": str(reason)}
+    radius = float(spectral_radius(loop.matrix.double()))
+    return {"spectral_radius": radius, "reason": None, "gain": loop.gain.tolist(), "at": loop.at.tolist()}
+
+
+def _roots(roots: Complex[Tensor, "k 2"], dt: float) -> list[dict[str, Any]]:
+    """Place, radius and frequency of every root; zeros of a section with ``b0 = 0`` are not finite and left out."""
+    found = []
+    for root in _finite(roots).tolist():
+        fraction = abs(math.atan2(root.imag, root.real)) / math.pi
+        found.append(
+            {"at": [root.real, root.imag], "radius": abs(root), "frequency": fraction, "hz": fraction / 2 / dt}
+        )
+    return found
+
+
+# ---- noise states ---------------------------------------------------------------------------------------------------
+
+
+def _noise(model: FrequencyWeightedNeuralKalmanFilter, states: NoiseStates, channels: list[str]) -> dict[str, Any]:
+    """Cycles over the white floor at rest: an encoder moves the floor from step to step, never the cycles."""
+    dt = model.config.dt
+    base = torch.diagonal(dense(model.prepare().R), dim1=-2, dim2=-1).double().sqrt()
+    floor = resting_noise(model)[1].double()
+    radius, omega = states.radius().double(), states.frequency().double()
+    amplitude = states.amplitude.double().abs().expand(states.channels, -1)
+    grid = _grid(torch.polar(radius, omega).flatten())
+    found = []
+    for i, name in enumerate(channels):
+        std = amplitude[i] * base[i]
+        coloured = cycles.spectrum(radius[i], omega[i], std.square(), grid)
+        found.append(
+            {
+                "channel": name,
+                "cycles": [
+                    {"frequency": w / math.pi, "hz": w / math.pi / 2 / dt, "radius": r, "amplitude": a, "std": s}
+                    for w, r, a, s in zip(
+                        omega[i].tolist(), radius[i].tolist(), amplitude[i].tolist(), std.tolist(), strict=True
+                    )
+                ],
+                "white_std": float(floor[i].sqrt()),
+                "white_density": float(2 * dt * floor[i]),
+                "density": _plain(2 * dt * (coloured + floor[i])),
+            }
+        )
+    conditioned = model.encoder is not None
+    return {"kind": "noise", "dt": dt, "conditioned": conditioned, **_axis(grid, dt), "channels": found}
+
+
+# ---- the grid -------------------------------------------------------------------------------------------------------
+
+
+def _grid(roots: Complex[Tensor, " r"]) -> Float[Tensor, " w"]:
+    """Radians per sample in ``[0, π]``: even steps, and close ones around sharp roots, which even steps would miss."""
+    width = (1 - roots.abs()).abs().clamp_min(1e-6)
+    reach = torch.tensor([0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 12.0], dtype=torch.float64)
+    around = roots.angle().abs().unsqueeze(-1) + width.unsqueeze(-1) * torch.cat((-reach, reach))
+    # as wide as the even steps or wider, a root shows without help
+    sharp = around[width * reach[-1] < 0.5].flatten()
+    even = torch.linspace(0, math.pi, GRID + 1, dtype=torch.float64)
+    return torch.cat((even, sharp[(sharp > 0) & (sharp < math.pi)])).unique()
+
+
+def _axis(grid: Tensor, dt: float) -> dict[str, Any]:
+    fraction = grid / math.pi
+    return {"frequency": fraction.tolist(), "hz": (fraction / 2 / dt).tolist()}
+
+
+def _finite(roots: Tensor) -> Tensor:
+    flat = roots.flatten()
+    return flat[flat.isfinite()]
+
+
+def _plain(values: Tensor) -> list[float | None]:
+    """Numbers, with None for what JSON cannot hold."""
+    return [value if math.isfinite(value) else None for value in values.tolist()]

@@ -1,0 +1,302 @@
+"""Plots of estimates, errors, consistency, learned spectra and training; each a matplotlib Figure, none reads a file.
+
+Figures are made without pyplot: nothing is global, no window opens, and any thread may draw. matplotlib comes with the
+extra ``plot`` and is imported on first use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..data.protocols import Task
+from ..errors import ConfigError, ShapeError
+from ..extras import need
+from ..filters.base import Filter
+from ..shapes import Float
+from . import series
+from ._style import COLOURS, DOTS, TRUTH, at_least, beside_plane, finish, line, log_scale, panels, roots
+from .inspect import frequencies
+from .labels import channel_names, stored_names, tangent_names, units
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+else:  # the runtime shape checks read annotations, and matplotlib may not be there
+    Axes = Figure = Any
+
+Tracks = Mapping[str, tuple[Tensor, Tensor | None]]
+"""Estimates by the name of their method: mean ``[B, T, n]`` and covariance ``[B, T, d, d]``, or None without one."""
+
+Z95 = 1.959963984540054
+"""95 % of a normal distribution lie within this many standard deviations."""
+DEEPEST = 100.0
+"""dB below the top that are shown: a zero on the unit circle reaches down to rounding, some 300."""
+
+
+# ---- estimates ------------------------------------------------------------------------------------------------------
+
+
+def trajectory(task: Task, tracks: Tracks, record: int = 0) -> Figure:
+    """Truth, measurements and estimates of one record, a panel for each stored number of the state.
+
+    The first method gets its 95 % band. A channel that measures a number of the state as it is lies as dots in that
+    panel; the others have a panel of their own, with what the true state would have shown.
+    """
+    _check(task, tracks)
+    layout, truth = task.layout, task.truth[record].double()
+    means = {name: mean[record].detach().double() for name, (mean, _) in tracks.items()}
+    there = series.known(truth)
+    first = next(iter(means.values()), truth)
+    reference = torch.where(there.unsqueeze(-1), truth, first)
+    direct = series.direct_channels(task.system, task.truth[record][there])
+    shown = list(zip(stored_names(layout), units(layout), strict=True))
+    apart = [channel for channel in range(task.y.shape[-1]) if channel not in direct]
+    groups = _groups(task, apart)
+    figure, axes = panels(len(shown) + len(groups))
+    time = series.seconds(task.dt[record])
+    y = torch.where(task.mask[record], task.y[record], torch.nan).double()
+
+    lines = series.without_jumps(layout, reference, truth)
+    for i, (name, unit) in enumerate(shown):
+        axes[i].plot(time, lines[:, i], color=TRUTH, linewidth=2.4, label="truth", zorder=3)
+        axes[i].set_ylabel(_with_unit(name, unit))
+    for channel, i in direct.items():
+        dots = reference.clone()
+        dots[:, i] = y[:, channel]
+        dots = series.without_jumps(layout, reference, dots)[:, i]
+        axes[i].plot(time, dots, ".", color=DOTS, markersize=4, label="measured", zorder=1)
+    for k, (name, mean) in enumerate(means.items()):
+        lines = series.without_jumps(layout, reference, mean)
+        for i in range(len(shown)):
+            axes[i].plot(time, lines[:, i], label=name, zorder=4, **line(k))
+    name, cov = next(((name, cov) for name, (_, cov) in tracks.items()), ("", None))
+    if cov is not None:
+        lines = series.without_jumps(layout, reference, means[name])
+        reach = Z95 * series.stored_std(layout, lines, cov[record].detach().double())
+        for i, (low, high) in enumerate(zip((lines - reach).unbind(-1), (lines + reach).unbind(-1), strict=True)):
+            limits = axes[i].get_ylim()  # a wide band at the start must not flatten everything after it
+            axes[i].fill_between(
+                time, low, high, color=COLOURS[0], alpha=0.18, linewidth=0, label=f"{name}, 95 %", zorder=2
+            )
+            axes[i].set_ylim(_widened(limits, low, high))
+    for (name, channels), axis in zip(groups.items(), axes[len(shown) :], strict=True):
+        _measurements(axis, name, channels, task, record, time, y)
+    finish(figure, axes, f"{task.name}, record {record}")
+    return figure
+
+
+def _groups(task: Task, apart: list[int]) -> dict[str, list[int]]:
+    """Channels that measure no single number, by the part of the observation they belong to: one scale per panel."""
+    if not apart:
+        return {}
+    if task.system is None:
+        return {"measured": apart}
+    owners = [part.name for part in task.system.observation_layout.parts for _ in range(part.size)]
+    return {name: [i for i in apart if owners[i] == name] for name in dict.fromkeys(owners[i] for i in apart)}
+
+
+def _measurements(axis: Axes, name: str, channels: list[int], task: Task, record: int, time: Tensor, y: Tensor) -> None:
+    names = channel_names(task.system, task.y.shape[-1])
+    for k, channel in enumerate(channels):
+        colour = COLOURS[-1 - k % len(COLOURS)]  # from the other end: these are channels, not methods
+        axis.plot(time, y[:, channel], ".", color=colour, markersize=4, label=f"{names[channel]} measured")
+        if task.system is not None:
+            with torch.no_grad():
+                expected = task.system.observe(task.truth[record])[:, channel]
+            axis.plot(time, expected, color=colour, linewidth=1.2, label=f"{names[channel]} of the truth")
+    axis.set_ylabel(name)
+
+
+def error_over_time(task: Task, tracks: Tracks) -> Figure:
+    """Root mean squared error of each step over all records and dimensions (shortest arc), one line per method."""
+    _check(task, tracks)
+    figure, (axis,) = panels(1, height=3.6)
+    time = series.seconds(task.dt)
+    for k, (name, (mean, _)) in enumerate(tracks.items()):
+        error = series.rmse_by_step(task.layout, mean, task.truth)
+        axis.plot(time, _drawable(error), label=name + _gaps(error), **line(k))
+    log_scale(axis)
+    axis.set_ylabel("RMSE of the state")
+    finish(figure, [axis], f"{task.name}: error of {len(task)} records")
+    return figure
+
+
+def nees_over_time(task: Task, tracks: Tracks) -> Figure:
+    """NEES over the dimension, averaged over records: one is right, above the band a filter is too sure of itself.
+
+    The band holds the average of as many consistent records with probability 95 %. Methods without a covariance are
+    left out.
+    """
+    _check(task, tracks)
+    figure, (axis,) = panels(1, height=3.6)
+    time = series.seconds(task.dt)
+    count = series.known(task.truth).sum(0)
+    low, high = series.chi_square_band(count * task.layout.tangent_size)
+    axis.fill_between(time, low, high, color=DOTS, alpha=0.3, linewidth=0, label="95 % if consistent")
+    axis.axhline(1.0, color=TRUTH, linewidth=0.8)
+    for k, (name, (mean, cov)) in enumerate(tracks.items()):
+        if cov is None:  # k still counts it: a method keeps its colour from plot to plot
+            continue
+        found = series.consistency(task.layout, mean, cov.detach(), task.truth)
+        label = f"{name}: NEES/n {found.overall:.2f}, coverage {100 * found.coverage:.1f} %{_gaps(found.by_step)}"
+        axis.plot(time, _drawable(found.by_step), label=label, **line(k))
+    log_scale(axis)
+    axis.set_ylabel("NEES / n")
+    finish(figure, [axis], f"{task.name}: consistency of {len(task)} records", columns=1)
+    return figure
+
+
+# ---- what was learned -----------------------------------------------------------------------------------------------
+
+
+def shaper(model: Filter) -> Figure | None:
+    """What the filter learned about frequencies: ``Φ`` with its poles and zeros, or the density of its noise.
+
+    None for a filter that knows nothing of frequencies.
+    """
+    facts = frequencies(model, loop=False)
+    if facts["kind"] == "none":
+        return None
+    if facts["kind"] == "innovation":
+        figure, left, plane = beside_plane(2)
+        for k, one in enumerate(facts["filters"]):
+            label = "all channels" if facts["shared"] else one["channel"]
+            for axis, what in zip(left, ("magnitude_db", "group_delay"), strict=True):
+                axis.plot(facts["hz"], _numbers(one[what]), label=label, **line(k))
+            for kind, marker in (("poles", "x"), ("zeros", "o")):
+                roots(plane, [root["at"] for root in one[kind]], marker, k, kind if k == 0 else None)
+        left[0].set_ylabel("|Φ| (dB)")
+        left[1].set_ylabel("group delay (samples)")
+        at_least(left[0], 1.0)
+        at_least(left[1], 0.5)
+        low, high = left[0].get_ylim()
+        left[0].set_ylim(max(low, high - DEEPEST), high)
+        figure.suptitle("Learned innovation filter Φ", fontsize=10)
+    else:
+        figure, left, plane = beside_plane(1)
+        for k, one in enumerate(facts["channels"]):
+            left[0].plot(facts["hz"], one["density"], label=one["channel"], **line(k))
+            left[0].axhline(one["white_density"], color=line(k)["color"], linewidth=0.8, linestyle=":", zorder=1)
+            upper = [(c["radius"], math.pi * c["frequency"]) for c in one["cycles"]]
+            poles = [(r * math.cos(w), r * math.sin(sign * w)) for r, w in upper for sign in (1, -1)]
+            roots(plane, poles, "x", k, "poles" if k == 0 else None)
+        log_scale(left[0])
+        left[0].set_ylabel("noise density (unit²/Hz)")
+        figure.suptitle("Learned measurement noise (dotted: its white part)", fontsize=10)
+    figure.align_ylabels(left)
+    plane.legend(loc="lower left", fontsize=7)
+    left[0].legend(loc="best", fontsize=8)
+    return figure
+
+
+def noise_over_time(
+    Q_diag: Float[Tensor, "B T d"], R_diag: Float[Tensor, "B T m"], task: Task, record: int = 0
+) -> Figure:
+    """Standard deviations of process and measurement noise that a filter believed, step by step, in one record.
+
+    From :func:`fwnkf.filters.conditions.noise_over_time`. A step of no length has no process noise and is not drawn.
+    """
+    figure, axes = panels(2, height=2.4)
+    time = series.seconds(task.dt[record])
+    names = tangent_names(task.layout), channel_names(task.system, R_diag.shape[-1])
+    for axis, variance, labels, what in zip(axes, (Q_diag, R_diag), names, ("process", "measurement"), strict=True):
+        std = variance[record].detach().double().sqrt()
+        for k, label in enumerate(labels):
+            axis.plot(time, std[:, k].masked_fill(std[:, k] <= 0, torch.nan), label=label, **line(k))
+        log_scale(axis)
+        axis.set_ylabel(f"{what} noise (std)")
+        axis.legend(loc="best", fontsize=7, ncols=min(len(labels), 4))
+    finish(figure, axes, f"{task.name}, record {record}: believed noise per step", legend=False)
+    return figure
+
+
+def history(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Training curves from rows with ``step`` and any of ``loss``, ``val_mse``, ``val_nees`` and ``learning_rate``."""
+    titles = {
+        "loss": "training loss",
+        "val_mse": "validation MSE",
+        "val_nees": "validation NEES/n",
+        "learning_rate": "learning rate",
+    }
+    curves = {key: [(row["step"], float(row[key])) for row in rows if row.get(key) is not None] for key in titles}
+    curves = {key: curve for key, curve in curves.items() if curve}
+    if not curves:
+        raise ConfigError(f"nothing to plot: no row has a value for any of {', '.join(titles)}")
+    figure, axes = panels(len(curves))
+    for k, ((key, curve), axis) in enumerate(zip(curves.items(), axes, strict=True)):
+        steps, values = zip(*curve, strict=True)
+        # one evaluation is a point, not a line, and would not be seen
+        axis.plot(steps, values, color=COLOURS[k % len(COLOURS)], linewidth=1.4, marker="." if len(steps) < 40 else "")
+        axis.set_ylabel(titles[key])
+        finite = [value for value in values if math.isfinite(value)]
+        if key == "val_nees":
+            axis.axhline(1.0, color=TRUTH, linewidth=0.8)
+        if key == "val_mse" and finite:
+            best = values.index(min(finite))
+            label = f"best: {values[best]:.4g} at step {steps[best]}"
+            axis.plot(steps[best], values[best], "*", color=TRUTH, markersize=9, label=label)
+            axis.legend(loc="upper right", fontsize=8)
+        if finite and min(finite) > 0:  # a likelihood may be negative
+            log_scale(axis)
+    axes[-1].xaxis.set_major_locator(need("matplotlib.ticker", extra="plot").MaxNLocator(integer=True, min_n_ticks=1))
+    finish(figure, axes, "Training", legend=False, xlabel="step")
+    return figure
+
+
+def save_all(folder: str | Path, figures: Mapping[str, Figure | None]) -> list[Path]:
+    """Write every figure that is there to ``folder/NAME.png``, and say where."""
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, figure in figures.items():
+        if figure is not None:
+            written.append(target / f"{name}.png")
+            figure.savefig(written[-1], dpi=120)
+    return written
+
+
+# ---- helpers ---------------------------------------------------------------------------------------------------------
+
+
+def _widened(limits: tuple[float, float], low: Tensor, high: Tensor) -> tuple[float, float]:
+    """Room for the band over most of the time, at most half as much again on either side."""
+    finite = low.isfinite() & high.isfinite()
+    if not bool(finite.any()):
+        return limits
+    half = (limits[1] - limits[0]) / 2
+    floor, ceiling = float(low[finite].quantile(0.05)), float(high[finite].quantile(0.95))
+    return max(min(limits[0], floor), limits[0] - half), min(max(limits[1], ceiling), limits[1] + half)
+
+
+def _drawable(values: Tensor) -> Tensor:
+    return values.masked_fill(values.isinf(), torch.nan)
+
+
+def _gaps(values: Tensor) -> str:
+    """A line with a hole says why."""
+    count = int(values.isinf().sum())
+    return f" (no estimate in {count} steps)" if count else ""
+
+
+def _numbers(values: Sequence[float | None]) -> list[float]:
+    return [math.nan if value is None else value for value in values]
+
+
+def _with_unit(name: str, unit: str) -> str:
+    return f"{name} ({unit})" if unit else name
+
+
+def _check(task: Task, tracks: Tracks) -> None:
+    for name, (mean, cov) in tracks.items():
+        wanted = (*task.truth.shape[:2], task.layout.tangent_size, task.layout.tangent_size)
+        if mean.shape != task.truth.shape or (cov is not None and cov.shape != wanted):
+            raise ShapeError(
+                f"track {name!r}: mean {tuple(mean.shape)}, cov {None if cov is None else tuple(cov.shape)}; "
+                f"task {task.name!r} wants {tuple(task.truth.shape)} and {wanted}"
+            )

@@ -1,0 +1,78 @@
+"""`fwnkf list`: what it says is what the registries and configs hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from fwnkf import cli
+from fwnkf.registry import FILTERS, SYSTEMS
+
+
+def told(capsys, *words: str):
+    assert cli.main(["list", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(("kind", "registry"), [("filters", FILTERS), ("systems", SYSTEMS)])
+def test_every_registered_name_is_listed_with_its_first_line(capsys, kind: str, registry):
+    rows = {row["name"]: row["description"] for row in told(capsys, kind)}
+    assert set(rows) >= {name for name in registry if registry[name].__module__.startswith("fwnkf.")}
+    for name, line in rows.items():
+        assert line.split()[0].strip("`") in registry[name].__doc__.splitlines()[0]
+        assert "``" not in line
+
+
+def test_losses_and_experiments_are_listed(capsys):
+    pytest.importorskip("yaml")
+    losses = {row["name"]: row["description"] for row in told(capsys, "losses")}
+    assert {"state", "spectral"} <= set(losses)
+    assert all(losses.values())
+    experiments = told(capsys, "experiments")
+    assert experiments
+    assert all(row["description"] and not row["description"].startswith("#") for row in experiments)
+
+
+def test_data_lists_simulated_recorded_and_own(capsys):
+    assert {"lorenz", "pendulum", "euroc", "broad", "tables"} <= {row["name"] for row in told(capsys, "data")}
+
+
+@pytest.mark.parametrize("name", ["kf", "fwnkf", "rkn", "bayesian_kalmannet"])
+def test_options_are_the_fields_of_the_config(capsys, name: str):
+    rows = {row["option"]: row for row in told(capsys, "options", name)}
+    fields = {field.name: field for field in dataclasses.fields(FILTERS[name].Config)}
+    assert list(rows) == list(fields)
+    for key, field in fields.items():
+        default = field.default if field.default is not dataclasses.MISSING else None
+        assert rows[key]["required"] == (field.default is dataclasses.MISSING)
+        assert rows[key]["default"] == (list(default) if isinstance(default, tuple) else default)
+        if rows[key]["choices"]:
+            assert default in rows[key]["choices"]
+
+
+def test_options_in_words(capsys):
+    assert cli.main(["list", "options", "fwnkf"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert "required" in lines["state_dim"]
+    assert "none, innovation, noise" in lines["shaping"]
+    assert lines["hidden"].endswith("min 0")
+
+
+def test_everything_at_once(capsys):
+    rows = told(capsys)
+    assert list(rows) == ["filters", "systems", "losses", "experiments", "data"]
+    assert cli.main(["list"]) == 0
+    text = capsys.readouterr().out
+    assert all(one["name"] in text for kind in rows.values() for one in kind)
+
+
+def test_a_wrong_word_is_told(capsys):
+    assert cli.main(["list", "options", "rknn"]) == 1
+    assert "rkn" in capsys.readouterr().err
+    for words in (["options"], ["filters", "kf"]):
+        assert cli.main(["list", *words]) == 2
+    with pytest.raises(SystemExit) as usage:
+        cli.main(["list", "everything"])
+    assert usage.value.code == 2

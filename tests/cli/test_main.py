@@ -1,0 +1,142 @@
+"""The command line as a whole: light, with exit codes that mean something, and JSON that any parser reads."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import fwnkf
+from fwnkf import cli
+from fwnkf.errors import DataError
+
+SOURCE = Path(fwnkf.__file__).parent
+main_module = importlib.import_module("fwnkf.cli.main")  # `fwnkf.cli.main` is the function
+HEAVY = {"torch", "numpy", "rich", "yaml", "lightning", "safetensors"}
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(SOURCE.parent), "OMP_NUM_THREADS": "1"}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A fresh interpreter, as a user's shell starts it."""
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=environment(), timeout=120, check=False
+    )
+
+
+def leaves(
+    parser: argparse.ArgumentParser, words: tuple[str, ...] = ()
+) -> dict[tuple[str, ...], argparse.ArgumentParser]:
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not below:
+        return {words: parser}
+    return {key: leaf for name, one in below[0].choices.items() for key, leaf in leaves(one, (*words, name)).items()}
+
+
+def test_every_command_has_json_and_something_to_run():
+    found = leaves(main_module.parser())
+    assert {("list",), ("data", "list"), ("bench", "references"), ("evaluate",), ("compare",)} <= set(found)
+    for words, parser in found.items():
+        assert "--json" in parser._option_string_actions, words
+        assert callable(parser.get_default("run")), words
+
+
+@pytest.mark.parametrize("words", ["--help", "evaluate --help", "bench references --help"])
+def test_help_brings_nothing_heavy(words: str):
+    """What is imported is seen from inside, whatever the machine's speed."""
+    code = (
+        "import sys\nfrom fwnkf.cli import main\ntry:\n    main(sys.argv[1:])\n"
+        "except SystemExit as end:\n    assert end.code == 0\n"
+        "print('MODULES', *sorted({name.split('.')[0] for name in sys.modules}))"
+    )
+    done = run("-c", code, *words.split())
+    assert done.returncode == 0, done.stderr
+    assert not HEAVY & set(done.stdout.partition("MODULES")[2].split())
+
+
+def test_the_help_says_what_exit_codes_mean():
+    done = run("-m", "fwnkf.cli", "--help")
+    assert done.returncode == 0
+    for line in ("0    done", "1    the work failed", "2    the call", "130  stopped"):
+        assert line in done.stdout
+
+
+def test_exit_codes_reach_the_shell(tmp_path):
+    assert run("-m", "fwnkf.cli", "data", "list").returncode == 0
+    failed = run("-m", "fwnkf.cli", "compare", str(tmp_path))
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("fwnkf: ")
+    assert "Traceback" not in failed.stderr
+    assert run("-m", "fwnkf.cli").returncode == 2
+    assert run("-m", "fwnkf.cli", "dance").returncode == 2
+    assert run("-m", "fwnkf.cli", "list", "options").returncode == 2
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c_is_130():
+    code = (  # a shell that starts us in the background has SIGINT ignored, and Python would leave it so
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from fwnkf.cli import main; sys.exit(main(['bench', 'references', '--data', 'lorenz']))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("lorenz, strict")  # it is at work
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said.strip() == "fwnkf: stopped"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes")
+def test_a_reader_that_has_had_enough_is_no_traceback():
+    command = (
+        f"'{sys.executable}' -c \"from fwnkf.cli import main; import sys; sys.exit(main(['list', 'data']))\" | true"
+    )
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, env=environment(), timeout=120, check=False
+    )
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (DataError("the disk is tired"), 1, "fwnkf: the disk is tired"),
+        (OSError(28, "No space left on device", "rows.json"), 1, "rows.json"),
+        (KeyboardInterrupt(), 130, "fwnkf: stopped"),
+    ],
+)
+def test_errors_become_one_line(monkeypatch, capsys, error: BaseException, code: int, said: str):
+    def fail(options):
+        raise error
+
+    monkeypatch.setattr(importlib.import_module("fwnkf.cli.listing"), "run", fail)
+    assert cli.main(["list"]) == code
+    assert said in capsys.readouterr().err
+
+
+def test_json_is_strict_and_stored(tmp_path, capsys, monkeypatch):
+    """NaN is no JSON: `hold` states no covariance, so its NEES is null."""
+    from fwnkf.bench import references
+
+    rows = [{"method": "hold", "mse": float("inf"), "nees": float("nan"), "failures": 1}]
+    monkeypatch.setattr(references, "references", lambda *a, **k: iter(rows))
+    place = tmp_path / "new" / "rows.json"
+    assert cli.main(["bench", "references", "--data", "lorenz", "--json", "--store", str(place)]) == 1
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found == [{"method": "hold", "mse": "inf", "nees": None, "failures": 1}]
+    assert json.loads(place.read_text()) == found

@@ -1,0 +1,178 @@
+"""Facts of a filter against scipy.signal and against the state-space form of its noise."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import scipy.signal
+import torch
+
+import fwnkf
+from fwnkf.core.iir import Sections
+from fwnkf.filters import conditions
+from fwnkf.report.inspect import frequencies, group_delay, inspect
+
+from .. import systems
+from ..conformance.cases import CASES, built
+from ..tolerances import assert_close
+
+LINEAR = {name: value for name, value in systems.linear_matrices().items() if name != "B"}
+
+
+def on_linear(shaken: float = 0.0, full: bool = False, **options):
+    matrices = {name: value for name, value in systems.linear_matrices(full=full).items() if name != "B"}
+    return built("fwnkf", shaken=shaken, system=fwnkf.LinearSystem.of(**matrices, dt=0.02), **options)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_filter_has_facts_that_fit_in_json(case, monkeypatch):
+    """And come back from it as they were: no tuples, no NaN."""
+    monkeypatch.setattr(conditions, "BLOCKS", 1)  # settled or not, the facts have the same form
+    model = CASES[case].build(torch.float32)
+    facts = inspect(model)
+    assert json.loads(json.dumps(facts, allow_nan=False)) == facts
+    assert facts["name"] == CASES[case].filter
+    assert facts["parameters"] == sum(p.numel() for p in model.parameters())
+    assert facts["dtype"] == "float32"
+
+
+def test_what_knows_no_frequencies_says_so():
+    assert "white" in frequencies(fwnkf.build("ekf", system=systems.wave()))["reason"]
+    facts = frequencies(on_linear(shaping="none"))
+    assert facts["kind"] == "none"
+    assert "shaping='none'" in facts["reason"]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_innovation_filter_equals_scipys(shared):
+    model = on_linear(shaken=0.6, hidden=0, sections=3, shared_shaper=shared)
+    facts = inspect(model)["frequencies"]
+    assert [one["channel"] for one in facts["filters"]] == (["all"] if shared else ["y1", "y2"])
+    w = np.pi * np.array(facts["frequency"])
+    np.testing.assert_allclose(facts["hz"], np.array(facts["frequency"]) * 25.0, rtol=1e-14)  # Nyquist of 50 Hz
+    for one in facts["filters"]:
+        sos = np.array([[*section["b"], *section["a"]] for section in one["sections"]])
+        _, response = scipy.signal.sosfreqz(sos, w)
+        np.testing.assert_allclose(one["magnitude_db"], 20 * np.log10(np.abs(response)), rtol=1e-10, atol=1e-10)
+        delays = [scipy.signal.group_delay((section[:3], section[3:]), w)[1] for section in sos]
+        np.testing.assert_allclose(one["group_delay"], sum(delays), rtol=1e-8, atol=1e-8)
+        zeros, poles, _ = scipy.signal.sos2zpk(sos)
+        for found, expected in ((one["poles"], poles), (one["zeros"], zeros)):
+            places = np.array([complex(*root["at"]) for root in found])
+            ordered = [sorted(roots, key=lambda z: (round(z.real, 9), z.imag)) for roots in (places, expected)]
+            np.testing.assert_allclose(*ordered, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose([root["radius"] for root in found], np.abs(places), rtol=1e-14)
+            np.testing.assert_allclose([root["frequency"] for root in found], np.abs(np.angle(places)) / np.pi)
+            np.testing.assert_allclose([root["hz"] for root in found], np.abs(np.angle(places)) / np.pi * 25)
+
+
+def test_group_delay_is_the_slope_of_the_phase():
+    """Where scipy's own formula could share a mistake: the unwrapped phase, differentiated numerically."""
+    sos = scipy.signal.butter(4, 0.3, output="sos")
+    cascade = Sections(torch.from_numpy(sos[:, :3].copy()), torch.from_numpy(sos[:, 4:].copy()))
+    w, h = np.linspace(0.1, 2.5, 11), 1e-5
+    phase = [np.unwrap(np.angle(scipy.signal.sosfreqz(sos, w + step)[1])) for step in (-h, h)]
+    assert_close(group_delay(cascade, torch.from_numpy(w)), -(phase[1] - phase[0]) / (2 * h), "finite_difference")
+
+
+def test_a_zero_on_the_unit_circle_is_none_and_one_at_infinity_is_left_out():
+    model = on_linear(hidden=0)
+    nyquist = Sections(torch.tensor([[1.0, 1.0, 0.0]]).double(), torch.tensor([[-0.5, 0.1]]).double())
+    model.shaper.set_sections(nyquist)
+    one = inspect(model)["frequencies"]["filters"][0]
+    assert one["group_delay"][-1] is None
+    assert None not in one["group_delay"][:-1]
+    assert {tuple(zero["at"]) for zero in one["zeros"]} == {(-1.0, 0.0), (0.0, 0.0)}
+    late = Sections(torch.tensor([[0.0, 1.0, 0.5]]).double(), torch.tensor([[-0.5, 0.1]]).double())
+    model.shaper.set_sections(late)
+    facts = inspect(model)["frequencies"]
+    json.dumps(facts, allow_nan=False)
+    assert len(facts["filters"][0]["zeros"]) < 2
+
+
+def test_the_grid_does_not_step_over_a_notch():
+    """A notch 1e-3 wide between two even steps: its depth and its place are in the table."""
+    model = on_linear(hidden=0, pole_radius=0.9999)
+    b, a = scipy.signal.iirnotch(0.123456, 60)
+    model.shaper.set_sections(Sections(torch.from_numpy(b)[None], torch.from_numpy(a[1:])[None]))
+    facts = frequencies(model, loop=False)
+    depth = [math.inf if value is None else value for value in facts["filters"][0]["magnitude_db"]]
+    assert min(depth) < -80
+    assert abs(facts["frequency"][int(np.argmin(depth))] - 0.123456) < 1e-6
+
+
+def test_the_loop_is_there_or_says_why_not():
+    """The identity leaves the loop of the Kalman filter; two gains have none."""
+    F, H = LINEAR["F"].numpy(), LINEAR["H"].numpy()
+    loop = inspect(on_linear(hidden=0))["frequencies"]["loop"]
+    K = np.array(loop["gain"])
+    assert abs(loop["spectral_radius"] - max(abs(np.linalg.eigvals((np.eye(3) - K @ H) @ F)))) < 1e-9
+    loop = inspect(on_linear(hidden=0, covariance="augmented", gain="joint"))["frequencies"]["loop"]
+    assert loop["spectral_radius"] is None
+    assert "joint" in loop["reason"]
+
+
+def test_an_unstable_loop_is_seen():
+    """The warning of the design notes: a stable low-pass delays the correction, and the run grows by that radius."""
+    matrices = {"F": [[1.0, 1.0], [0.0, 1.0]], "H": [[1.0, 0.0]], "Q": [[0.0, 0.0], [0.0, 0.1]], "R": [[1.0]]}
+    system = fwnkf.LinearSystem.of(**{name: torch.tensor(value).double() for name, value in matrices.items()})
+    model = fwnkf.build("fwnkf", system=system, hidden=0)
+    b, a = scipy.signal.butter(2, 0.1)
+    model.shaper.set_sections(Sections(torch.from_numpy(b)[None], torch.from_numpy(a[1:])[None]))
+    facts = inspect(model)["frequencies"]
+    assert max(pole["radius"] for pole in facts["filters"][0]["poles"]) < 1
+    prior = fwnkf.Gaussian(torch.tensor([1.0, 0.0]).double(), torch.eye(2).double())
+    found = model.run(torch.zeros(1, 2000, 1).double(), prior=prior).mean.detach()[0].norm(dim=-1).log()
+    # an oscillation that grows: its envelope, over many periods
+    growth = (found[1500:].max() - found[500:1000].max()).div(1000).exp()
+    assert facts["loop"]["spectral_radius"] > 1.001
+    assert abs(facts["loop"]["spectral_radius"] - float(growth)) < 1e-4
+
+
+@pytest.mark.parametrize(("full", "shared"), [(False, True), (True, False)])
+def test_the_noise_density_is_that_of_the_state_space(full, shared):
+    """``S(ω) = C (zI - A)⁻¹ Q (zI - A)⁻ᴴ Cᵀ + R`` for each channel, from the matrices the filter runs on."""
+    model = on_linear(shaken=0.3, full=full, hidden=0, shaping="noise", sections=2, shared_shaper=shared)
+    facts = inspect(model)["frequencies"]
+    prepared = model.prepare()
+    A, Q, C = (x.detach().numpy() for x in prepared.cycles)
+    head = model.head_bias.detach().numpy()[-2:]
+    R = np.diag(LINEAR["R"].numpy()) * np.exp(6.0 * np.tanh(head))
+    for i, one in enumerate(facts["channels"]):
+        expected = []
+        for w in np.pi * np.array(facts["frequency"]):
+            T = C[i] @ np.linalg.inv(np.exp(1j * w) * np.eye(len(A)) - A)
+            expected.append(2 * 0.02 * ((T @ Q @ T.conj()).real + R[i]))
+        np.testing.assert_allclose(one["density"], expected, rtol=1e-9)
+        # per Hz and one-sided: it integrates to the variance
+        total = np.trapezoid(one["density"], facts["hz"])
+        variance = sum(cycle["std"] ** 2 for cycle in one["cycles"]) + one["white_std"] ** 2
+        assert abs(total / variance - 1) < 1e-3  # what trapezoids lose
+        poles = np.linalg.eigvals(A[4 * i : 4 * i + 4, 4 * i : 4 * i + 4])
+        for cycle in one["cycles"]:
+            place = cycle["radius"] * np.exp(1j * np.pi * cycle["frequency"])
+            assert abs(poles - place).min() < 1e-9
+            assert abs(cycle["hz"] - 25 * cycle["frequency"]) < 1e-12
+            assert abs(cycle["std"] - cycle["amplitude"] * math.sqrt(LINEAR["R"][i, i])) < 1e-12
+
+
+def test_the_density_agrees_with_welchs_of_simulated_noise(rng):
+    """The unit, one-sided per Hz, is that of scipy and of ``fwnkf.metrics.spectrum``."""
+    model = on_linear(hidden=0, shaping="noise")
+    cycle = [torch.tensor([[value]]).double() for value in (0.8, 0.9, 2.0)]
+    model.noise_states.set_cycles(*cycle)
+    facts = frequencies(model)
+    A, Q, C = (x.detach().numpy() for x in model.prepare().cycles)
+    nu, drawn = np.zeros(4), rng.standard_normal((200_000, 4)) @ np.sqrt(Q)
+    path = np.empty((200_000, 4))
+    for t, kick in enumerate(drawn):
+        nu = path[t] = A @ nu + kick
+    v = path @ C[0] + rng.standard_normal(200_000) * math.sqrt(LINEAR["R"][0, 0])
+    hz, density = scipy.signal.welch(v, fs=50.0, nperseg=512)
+    expected = np.interp(hz, facts["hz"], facts["channels"][0]["density"])
+    # 780 overlapping segments: about 5 % standard error
+    np.testing.assert_allclose(density[4:-4], expected[4:-4], rtol=0.25)
+    assert abs(np.mean(density[4:-4] / expected[4:-4]) - 1) < 0.01

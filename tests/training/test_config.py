@@ -1,0 +1,210 @@
+"""An experiment that cannot run fails before any data is loaded, in one readable line for each fault."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from fwnkf.data import protocols
+from fwnkf.errors import ConfigError
+from fwnkf.training import setup
+from fwnkf.training.config import Experiment, parse_experiment, parse_yaml, read_experiment, shipped
+
+GOOD = {
+    "name": "good",
+    "data": {"name": "lorenz"},
+    "filter": {"name": "fwnkf", "equations": False, "options": {"hidden": 8}},
+    "loss": [{"kind": "state"}],
+}
+TABLES = {"name": "tables", "folder": "somewhere", "state": ["a", "b"], "observe": ["c"], "time": "t"}
+
+FAULTS = {
+    # a name that does not exist
+    "unknown section": (["optimiser.name=adam"], "no option 'optimiser'; .*did you mean optimizer"),
+    "unknown field": (["optimizer.lr=1e-3"], "no option 'optimizer.lr'; there are: .*learning_rate"),
+    "misspelt field": (["trainer.batchsize=3"], "no option 'trainer.batchsize'.*did you mean trainer.batch_size"),
+    "unknown data": (["data.name=lorentz"], r"data.name = 'lorentz' does not fit; wanted \('lorenz', "),
+    "unknown filter": (["filter.name=fwnk"], "filter.name = 'fwnk': no filter is called that; .*did you mean fwnkf"),
+    "unknown option": (["filter.options.hiden=3"], "no option 'hiden'; .*did you mean hidden"),
+    "unknown loss": (["loss.0.kind=states"], "loss.0.kind = 'states': no such loss; there are: anchor, "),
+    "unknown loss field": (["loss.0.lambda=1"], "no option 'loss.0.lambda'; there are: weight"),
+    "unknown schedule": (
+        ["optimizer.schedule=linear"],
+        r"optimizer.schedule = 'linear' does not fit; wanted \('one_cycle'",
+    ),
+    "unknown scenario": (["data.scenario=hum"], r"data.scenario = 'hum' does not fit"),
+    "unknown protocol": (
+        ["data.protocol=loose"],
+        r"data.protocol = 'loose' does not fit; wanted \('paper', 'strict'\)",
+    ),
+    "unknown monitor": (["trainer.monitor=mse"], r"trainer.monitor = 'mse' does not fit; wanted \('val_mse'"),
+    "unknown choice": (["filter.options.shaping=phi"], r"option shaping = 'phi' does not fit; wanted \('none', "),
+    # a type that does not fit
+    "word for a number": (["optimizer.learning_rate=fast"], "optimizer.learning_rate = 'fast' does not fit; .*float"),
+    "number for a word": (["name=3"], "option name = 3 does not fit; wanted .*str"),
+    "float for an integer": (["trainer.steps=1.5"], "trainer.steps = 1.5 does not fit; .*int"),
+    "truth for a number": (["trainer.steps=true"], "trainer.steps = True does not fit"),
+    "number for truth": (["trainer.compile=1"], "trainer.compile = 1 does not fit; .*bool"),
+    "null for a number": (["trainer.batch_size=null"], "trainer.batch_size = None does not fit"),
+    "list for a section": (["trainer=[1, 2]"], r"trainer = \(1, 2\) does not fit; wanted options of its own: steps, "),
+    "word for a list": (["trainer.loggers=tensorboard"], "trainer.loggers = 'tensorboard' does not fit; .*tuple"),
+    "word for a term": (["loss=[state]"], "loss.0 = 'state' does not fit; wanted a mapping with kind"),
+    "word for options": (["filter.options=big"], "filter.options = 'big' does not fit"),
+    "word for a weight": (["loss.0.weight=high"], "loss.0.weight = 'high' does not fit"),
+    # a value out of range
+    "no steps": (["trainer.steps=0"], "trainer.steps = 0 is below 1"),
+    "negative rate": (["optimizer.learning_rate=-1e-3"], "optimizer.learning_rate = -0.001 must be above 0"),
+    "no rate": (["optimizer.learning_rate=0"], "optimizer.learning_rate = 0 must be above 0"),
+    "infinite rate": (["optimizer.learning_rate=.inf"], "optimizer.learning_rate = inf is no finite number"),
+    "long warmup": (["optimizer.warmup=2"], "optimizer.warmup = 2 is above 0.9"),
+    "negative weight": (["loss.0.weight=-1"], "loss.0.weight = -1 is below 0"),
+    "negative seed": (["seed=-1"], "seed = -1 is below 0"),
+    "no records": (["data.train=0"], "data.train = 0 is below 1"),
+    "band beyond Nyquist": (["loss=[{kind: spectral, band: [0, 4]}]"], r"loss.0.band = \[0, 4\] is above 3.14"),
+    "pole outside": (["filter.options.pole_radius=1.0"], "pole_radius = 1.0 must lie strictly between 0 and 1"),
+    "no clip": (["optimizer.clip=0"], "optimizer.clip = 0 must be above 0"),
+    # a combination that cannot be
+    "nothing to train for": (["loss.0.weight=0"], "loss has no term with a weight above 0"),
+    "no observation model": (
+        ["filter.name=rkn", "filter.options={}", "loss=[{kind: spectral}]"],
+        "spectral compares measurements, but filter 'rkn' has no observation model",
+    ),
+    "rkn with equations": (
+        ["filter.name=rkn", "filter.options={}", "filter.equations=true"],
+        "filter 'rkn' takes no equations of motion; set filter.equations: false",
+    ),
+    "kalmannet without equations": (
+        ["filter.name=kalmannet", "filter.options={}"],
+        "filter 'kalmannet' works on a given system; set filter.equations: true",
+    ),
+    "augmented covariance": (
+        ["filter.options.covariance=augmented", "filter.options.shaping=noise"],
+        "covariance='augmented' is the exact covariance of shaping='innovation'",
+    ),
+    "gain without it": (["filter.options.gain=joint"], "gain='joint' needs the joint covariance"),
+    "nothing to learn": (
+        ["filter.name=ekf", "filter.options={}", "filter.equations=true"],
+        "filter.name = 'ekf' with these options has nothing to train",
+    ),
+    "scales of another state": (["loss.0.scales=[1, 2]"], "2 scales for a state of 3 tangent coordinates"),
+    "band upside down": (["loss=[{kind: spectral, band: [2, 1]}]"], r"band = \[2, 1\] must be two rising"),
+    "truncation within chunks": (
+        ["trainer.truncate=50", "trainer.chunk=20"],
+        "trainer.truncate = 50 does nothing within chunks of 20",
+    ),
+    "patience beyond the run": (
+        ["trainer.patience=90", "trainer.steps=100"],
+        "trainer.patience = 90 validations of 50 steps is longer than the run of 100",
+    ),
+    "batch over devices": (
+        ["trainer.devices=3", "trainer.batch_size=64"],
+        "trainer.batch_size = 64 must be a multiple of trainer.devices = 3",
+    ),
+    "columns for a benchmark": (["data.state=[x]"], r"data.state = \('x',\) is for data.name = 'tables'"),
+    "tables without columns": (
+        ["data={name: tables, folder: here}"],
+        "data.state is missing: name the columns\n.*data.observe is missing",
+    ),
+    "tables with a scenario": (
+        [f"data={json.dumps(TABLES)}", "data.scenario=tone"],
+        "data.scenario = 'tone' is for simulated data",
+    ),
+    "angle that is no state": ([f"data={json.dumps(TABLES)}", "data.angles=[z]"], r"data.angles = \['z'\]: not among"),
+    "column named twice": ([f"data={json.dumps(TABLES)}", "data.state=[a, a]"], "data.state names a more than once"),
+    "an override without a value": (["trainer.steps"], "write section.field=value"),
+    "an override into a number": (["seed.x=1", "seed=1", "seed.x=1"], "seed"),
+    "an override beyond a list": (["loss.7.weight=1"], "loss has entries 0 to 0, not '7'"),
+    "an override that is no YAML": (["name=[1"], "this is not YAML"),
+}
+
+
+@pytest.fixture
+def no_data(monkeypatch):
+    """Loading anything fails the test."""
+
+    def refuse(*arguments, **options):
+        raise AssertionError("data were loaded before the experiment was checked")
+
+    for module, name in (
+        (protocols, "simulated"),
+        (protocols, "generate"),
+        (setup, "load_data"),
+        (setup, "load_tables"),
+    ):
+        monkeypatch.setattr(module, name, refuse)
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_faults_are_told_before_any_data_is_loaded(no_data, case):
+    overrides, says = FAULTS[case]
+    with pytest.raises(ConfigError, match=says) as caught:
+        read_experiment(copy.deepcopy(GOOD), overrides)
+    for line in str(caught.value).splitlines():
+        assert line.strip()
+        assert len(line) < 400, "a fault is one readable line"
+        assert "Traceback" not in line
+
+
+def test_there_are_at_least_forty_cases():
+    assert len(FAULTS) >= 40
+
+
+def test_all_faults_are_told_at_once():
+    with pytest.raises(ConfigError) as caught:
+        read_experiment(
+            copy.deepcopy(GOOD), ["trainer.steps=0", "optimizer.lr=1", "loss.0.kind=x", "filter.name=y", "data.name=z"]
+        )
+    assert len(str(caught.value).splitlines()) == 5
+
+
+def test_an_experiment_is_frozen_and_survives_json():
+    made = read_experiment(
+        GOOD, ["loss=[{kind: state}, {kind: spectral, weight: 1e-2}]", "optimizer.learning_rate=1e-3"]
+    )
+    assert made.optimizer.learning_rate == 0.001
+    assert made.loss[1]["weight"] == 0.01
+    with pytest.raises(AttributeError):
+        made.seed = 3
+    again = parse_experiment(json.loads(json.dumps(made.as_dict())))
+    assert again.as_dict() == json.loads(json.dumps(made.as_dict())) or again == made
+    assert isinstance(again, Experiment)
+    assert again.trainer == made.trainer
+    assert again.data == made.data
+
+
+def test_shipped_experiments_parse_and_say_what_they_are():
+    assert "lorenz" in shipped()
+    for name, line in shipped().items():
+        assert len(line) > 10
+        assert read_experiment(name).name
+
+
+def test_a_file_of_ones_own(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("data: {name: pendulum}\nfilter: {equations: true}\noptimizer: {learning_rate: 5E-4}\n")
+    assert read_experiment(path).optimizer.learning_rate == 5e-4
+    with pytest.raises(ConfigError, match=r"missing\.yaml cannot be read"):
+        read_experiment(tmp_path / "missing.yaml")
+    with pytest.raises(ConfigError, match=r"no experiment is called 'lorens'.*did you mean lorenz"):
+        read_experiment("lorens")
+    path.write_text("data: [\n")
+    with pytest.raises(ConfigError, match=r"mine\.yaml, line \d: this is not YAML"):
+        read_experiment(path)
+    path.write_text("3")
+    with pytest.raises(ConfigError, match="an experiment is a mapping of sections"):
+        read_experiment(path)
+
+
+def test_yaml_makes_plain_values_only(tmp_path):
+    with pytest.raises(ConfigError, match="not YAML"):
+        parse_yaml("!!python/object/apply:os.system ['touch /tmp/owned']", "a file")
+    assert parse_yaml("[1e-3, 1.5e3, -2E+1, 1_000e0, text, '1e-3']", "x") == [
+        1e-3,
+        1500.0,
+        -20.0,
+        1000.0,
+        "text",
+        "1e-3",
+    ]

@@ -1,0 +1,49 @@
+"""Two processes over gloo train as one does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from safetensors.torch import load_file
+
+from fwnkf.cli import main
+from fwnkf.training.keeping import read_history
+
+
+def words(folder: Path, devices: int) -> list[str]:
+    small = {
+        "trainer.devices": devices,
+        "trainer.steps": 9,
+        "trainer.validate_every": 3,
+        "trainer.batch_size": 6,
+        "trainer.compile": "false",
+        "trainer.loggers": "[]",
+        "trainer.accelerator": "cpu",
+        "data.train": 16,
+        "data.val": 4,
+        "data.test": 4,
+        "data.dtype": "float64",
+        "filter.options.hidden": 8,
+    }
+    sets = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]
+    return ["train", "lorenz", "--no-references", "--no-plots", "--run", str(folder), *sets]
+
+
+def test_two_processes_agree_with_one(tmp_path):
+    assert main(words(tmp_path / "one", 1)) == 0
+    # Lightning starts the second process by calling the same command again, so it must be a real one
+    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+    call = [sys.executable, "-m", "fwnkf.cli", *words(tmp_path / "two", 2)]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr
+    one, two = read_history(tmp_path / "one"), read_history(tmp_path / "two")
+    assert [row["step"] for row in one] == [row["step"] for row in two] == [3, 6, 9]
+    for name in ("loss", "loss_state", "val_mse", "val_nees"):
+        np.testing.assert_allclose([row[name] for row in two], [row[name] for row in one], rtol=1e-5)
+    weights = [load_file(tmp_path / which / "last" / "model.safetensors") for which in ("one", "two")]
+    for name, tensor in weights[0].items():
+        np.testing.assert_allclose(weights[1][name], tensor, rtol=1e-4, atol=1e-6)

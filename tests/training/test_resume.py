@@ -1,0 +1,203 @@
+"""A run killed at any moment and gone on with ends in the same bits as one that was never touched."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fwnkf.cli import main
+from fwnkf.errors import CheckpointError
+from fwnkf.training.config import read_experiment
+from fwnkf.training.fit import StoppedError, fit
+from fwnkf.training.keeping import Keeper
+from fwnkf.training.resume import read_state, same_tensors, write_state
+
+STEPS, EVERY = 12, 4
+
+
+def command(folder: Path, *more: str) -> list[str]:
+    small = {
+        "trainer.steps": STEPS,
+        "trainer.validate_every": EVERY,
+        "trainer.batch_size": 4,
+        "trainer.save_seconds": 0,
+        "trainer.compile": "false",
+        "trainer.loggers": "[csv]",
+        "data.train": 10,
+        "data.val": 4,
+        "data.test": 4,
+        "filter.options.hidden": 8,
+    }
+    words = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]
+    call = [sys.executable, "-m", "fwnkf.cli", "train", "lorenz", "--no-references", "--no-plots", *words, *more]
+    return [*call, "--run", str(folder)]
+
+
+def finish(words: list[str]) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def here(words: list[str]) -> int:
+    """The same call within this process: importing Lightning anew takes longer than the run."""
+    return main(words[words.index("train") :])
+
+
+def weights(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
+    return {which: load_file(folder / which / "model.safetensors") for which in ("best", "last")}
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory):
+    """A run nobody disturbed."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    assert here(command(folder)) == 0
+    return folder
+
+
+def steps_done(folder: Path) -> int:
+    try:
+        return int(read_state(folder / "state.safetensors")["global_step"])
+    except CheckpointError:
+        return 0
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_killed_and_resumed_equals_never_killed(untouched, tmp_path, number):
+    kill_and_resume(untouched, tmp_path / "killed", number)
+
+
+def test_a_run_can_be_stopped_after_any_step(tmp_path, monkeypatch):
+    """Every place where a state is saved: within an epoch, at its end, before and after a validation."""
+    small = command(tmp_path)
+    experiment = read_experiment("lorenz", [word for word in small if "=" in word])
+    whole = fit(experiment, tmp_path / "whole")
+    told = Keeper.on_train_batch_end
+    for stop in range(1, STEPS):
+        folder = tmp_path / str(stop)
+
+        def ask(self, trainer, *rest, at=stop):
+            self.stop_asked = self.stop_asked or trainer.global_step == at
+            return told(self, trainer, *rest)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Keeper, "on_train_batch_end", ask)
+            with pytest.raises(StoppedError):
+                fit(experiment, folder)
+        assert steps_done(folder) == stop
+        fitted = fit(experiment, folder, resume=True)
+        assert fitted.record["steps"] == whole.record["steps"] == STEPS
+        assert same_tensors(weights(folder)["last"], weights(tmp_path / "whole")["last"]), stop
+        assert (folder / "history.jsonl").read_text() == (tmp_path / "whole" / "history.jsonl").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(3, 9))
+def test_killed_between_chunks(tmp_path, number):
+    extra = ("--set", "trainer.chunk=40")
+    assert here(command(tmp_path / "whole", *extra)) == 0
+    kill_and_resume(tmp_path / "whole", tmp_path / "killed", number, *extra)
+
+
+def kill_and_resume(whole: Path, folder: Path, number: int, *extra: str) -> None:
+    chance = random.Random(number)
+    process = subprocess.Popen(command(folder, *extra), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wanted = chance.randrange(1, STEPS - 2)
+    limit = time.monotonic() + 120
+    while steps_done(folder) < wanted and time.monotonic() < limit and process.poll() is None:
+        time.sleep(0.01)
+    time.sleep(chance.uniform(0, 0.15))  # somewhere within a step, a validation or a write
+    assert process.poll() is None, "the run ended before it could be killed"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    stood = steps_done(folder)
+    assert 0 < stood < STEPS
+    assert json.loads((folder / "run.json").read_text())["status"] == "running"
+
+    assert here([*command(folder, *extra), "--resume"]) == 0
+
+    for which, tensors in weights(whole).items():
+        assert same_tensors(tensors, weights(folder)[which]), f"{which} differs after a kill at step {stood}"
+    histories = [(place / "history.jsonl").read_text() for place in (whole, folder)]
+    assert histories[0] == histories[1]
+    assert json.loads((folder / "run.json").read_text())["status"] == "done"
+
+
+def test_two_runs_of_one_experiment_have_the_same_bits(untouched, tmp_path):
+    finish(command(tmp_path / "again"))  # in a process of its own
+    for which, tensors in weights(untouched).items():
+        assert same_tensors(tensors, weights(tmp_path / "again")[which])
+
+
+def test_another_seed_gives_other_weights(untouched, tmp_path):
+    assert here(command(tmp_path / "other", "--seed", "1")) == 0
+    assert not same_tensors(weights(untouched)["last"], weights(tmp_path / "other")["last"])
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(untouched, tmp_path):
+    folder = tmp_path / "stopped"
+    process = subprocess.Popen(command(folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while steps_done(folder) < 3 and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    assert f"fwnkf train --resume {folder}" in said
+    assert json.loads((folder / "run.json").read_text())["status"] == "stopped"
+    assert main(["train", "--resume", str(folder), "--no-references", "--no-plots"]) == 0
+    assert same_tensors(weights(untouched)["last"], weights(folder)["last"])
+
+
+def test_a_run_is_not_overwritten_nor_resumed_as_another(untouched, capsys):
+    assert here(command(untouched)) == 1
+    assert "holds a run already; go on with --resume" in capsys.readouterr().err
+    assert here([*command(untouched, "--set", "optimizer.clip=2"), "--resume"]) == 1
+    assert "is a run of another experiment" in capsys.readouterr().err
+
+
+def test_a_state_comes_back_as_it_was(tmp_path):
+    tree = {
+        "ints": {0: 1, 1: -3},
+        "floats": [0.1, float("inf"), 1e-300],
+        "mixed": ("a", None, True, {"deep": (1, [2])}),
+        "tensor": torch.arange(6, dtype=torch.int64).reshape(2, 3).mT,
+    }
+    write_state(tree, tmp_path / "state.safetensors")
+    back = read_state(tmp_path / "state.safetensors")
+    assert torch.equal(back.pop("tensor"), tree.pop("tensor"))
+    assert back == tree
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_what_cannot_be_kept_is_refused_by_name(tmp_path):
+    with pytest.raises(CheckpointError, match=r"checkpoint\.hooks\[1\] is a function"):
+        write_state({"hooks": [1, lambda: 0]}, tmp_path / "state.safetensors")
+
+
+@pytest.mark.parametrize("damage", ["truncate", "garbage", "foreign", "tree"])
+def test_a_damaged_state_is_an_error_with_the_file_in_it(tmp_path, damage):
+    path = tmp_path / "state.safetensors"
+    write_state({"a": torch.zeros(100)}, path)
+    if damage == "truncate":
+        path.write_bytes(path.read_bytes()[:50])
+    elif damage == "garbage":
+        path.write_bytes(b"\x80\x04\x95" + bytes(200))
+    elif damage == "foreign":
+        from safetensors.torch import save_file
+
+        save_file({"a": torch.zeros(1)}, path)
+    else:
+        from safetensors.torch import save_file
+
+        save_file({}, path, metadata={"fwnkf_run": "1", "tree": '["object", "os.system"]'})
+    with pytest.raises(CheckpointError, match=r"state\.safetensors"):
+        read_state(path)
