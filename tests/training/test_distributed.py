@@ -21,6 +21,7 @@ def words(folder: Path, devices: int) -> list[str]:
         "trainer.validate_every": 3,
         "trainer.batch_size": 6,
         "trainer.compile": "false",
+        "trainer.pretrain": 0,
         "trainer.loggers": "[]",
         "trainer.accelerator": "cpu",
         "data.train": 16,

@@ -31,6 +31,7 @@ def command(folder: Path, *more: str) -> list[str]:
         "trainer.batch_size": 4,
         "trainer.save_seconds": 0,
         "trainer.compile": "false",
+        "trainer.pretrain": 0,
         "trainer.loggers": "[csv]",
         "data.train": 10,
         "data.val": 4,

@@ -17,7 +17,7 @@ from fwnkf.training.config import TrainerSection, read_experiment
 from fwnkf.training.fit import prepare_filter
 from fwnkf.training.setup import build_filter, load_data, measure, of_task, signature, statistics
 
-SMALL = ["data.train=12", "data.val=4", "data.test=4", "data.dtype=float64"]
+SMALL = ["data.train=12", "data.val=4", "data.test=4", "data.dtype=float64", "trainer.pretrain=0"]
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from ..core.shaped import Shaper, condition_shaped, shaper_blocks
 from ..core.system import Covariance, System, as_layout
 from ..errors import ConfigError
 from ..registry import FILTERS, at_least
+from ..shapes import Float
 from ..types import Gaussian, StepOutput
 from .base import Filter, Statistics, step_output
 from .networks import CellWeights, GRUStack, Hidden, gru_step
@@ -278,6 +279,15 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         posterior = Gaussian(self.layout.boxplus(mean, update.correction), update.cov)
         out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, shaped * weight)
         return FWState(*posterior, state.noise, memory, torch.lerp(ahead.observed, y, weight), hidden), out
+
+    @torch.no_grad()
+    def set_noise(self, Q: Float[Tensor, "d d"], R: Float[Tensor, "m m"] | None = None) -> None:
+        """Base values of ``Q`` and ``R`` of a filter without a system, which has its own."""
+        if self.system is not None:
+            raise ConfigError("filter fwnkf: Q and R come from the system; change them there")
+        self.base_Q.value.copy_(Q)
+        if R is not None:
+            self.base_R.value.copy_(R)
 
     # ---- parts of a step ------------------------------------------------------------------------------------
 

@@ -77,7 +77,8 @@ def gru_step(weights: tuple[CellWeights, ...], x: Float[Tensor, "B i"], hidden: 
 class JacobianNetwork(nn.Module):
     """``g(x, c) = r ∘ (W₂ tanh(Wₓ x + W_c c + b) + b₂)`` with its Jacobian in ``x``; starts at exactly zero.
 
-    The output layer starts at zero, so that the network adds nothing until it is trained. ``x`` is read as
+    The output layer starts at zero, so that the network adds nothing until it is trained, and so does ``W_c``: what
+    depends on ``x`` alone is learned as such, and context is added where it helps. ``x`` is read as
     ``(x - shift) / scale``, and ``reach`` gives the outputs their size.
     """
 
@@ -89,6 +90,8 @@ class JacobianNetwork(nn.Module):
         super().__init__()
         self.state = nn.Linear(inputs, width)
         self.context = nn.Linear(context, width, bias=False) if context else None
+        if self.context is not None:
+            nn.init.zeros_(self.context.weight)
         self.out = nn.Linear(width, outputs)
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)

@@ -130,6 +130,8 @@ class TrainerSection:
     recompute: int | None = at_least(1, None)
     compile: bool = False
     """Compile the filter's step: two to three times faster, after a minute; needs a C++ compiler."""
+    pretrain: int = at_least(0, 0)
+    """Steps of plain regression of an ``fwnkf`` transition on known states, before it is trained within the filter."""
     validate_every: int = at_least(1, 50)
     patience: int | None = at_least(1, None)
     """Stop after so many validations without a better ``monitor``."""

@@ -32,6 +32,7 @@ from .batches import Batches, Plan
 from .config import Experiment, parse_experiment
 from .keeping import STATE_FILE, Keeper, StoppedError
 from .module import TrainingModule
+from .pretrain import pretrain
 from .progress import ProgressLine
 from .resume import SafetensorsIO
 from .setup import build_filter, load_data, measure, of_task, statistics
@@ -80,7 +81,8 @@ def fit(
         torch.set_num_threads(options.threads)
     made = load_data(experiment) if data is None else data
     task = made.split.train
-    model = prepare_filter(experiment, task)
+    going_on = resume and (folder / STATE_FILE).is_file()
+    model = prepare_filter(experiment, task, say, fresh=not going_on)
     plan = Plan(len(task), task.y.shape[1], options.batch_size, options.chunk, experiment.seed)
     every = plan.whole_groups(min(options.validate_every, options.steps))
     steps = -(-options.steps // every) * every
@@ -103,11 +105,10 @@ def fit(
         loader.rank, loader.world = rank, world
 
     module.on_fit_start = lambda: connect(trainer.global_rank, trainer.world_size)  # type: ignore[method-assign]
-    start = folder / STATE_FILE
     status = "stopped"
     try:
         with _asked_to_stop(keeper), _quiet():
-            trainer.fit(module, loader, [0], ckpt_path=str(start) if resume and start.is_file() else None)
+            trainer.fit(module, loader, [0], ckpt_path=str(folder / STATE_FILE) if going_on else None)
         status = "done"
     finally:
         if trainer.is_global_zero:
@@ -119,14 +120,22 @@ def fit(
     return Fitted(folder, experiment, load(folder / "best"), made, record)
 
 
-def prepare_filter(experiment: Experiment, task: Task) -> Filter:
-    """The untrained filter with the scales of its training records, or the saved one training goes on from."""
+def prepare_filter(
+    experiment: Experiment, task: Task, say: Callable[[str], None] = lambda text: None, *, fresh: bool = True
+) -> Filter:
+    """The filter before training: with the scales of its records, pretrained if so wanted, or a saved one.
+
+    ``fresh=False`` leaves pretraining out: a saved state will replace the weights.
+    """
     torch.manual_seed(experiment.seed)
     shape = of_task(task)
     section = experiment.filter
     model = build_filter(experiment, shape, None if section.equations else measure(task)).to(task.y.dtype)
     if section.start is None:
         model.normalize(statistics(task))
+        if experiment.trainer.pretrain and fresh:
+            share = section.process_share
+            say(pretrain(model, task, experiment.trainer.pretrain, share, experiment.seed))
         return model
     saved = load(section.start).to(task.y.dtype)
     if saved.config != model.config:

@@ -150,7 +150,7 @@ def measure(task: Task) -> Measured:
         H = torch.linalg.lstsq(features[present].double(), y.double()).solution.mT.to(y)
     residual = y - features[present] @ H.mT
     R = residual.square().mean(0).clamp_min(1e-12).diag()
-    return Measured(H.clone(), _steps(task).square().diag(), R)
+    return Measured(H.clone(), step_sizes(task).square().diag(), R)
 
 
 def statistics(task: Task) -> Statistics:
@@ -162,7 +162,7 @@ def statistics(task: Task) -> Statistics:
         *_centre(features[valid]),
         *_centre(task.y[present]),
         *_centre(control),
-        _steps(task),
+        step_sizes(task),
     )
 
 
@@ -187,7 +187,7 @@ def _centre(values: Tensor) -> tuple[Tensor, Tensor]:
     return values.double().mean(0).to(values), torch.where(std > 1e-12, std, 1.0).to(values)
 
 
-def _steps(task: Task) -> Tensor:
+def step_sizes(task: Task) -> Tensor:
     """Root mean square of what one step adds to each tangent coordinate."""
     valid = task.truth.isfinite().all(-1)
     both = valid[:, 1:] & valid[:, :-1] & (task.dt[:, 1:] > 0)
