@@ -1,0 +1,107 @@
+"""A filter and a loss of your own, trained and compared with one of the package's: the example of ``train.md``.
+
+    python docs/howto/own_filter.py                       # both filters, two seeds, one table
+    python docs/howto/own_filter.py train my.yaml         # the command line, with your filter in it
+
+The filter is what a practitioner does about noise that is not white: an extended Kalman filter that trusts its sensors
+less than their white noise would allow, here by two learned factors. The loss bounds what one bad step can cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+import fwnkf
+from fwnkf.cli import main as command_line
+from fwnkf.core.gaussian import propagate
+from fwnkf.filters.extended import ExtendedConfig, ExtendedKalmanFilter, Noises
+from fwnkf.registry import limited
+from fwnkf.training.losses import LOSSES, Batch, Loss, mean_over
+from fwnkf.types import Gaussian, Trajectory
+
+# ---- the filter -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TunedConfig(ExtendedConfig):
+    """``trust`` is what ``R`` is multiplied by before training."""
+
+    trust: float = limited(1.0, above=0.0)
+
+
+@fwnkf.register_filter("tuned_ekf")
+class TunedKalmanFilter(ExtendedKalmanFilter):
+    """EKF with ``a Q`` and ``b R`` for the ``Q`` and ``R`` of its system; ``a`` and ``b`` are learned."""
+
+    Config = TunedConfig
+
+    def __init__(self, config: TunedConfig, system: fwnkf.System | None = None) -> None:
+        super().__init__(config, system)
+        self.log_model = nn.Parameter(torch.zeros(()))
+        self.log_sensor = nn.Parameter(torch.tensor(math.log(config.trust)))  # any value gives a positive factor
+
+    def prepare(self) -> Noises:
+        Q, R = super().prepare()
+        return Noises(self.log_model.exp() * Q, type(R)(*(self.log_sensor.exp() * part for part in R)))
+
+    def predict(self, prepared: Noises, belief: Gaussian, u: Tensor | None, dt: Tensor | None) -> Gaussian:
+        mean, F = self.system.linearize_transition(belief.mean, u, dt)
+        Q = prepared.Q if dt is None else self.log_model.exp() * self.system.process_noise(dt)
+        return Gaussian(mean, propagate(belief.cov, F, Q))
+
+
+# ---- the loss -------------------------------------------------------------------------------------------------------
+
+
+@LOSSES.register("bounded")
+@dataclass(frozen=True)
+class BoundedLoss(Loss):
+    """``log(1 + |e|² / size²)`` of the posterior mean: near zero a squared error, far away nearly flat."""
+
+    size: float = limited(1.0, above=0.0)
+
+    def __call__(self, model: fwnkf.Filter, batch: Batch, track: Trajectory) -> Tensor:
+        error = model.layout.boxminus(track.mean, batch.truth)
+        return mean_over(self.counted(batch), (error.square().sum(-1) / self.size**2).log1p())
+
+
+# ---- the comparison -------------------------------------------------------------------------------------------------
+
+EXPERIMENT = Path(__file__).with_suffix(".yaml")
+FILTERS = {
+    "tuned_ekf": ["filter.name=tuned_ekf", "loss=[{kind: bounded, size: 0.5}]"],
+    "fwnkf": ["filter.name=fwnkf", "filter.options={shaping: noise, hidden: 16}"],
+}
+
+
+def compare(folder: Path, seeds: int, overrides: list[str], more: tuple[str, ...] = ()) -> int:
+    """Train every filter with every seed on the same kind of records, then set them side by side."""
+    runs = []
+    for name, options in FILTERS.items():
+        for seed in range(seeds):
+            runs.append(str(folder / f"{name}-{seed}"))
+            sets = [f"name={name}", *options, *overrides]
+            words = [word for text in sets for word in ("--set", text)]
+            place = ["--seed", str(seed), "--run", runs[-1]]
+            code = command_line(["train", str(EXPERIMENT), *words, *place, "--no-plots", *more])
+            if code:
+                return code
+    return command_line(["compare", *runs])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] and not sys.argv[1].startswith("-"):
+        sys.exit(command_line())
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--folder", type=Path, default=Path("runs/own_filter"))
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="as of `fwnkf train`")
+    chosen = parser.parse_args()
+    sys.exit(compare(chosen.folder, chosen.seeds, chosen.set))
