@@ -134,7 +134,12 @@ def _wanted(hint: Any) -> str:
         return " or ".join("null" if choice is NoneType else _wanted(choice) for choice in get_args(hint))
     if dataclasses.is_dataclass(hint):
         return f"options of its own: {', '.join(field.name for field in dataclasses.fields(hint))}"
-    return str(hint)
+    if origin is tuple:
+        inner = get_args(hint)[0]
+        return "a list" if inner is Any else f"a list of {_wanted(inner)}"
+    if origin is dict:
+        return "a mapping of names to values"
+    return hint.__name__ if isinstance(hint, type) else str(hint)
 
 
 def _outside(limits: Mapping[str, Any], value: Any, where: str) -> list[str]:

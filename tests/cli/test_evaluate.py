@@ -27,7 +27,10 @@ def run_folder(tmp_path, made):
     pytest.importorskip("lightning")
     pytest.importorskip("yaml")
     system = made.split.test.system
-    folder = make_run(tmp_path / "run", experiment=EXPERIMENT)
+    single = protocols.simulated("lorenz", "strict", scenario="drift", train=4, val=2, test=6, dtype=torch.float32)
+    folder = make_run(
+        tmp_path / "run", experiment=EXPERIMENT, test_digest=protocols.digest(single.split.test)
+    )  # the experiment's data are float32
     fwnkf.save(fwnkf.build("fwnkf", system=system, hidden=0, shaping="none"), folder / "best")
     fwnkf.save(fwnkf.build("ukf", system=system), folder / "last")
     return folder
@@ -45,6 +48,13 @@ def test_a_run_is_scored_on_its_own_data(run_folder, made, capsys, which: str):
     assert (found["method"], found["scenario"], found["records"]) == ("tiny", "drift", 6)
     for name in ("mse", "nees", "nis", "coverage95"):
         assert found[name] == pytest.approx(expected[name], rel=1e-4), name  # the experiment's data are float32
+
+
+def test_a_run_is_not_scored_on_data_that_have_changed(run_folder, capsys):
+    record = json.loads((run_folder / "run.json").read_text())
+    (run_folder / "run.json").write_text(json.dumps({**record, "test_digest": "0" * 64}))
+    assert cli.main(["evaluate", str(run_folder)]) == 1
+    assert "the data have changed since this run was trained" in capsys.readouterr().err
 
 
 def test_references_stand_below_and_rows_are_stored(run_folder, tmp_path, capsys):

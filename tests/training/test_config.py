@@ -49,7 +49,10 @@ FAULTS = {
     "number for truth": (["trainer.compile=1"], "trainer.compile = 1 does not fit; .*bool"),
     "null for a number": (["trainer.batch_size=null"], "trainer.batch_size = None does not fit"),
     "list for a section": (["trainer=[1, 2]"], r"trainer = \(1, 2\) does not fit; wanted options of its own: steps, "),
-    "word for a list": (["trainer.loggers=tensorboard"], "trainer.loggers = 'tensorboard' does not fit; .*tuple"),
+    "word for a list": (
+        ["trainer.loggers=tensorboard"],
+        "trainer.loggers = 'tensorboard' does not fit; wanted a list of str",
+    ),
     "word for a term": (["loss=[state]"], "loss.0 = 'state' does not fit; wanted a mapping with kind"),
     "word for options": (["filter.options=big"], "filter.options = 'big' does not fit"),
     "word for a weight": (["loss.0.weight=high"], "loss.0.weight = 'high' does not fit"),
@@ -64,6 +67,25 @@ FAULTS = {
     "no records": (["data.train=0"], "data.train = 0 is below 1"),
     "band beyond Nyquist": (["loss=[{kind: spectral, band: [0, 4]}]"], r"loss.0.band = \[0, 4\] is above 3.14"),
     "pole outside": (["filter.options.pole_radius=1.0"], "pole_radius = 1.0 must lie strictly between 0 and 1"),
+    "unknown logger": (
+        ["trainer.loggers=[tensorbord]"],
+        "trainer.loggers: no logger is called 'tensorbord'; there are",
+    ),
+    "a name that is a path": (["name=a/../b"], "name = 'a/../b' names the run's folder"),
+    "huge seed": (["seed=99999999999999999999"], "seed = 9+ is above"),
+    "monitor that is not there": (
+        ["filter.name=rkn", "filter.options={}", "trainer.monitor=val_innovation_nll"],
+        "filter 'rkn' has no innovations of the sensor",
+    ),
+    "pretraining with equations": (
+        ["filter.equations=true", "trainer.pretrain=5"],
+        "trainer.pretrain = 5 fits the transition of an fwnkf without equations",
+    ),
+    "a matrix as option": (["filter.options.H=[[1]]"], "H cannot be given in filter.options"),
+    "a matrix on angles": (
+        ["data.name=pendulum", "filter.options.observation=given_matrix"],
+        "observation = 'given_matrix' is a matrix on plain numbers",
+    ),
     "no clip": (["optimizer.clip=0"], "optimizer.clip = 0 must be above 0"),
     # a combination that cannot be
     "nothing to train for": (["loss.0.weight=0"], "loss has no term with a weight above 0"),
@@ -187,7 +209,7 @@ def test_a_file_of_ones_own(tmp_path):
     assert read_experiment(path).optimizer.learning_rate == 5e-4
     with pytest.raises(ConfigError, match=r"missing\.yaml cannot be read"):
         read_experiment(tmp_path / "missing.yaml")
-    with pytest.raises(ConfigError, match=r"no experiment is called 'lorens'.*did you mean lorenz"):
+    with pytest.raises(ConfigError, match=r"no experiment is called 'lorens'.*Did you mean lorenz"):
         read_experiment("lorens")
     path.write_text("data: [\n")
     with pytest.raises(ConfigError, match=r"mine\.yaml, line \d: this is not YAML"):

@@ -15,7 +15,14 @@ from fwnkf.training.fit import prepare_filter
 from fwnkf.training.pretrain import pretrain
 from fwnkf.training.setup import load_data
 
-SMALL = ["data.train=60", "data.val=4", "data.test=40", "data.dtype=float64", "trainer.compile=false", "trainer.pretrain=0"]
+SMALL = [
+    "data.train=60",
+    "data.val=4",
+    "data.test=40",
+    "data.dtype=float64",
+    "trainer.compile=false",
+    "trainer.pretrain=0",
+]
 
 
 @pytest.mark.parametrize("transition", ["locally_linear", "residual"])

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.system import LinearSystem
 from ..data.protocols import Protocol, Task
 from ..errors import ConfigError, NoObservationModelError
 from ..filters.base import Filter
@@ -97,7 +96,7 @@ def inputs_for(model: Filter, task: Task) -> dict[str, Any]:
     """
     like = model._like()
     given = task.inputs()
-    if not model.takes_dt or (isinstance(model.system, LinearSystem) and not model.system.config.continuous):
+    if not model.takes_dt:
         given["dt"] = None
     if not model.control_dim:
         given["u"] = None

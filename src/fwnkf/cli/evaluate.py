@@ -46,8 +46,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"{', '.join(stray)} without --data: name the data too")
     if not options.folder.is_dir():
         raise UsageError(f"{options.folder} is no folder")
-    if is_run(options.folder):
-        found = read_run(options.folder)
+    found = read_run(options.folder) if is_run(options.folder) else None
+    if found is not None:
         place, experiment = found.model_folder(options.which or "best"), found.experiment
         method = str(experiment.get("name", found.name))
     else:
@@ -58,6 +58,8 @@ def run(options: argparse.Namespace) -> int:
         place, method, experiment = options.folder, options.folder.resolve().name, {}
     model = load(place)
     made, labels = _from_flags(options) if options.data else _from_experiment(experiment, str(options.folder))
+    if found is not None and options.data is None:
+        check_digest(found.test_digest, made, options.folder)
     rows = [evaluate(model, made, method, **labels)]
     if options.references:
         rows += ladder(made, scenario=labels.get("scenario", "white"))
@@ -65,6 +67,18 @@ def run(options: argparse.Namespace) -> int:
     columns = {name: name for name in COLUMNS if any(name in row for row in rows)}
     say_table(options, rows, columns, f"{made.data}, {made.name}, {rows[0]['records']} records, seed {made.seed}")
     return int(rows[0]["failures"] > 0)
+
+
+def check_digest(stored: str, made: Protocol, where: Path) -> None:
+    """Refuse to score a run on other test records than it was made for: some may have been trained on."""
+    from ..data.protocols import digest
+    from ..errors import DataError
+
+    if stored not in (digest(made.split.test), digest(*made.split)):
+        raise DataError(
+            f"{where}: the data have changed since this run was trained (their digests differ), so its test records "
+            "may be among those it was trained on; bring the old data back, or train again"
+        )
 
 
 def _from_flags(options: argparse.Namespace) -> tuple[Protocol, dict[str, Any]]:

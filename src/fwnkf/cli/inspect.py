@@ -35,6 +35,8 @@ def run(options: argparse.Namespace) -> int:
     if not options.folder.is_dir():
         raise UsageError(f"{options.folder} is no folder")
     found = read_run(options.folder) if is_run(options.folder) else None
+    if found is None and options.which:
+        raise UsageError(f"--which is for run folders; {options.folder} has no run.json")
     model = load(options.folder if found is None else found.model_folder(options.which or "best"))
     facts = inspect(model)
     figures: dict[str, Any] = {}
@@ -45,7 +47,8 @@ def run(options: argparse.Namespace) -> int:
         figures["noise"] = figure
     if options.plots is not None:
         figures["shaper"] = plots.shaper(model)
-        facts["plots"] = [str(path) for path in plots.save_all(options.plots, figures)]
+        drawn = [str(path) for path in plots.save_all(options.plots, figures)]
+        facts["plots"] = drawn or "nothing to draw: no shaping was learned, and a bare filter has no records to run on"
     say(options, facts, "\n".join(_lines(facts)))
     return 0
 

@@ -49,6 +49,7 @@ def main(arguments: Many[str] | None = None) -> int:
     """Run one command; errors of the package become one message and an exit code."""
     try:
         options = parser().parse_args(arguments)
+        options.words = list(sys.argv[1:] if arguments is None else arguments)
         code: int = options.run(options)
         sys.stdout.flush()  # here, where a closed pipe can still be caught
     except UsageError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -66,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     tell = _tell if first else (lambda text: None)
     data = _survey(experiment, tell)
     tell(f"run folder: {folder}")
-    command = shlex.join(["fwnkf", *sys.argv[1:]])
+    command = shlex.join(["fwnkf", *options.words])
     try:
         fitted = fit(experiment, folder, resume=options.resume is not None, command=command, say=tell, data=data)
     except StoppedError:
@@ -109,17 +110,7 @@ def _experiment(options: argparse.Namespace) -> tuple[Experiment, Path]:
         return resume_experiment(folder), folder
     overrides = list(options.set) + ([] if options.seed is None else [f"seed={options.seed}"])
     if options.data is not None:
-        if options.experiment is not None and not str(options.experiment).endswith((".yaml", ".yml")):
-            raise UsageError(f"--data and the experiment {options.experiment!r} name two sets of records: give one")
-        given = {name: _split(value) for name, value in columns.items() if value and name != "time"}
-        values: dict[str, Any] = {
-            "name": Path(options.data).resolve().stem,
-            "data": {"name": "tables", "folder": str(options.data), "time": options.time, **given},
-            "filter": {"equations": not options.angles, "options": {} if options.angles else {"shaping": "noise"}},
-            "loss": [{"kind": "state", "reduction": "mean"}, {"kind": "posterior_nll", "weight": 0.1}],
-            "trainer": {"steps": 400, "batch_size": 32, "validate_every": 25},
-        }
-        experiment = read_experiment(values, overrides)
+        experiment = read_experiment(_own_data(options, columns), overrides)
     else:
         stray = [f"--{name}" for name, value in columns.items() if value]
         if stray:
@@ -131,6 +122,45 @@ def _experiment(options: argparse.Namespace) -> tuple[Experiment, Path]:
         experiment = read_experiment(options.experiment, overrides)
     named = None if options.resume in (None, NEWEST) else Path(options.resume)
     return experiment, options.place or named or Path("runs") / f"{experiment.name}-{experiment.seed}"
+
+
+def _own_data(options: argparse.Namespace, columns: dict[str, str | None]) -> dict[str, Any]:
+    """An experiment on tables: a file's, with these records in the place of its own, or one that does for most."""
+    from ..training.config import read_values
+
+    if options.experiment is not None and not str(options.experiment).endswith((".yaml", ".yml")):
+        raise UsageError(f"--data and the experiment {options.experiment!r} name two sets of records: give one")
+    missing = [f"--{name}" for name in ("state", "observe") if not columns[name]]
+    if missing:
+        raise UsageError(f"--data without {' and '.join(missing)}: name columns. {_columns_of(options.data)}")
+    given: dict[str, Any] = {name: _split(value) for name, value in columns.items() if value and name != "time"}
+    records = {"name": "tables", "folder": str(Path(options.data).resolve()), "time": options.time, **given}
+    if options.experiment is not None:
+        return {**read_values(options.experiment), "data": records}
+    stem = re.sub(r"[^\w.+-]", "_", Path(options.data).resolve().stem).lstrip("._+-")
+    return {
+        "name": stem or "tables",
+        "data": records,
+        "filter": {"equations": not options.angles, "options": {} if options.angles else {"shaping": "noise"}},
+        "loss": [
+            {"kind": "state", "reduction": "mean"},
+            {"kind": "posterior_nll", "weight": 0.1},
+            {"kind": "innovation_nll", "weight": 0.1},
+        ],
+        "trainer": {"steps": 400, "batch_size": 32, "validate_every": 25},
+    }
+
+
+def _columns_of(place: str) -> str:
+    """What there is to choose from, where it can be read."""
+    from ..errors import DataError
+    from ..logs.table import find_tables, read_table
+
+    try:
+        first = find_tables(place)[0]
+        return f"{first.name} has: {', '.join(read_table(first).header)}"
+    except DataError as error:
+        return str(error)
 
 
 def _split(text: str) -> list[str]:
@@ -157,7 +187,7 @@ def _survey(experiment: Experiment, tell: Any) -> Any:
     from ..training.setup import load_tables
 
     made, survey = load_tables(experiment)
-    for line in (*survey.lines(), *made.notes):
+    for line in dict.fromkeys((*survey.lines(), *made.notes)):
         tell(line)
     return made
 

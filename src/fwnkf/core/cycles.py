@@ -15,8 +15,8 @@ from ..shapes import Float
 
 
 def transition(
-    radius: Float[Tensor, " c"], frequency: Float[Tensor, "*B c"], ratio: Float[Tensor, "B"] | None = None
-) -> tuple[Float[Tensor, "*B s s"], Float[Tensor, "*B s s"]]:
+    radius: Float[Tensor, " c"], frequency: Float[Tensor, "... c"], ratio: Float[Tensor, "B"] | None = None
+) -> tuple[Float[Tensor, "... s s"], Float[Tensor, "... s s"]]:
     """``A`` and ``Q`` of ``c`` cycles side by side (``s = 2 c``); ``ratio`` is ``dt / dt₀`` per batch item."""
     if ratio is not None:
         exponent = ratio.unsqueeze(-1)

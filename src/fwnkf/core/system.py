@@ -39,6 +39,11 @@ class System(nn.Module):
         super().__init__()
         self.config = config
 
+    @property
+    def takes_dt(self) -> bool:
+        """Whether a step may have a length of its own; a discrete system holds for one length only."""
+        return True
+
     def transition(
         self, x: Float[Tensor, "B n"], u: Float[Tensor, "B p"] | None, dt: Float[Tensor, "B"] | None
     ) -> Float[Tensor, "B n"]:
@@ -174,6 +179,10 @@ class LinearSystem(System):
             "diagonal_noise": not bool((R - R.diagonal().diag()).any()) and "R" not in options.get("learn", ()),
         }
         return cls(parse_config(LinearConfig, {**sizes, **options}, "linear system"), F=F, B=B, H=H, Q=Q, R=R)
+
+    @property
+    def takes_dt(self) -> bool:
+        return bool(self.config.continuous)
 
     def matrices(self, dt: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """``F, B, Q`` of one step of ``dt`` seconds: constants ``[n, n]`` without ``dt``, else one per batch item."""

@@ -128,7 +128,9 @@ def _observation(
         residual[..., channel][here] = left
         size, spread = float(outputs.square().mean()), float(outputs.var())
         variance[channel] = left.square().sum() / (len(left) - n) + (FLOOR * spread + FLOOR**2 * size or FLOOR**2)
-        if float(left.square().mean()) > 0.5 * spread:
+        if spread <= 1e-12 * size:
+            notes.append(f"{channels[channel]} never changes: it measures nothing")
+        elif float(left.square().mean()) > 0.5 * spread:
             notes.append(
                 f"{channels[channel]} is hardly a linear function of the state (what is left over has "
                 f"{float(left.square().mean()) / max(spread, 1e-300):.0%} of its variance): is there an offset to take "

@@ -145,7 +145,16 @@ class Survey:
         ]
         widths = [max(len(row[i]) for row in (head, *body)) for i in range(len(head))]
         table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *body)]
-        return [*(line.rstrip() for line in table), *self.remarks()]
+        return [*(line.rstrip() for line in table), *self._units(), *self.remarks()]
+
+    def _units(self) -> list[str]:
+        """One line for each way the columns are labelled, which is one for all files if all is well."""
+        said: dict[str, list[str]] = {}
+        for one in self.files:
+            words = [f"{name} {unit}" for name, unit in one.units.items()]
+            text = f"time in {one.time_unit} ({one.time_unit_from}); " + (", ".join(words) or "no unit is stated")
+            said.setdefault(text, []).append(one.name)
+        return [f"units{'' if len(said) == 1 else ' of ' + few(names)}: {text}" for text, names in said.items()]
 
     def remarks(self) -> list[str]:
         """What deserves a word, said once for all files of which it is true."""

@@ -8,6 +8,7 @@ sample, and one fixed test set serves all methods.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -102,6 +103,16 @@ class Task:
             start=start,
             spans=tuple(self.spans[int(i)] for i in rows),
         )
+
+
+def digest(*tasks: Task) -> str:
+    """SHA-256 over everything a filter is given or scored by."""
+    found = hashlib.sha256()
+    for task in tasks:
+        for tensor in (task.y, task.truth, task.mask, task.dt, task.u, *task.start):
+            if tensor is not None:
+                found.update(tensor.contiguous().numpy().tobytes())
+    return found.hexdigest()
 
 
 class Split(NamedTuple):

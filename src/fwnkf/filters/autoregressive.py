@@ -48,7 +48,6 @@ class AutoregressiveKalmanFilter(Filter):
     Config = AutoregressiveConfig
     arrays = ("F", "B", "H", "Q", "R")
     takes_system = False
-    takes_dt = False
 
     def __init__(self, config: AutoregressiveConfig, system: System | None = None, **matrices: Tensor) -> None:
         super().__init__(config)
@@ -80,6 +79,10 @@ class AutoregressiveKalmanFilter(Filter):
     def infer_options(cls, options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:
         order = {"order": arrays["F"].shape[0]} if "F" in arrays else {}
         return {**infer_sizes(options, arrays), **order, **options}
+
+    @property
+    def takes_dt(self) -> bool:
+        return False
 
     def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Gaussian:
         order = self.config.order

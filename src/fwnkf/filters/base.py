@@ -52,8 +52,6 @@ class Filter(nn.Module):
     """Whether the system is rebuilt from the filter's own config rather than saved beside it."""
     takes_system: ClassVar[bool] = True
     """Whether equations of motion can be given to it."""
-    takes_dt: ClassVar[bool] = True
-    """Whether a step has a length in seconds; a filter that counts in steps refuses ``dt``."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -106,6 +104,11 @@ class Filter(nn.Module):
     @property
     def name(self) -> str:
         return FILTERS.name_of(type(self)) or type(self).__name__
+
+    @property
+    def takes_dt(self) -> bool:
+        """Whether a step may have a length in seconds; a filter that counts in steps refuses ``dt``."""
+        return self.system is None or self.system.takes_dt
 
     @property
     def observation_dim(self) -> int:

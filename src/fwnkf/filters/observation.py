@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from ..core.gaussian import matvec
 from ..core.layout import Layout
-from ..core.linearize import jacobian
 from ..core.system import System
 from ..errors import ConfigError
 from ..shapes import Bool, Float
@@ -62,7 +61,6 @@ class NetworkObservation(nn.Module):
     def __init__(self, layout: Layout, H: Tensor, width: int) -> None:
         super().__init__()
         self.layout = layout
-        self.image = Layout.euclidean(H.shape[-2], "y")
         self.H = nn.Parameter(H.clone())
         self.network = JacobianNetwork(layout.feature_size, 0, width, H.shape[-2])
 
@@ -71,10 +69,10 @@ class NetworkObservation(nn.Module):
         return matvec(self.H, read) + self.network(read)
 
     def linearize(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        if not self.layout.flat:
-            return jacobian(self.observe, x, self.layout, self.image)
-        value, slope = self.network.with_jacobian(x)
-        return matvec(self.H, x) + value, self.H + slope
+        read = self.layout.features(x)
+        value, slope = self.network.with_jacobian(read)
+        H = self.H + slope
+        return matvec(self.H, read) + value, H if self.layout.flat else H @ self.layout.features_jacobian(x)
 
 
 ObservationModel = MatrixObservation | SystemObservation | NetworkObservation

@@ -118,7 +118,6 @@ class RecurrentKalmanNetwork(Filter):
 
     Config = RKNConfig
     takes_system = False
-    takes_dt = False
     shift: Tensor
     scale: Tensor
     centre: Tensor
@@ -151,6 +150,10 @@ class RecurrentKalmanNetwork(Filter):
         if self.layout.flat:
             self.centre.copy_(statistics.feature_mean)
             self.spread.copy_(statistics.feature_std)
+
+    @property
+    def takes_dt(self) -> bool:
+        return False
 
     def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Any:
         batch, l = len(belief.mean), self.config.latent_dim

@@ -107,4 +107,5 @@ def gather(task: Task, piece: Piece, rank: int = 0, world: int = 1) -> Batch:
         u=None if task.u is None else task.u[rows, stretch],
         prior=start,
         share=share[mine],
+        first=piece.start,
     )

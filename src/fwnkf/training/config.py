@@ -19,6 +19,15 @@ from ..errors import ConfigError
 from ..extras import need
 from ..registry import FILTERS, as_tuples, at_least, limited, try_config
 
+LOGGERS = {
+    "tensorboard": "TensorBoardLogger",
+    "csv": "CSVLogger",
+    "wandb": "WandbLogger",
+    "mlflow": "MLFlowLogger",
+    "comet": "CometLogger",
+    "neptune": "NeptuneLogger",
+}
+"""Lightning's loggers by their short names."""
 FILE_LIMIT = 1 << 20
 """An experiment is a page of text; anything larger is refused unread."""
 
@@ -170,11 +179,15 @@ class Experiment:
 
     data: DataSection
     name: str = "experiment"
-    seed: int = at_least(0, 0)
+    seed: int = limited(0, min=0, max=2**31 - 1)
     filter: FilterSection = FilterSection()
     loss: tuple[Any, ...] = ({"kind": "state"},)
     optimizer: OptimizerSection = OptimizerSection()
     trainer: TrainerSection = TrainerSection()
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", self.name):
+            _raise([f"name = {self.name!r} names the run's folder: letters, digits, and . _ + - after the first"])
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, from which :func:`parse_experiment` makes the same experiment again."""
@@ -213,16 +226,29 @@ def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _combinations(experiment: Experiment) -> list[str]:
     """What only shows when sections meet: a filter that cannot be built for these data, a loss it cannot serve."""
+    from ..filters.base import Filter
     from .losses import parse_terms
     from .setup import build_filter, signature
 
-    faults = []
+    faults = [
+        f"trainer.loggers: no logger is called {name!r}; there are: {', '.join(LOGGERS)}"
+        for name in experiment.trainer.loggers
+        if name not in LOGGERS
+    ]
     try:
         model = build_filter(experiment, signature(experiment.data))
     except (ConfigError, ValueError, TypeError, RuntimeError) as error:
-        return [f"filter.options: {line}" for line in str(error).splitlines()]
+        return [*faults, *(f"filter.options: {line}" for line in str(error).splitlines())]
     for term in parse_terms(experiment.loss, "")[0]:
         faults += [f"loss: {fault}" for fault in term.unfit(model)]
+    blind = type(model).observe is Filter.observe
+    if blind and experiment.trainer.monitor == "val_innovation_nll":
+        faults.append(f"trainer.monitor = 'val_innovation_nll': filter {model.name!r} has no innovations of the sensor")
+    if experiment.trainer.pretrain and (model.name != "fwnkf" or model.system is not None):
+        faults.append(
+            f"trainer.pretrain = {experiment.trainer.pretrain} fits the transition of an fwnkf without equations; "
+            "set it to 0"
+        )
     if not any(parameter.requires_grad for parameter in model.parameters()):
         faults.append(
             f"filter.name = {experiment.filter.name!r} with these options has nothing to train; "
@@ -236,7 +262,7 @@ def read_experiment(source: str | Path | Mapping[str, Any], overrides: Iterable[
 
     Overrides are ``section.field=value``, read as YAML: ``optimizer.learning_rate=1e-3``, ``loss.1.weight=0.1``.
     """
-    values, owner = (dict(source), "experiment") if isinstance(source, Mapping) else (_read(source), str(source))
+    values, owner = (dict(source), "experiment") if isinstance(source, Mapping) else (read_values(source), str(source))
     for text in overrides:
         _override(values, text)
     return parse_experiment(values, owner)
@@ -252,7 +278,8 @@ def shipped() -> dict[str, str]:
     return found
 
 
-def _read(source: str | Path) -> dict[str, Any]:
+def read_values(source: str | Path) -> dict[str, Any]:
+    """The plain values of a YAML file, or of an experiment that ships with the package; not checked yet."""
     path = Path(source)
     if path.suffix in (".yaml", ".yml"):
         try:
@@ -266,11 +293,10 @@ def _read(source: str | Path) -> dict[str, Any]:
         known = shipped()
         if str(source) not in known:
             near = difflib.get_close_matches(str(source), known, 1)
-            raise ConfigError(
-                f"no experiment is called {str(source)!r}; there are: {', '.join(known)}"
-                + (f"; did you mean {near[0]}?" if near else "")
-                + ". One of your own is a file that ends in .yaml"
-            )
+            hint = f"Did you mean {near[0]}?" if near else "One of your own is a file that ends in .yaml"
+            if path.is_dir() or path.suffix in (".csv", ".parquet"):
+                hint = f"To train on your own tables: fwnkf train --data {source} --state … --observe … --time …"
+            raise ConfigError(f"no experiment is called {str(source)!r}; there are: {', '.join(known)}. {hint}")
         text = (resources.files("fwnkf") / "experiments" / f"{source}.yaml").read_text(encoding="utf-8")
     found = parse_yaml(text, str(source))
     if not isinstance(found, dict):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -21,16 +20,18 @@ from typing import Any
 
 import lightning
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from ..checkpoint import load
-from ..data.protocols import Protocol, Task
+from ..data.protocols import Protocol, Task, digest
 from ..errors import ConfigError
 from ..extras import need
 from ..filters.base import Filter
 from . import memory
 from .batches import Batches, Plan
-from .config import Experiment, parse_experiment
+from .config import LOGGERS, Experiment, parse_experiment
 from .keeping import STATE_FILE, Keeper, StoppedError
+from .losses import parse_terms
 from .module import TrainingModule
 from .pretrain import pretrain
 from .progress import ProgressLine
@@ -39,14 +40,6 @@ from .setup import build_filter, load_data, measure, of_task, statistics
 
 RUN_FILE = "run.json"
 FORMAT = 1
-_LOGGERS = {
-    "tensorboard": "TensorBoardLogger",
-    "csv": "CSVLogger",
-    "wandb": "WandbLogger",
-    "mlflow": "MLFlowLogger",
-    "comet": "CometLogger",
-    "neptune": "NeptuneLogger",
-}
 _PACKAGES = ("fwnkf", "torch", "numpy", "safetensors", "lightning")
 
 
@@ -83,6 +76,9 @@ def fit(
     task = made.split.train
     going_on = resume and (folder / STATE_FILE).is_file()
     model = prepare_filter(experiment, task, say, fresh=not going_on)
+    late = [term.from_step for term in parse_terms(experiment.loss, "")[0] if term.from_step >= task.y.shape[1]]
+    if late:
+        raise ConfigError(f"loss: from_step = {late[0]} leaves nothing of records of {task.y.shape[1]} steps")
     plan = Plan(len(task), task.y.shape[1], options.batch_size, options.chunk, experiment.seed)
     every = plan.whole_groups(min(options.validate_every, options.steps))
     steps = -(-options.steps // every) * every
@@ -165,16 +161,6 @@ def write_record(folder: Path, record: dict[str, Any]) -> None:
     os.replace(draft, folder / RUN_FILE)
 
 
-def digest(*tasks: Task) -> str:
-    """SHA-256 over everything a filter is given or scored by."""
-    found = hashlib.sha256()
-    for task in tasks:
-        for tensor in (task.y, task.truth, task.mask, task.dt, task.u, *task.start):
-            if tensor is not None:
-                found.update(tensor.contiguous().numpy().tobytes())
-    return found.hexdigest()
-
-
 # ---- parts ----------------------------------------------------------------------------------------------------------
 
 
@@ -182,6 +168,8 @@ def _previous(folder: Path, experiment: Experiment, resume: bool) -> dict[str, A
     """The record of an earlier start in this folder, if there is one and it may be gone on with."""
     if os.environ.get("LOCAL_RANK", "0") != "0":
         return None  # the first process has looked
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; name a folder for the run with --run")
     if not (folder / RUN_FILE).exists():
         if resume:
             raise ConfigError(f"{folder} holds no run to resume; start one without --resume")
@@ -189,7 +177,9 @@ def _previous(folder: Path, experiment: Experiment, resume: bool) -> dict[str, A
     if not resume:
         raise ConfigError(f"{folder} holds a run already; go on with --resume, or name another folder with --run")
     found = read_record(folder)
-    if json.loads(json.dumps(experiment.as_dict())) != found["experiment"]:
+    # parsed, so that a field that came later has its default in both
+    earlier = parse_experiment(found["experiment"], str(folder / RUN_FILE)).as_dict()
+    if json.dumps(experiment.as_dict(), sort_keys=True) != json.dumps(earlier, sort_keys=True):
         raise ConfigError(f"{folder} is a run of another experiment; resume it as it is, or start a new folder")
     return found
 
@@ -241,7 +231,8 @@ def _commit() -> str | None:
 def _trainer(experiment: Experiment, folder: Path, steps: int, keeper: Keeper) -> lightning.Trainer:
     options = experiment.trainer
     several = options.devices > 1
-    with _quiet():
+    loggers = [_logger(name, folder, experiment) for name in options.loggers]
+    with _quiet(), _told_as_config():
         return lightning.Trainer(
             accelerator=options.accelerator,
             devices=options.devices,
@@ -251,7 +242,7 @@ def _trainer(experiment: Experiment, folder: Path, steps: int, keeper: Keeper) -
             max_epochs=-1,  # steps alone count: a run resumed between two epochs would count one of them twice
             gradient_clip_val=experiment.optimizer.clip,
             num_sanity_val_steps=0,
-            logger=[_logger(name, folder, experiment) for name in options.loggers],
+            logger=loggers,
             log_every_n_steps=10,
             callbacks=[keeper, ProgressLine(experiment.name, steps)],
             enable_checkpointing=False,
@@ -265,17 +256,24 @@ def _trainer(experiment: Experiment, folder: Path, steps: int, keeper: Keeper) -
 
 def _logger(name: str, folder: Path, experiment: Experiment) -> Any:
     """A Lightning logger by its short name; whatever service it speaks to is the user's to install and to choose."""
-    if name not in _LOGGERS:
-        raise ConfigError(f"trainer.loggers: no logger is called {name!r}; there are: {', '.join(_LOGGERS)}")
     if name == "tensorboard":
         need("tensorboard", "train")
-    cls = getattr(need("lightning.pytorch.loggers", "train"), _LOGGERS[name])
+    cls = getattr(need("lightning.pytorch.loggers", "train"), LOGGERS[name])
     try:
         if name in ("tensorboard", "csv"):
             return cls(save_dir=str(folder), name=f"log_{name}", version="")
         return cls(save_dir=str(folder), **({"project": "fwnkf"} if name == "wandb" else {}))
     except ModuleNotFoundError as missing:
         raise ConfigError(f"trainer.loggers: {name} needs its own package: {missing}") from missing
+
+
+@contextlib.contextmanager
+def _told_as_config() -> Iterator[None]:
+    """Lightning's complaint about a machine without the device that was asked for, in one line."""
+    try:
+        yield
+    except MisconfigurationException as error:
+        raise ConfigError(f"trainer.accelerator or trainer.devices: {str(error).splitlines()[0]}") from error
 
 
 @contextlib.contextmanager

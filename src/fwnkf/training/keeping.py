@@ -17,6 +17,7 @@ import lightning
 from lightning.pytorch.callbacks import Callback
 
 from ..checkpoint import save
+from ..errors import ConfigError
 from .module import TrainingModule
 
 STATE_FILE = "state.safetensors"
@@ -81,6 +82,12 @@ class Keeper(Callback):
         assert isinstance(pl_module, TrainingModule)
         found = {name: float(value) for name, value in trainer.callback_metrics.items()}
         value = found.get(self.monitor, math.nan)
+        if math.isnan(value) and self.best_step < 0:
+            known = ", ".join(name for name in found if name.startswith("val_") and not math.isnan(found[name]))
+            raise ConfigError(
+                f"trainer.monitor = {self.monitor!r} is no number on the validation records, so no filter is the best; "
+                f"these are numbers: {known}"
+            )
         better = value < self.best
         self.waited = 0 if better else self.waited + 1
         if better:

@@ -37,6 +37,8 @@ class Batch(NamedTuple):
     prior: Gaussian
     share: Float[Tensor, " B"]
     """What a record counts for in the whole batch, other processes' parts included; sums to one over all of them."""
+    first: int = 0
+    """The number of the first step here in its record."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,12 @@ class Loss:
 
     def counted(self, batch: Batch) -> Bool[Tensor, "B T"]:
         """The steps that count."""
-        valid = batch.valid
-        return (
-            valid if self.from_step == 0 else valid & (torch.arange(valid.shape[1]) >= self.from_step).to(valid.device)
-        )
+        return batch.valid & self.late(batch)
+
+    def late(self, batch: Batch) -> Bool[Tensor, " T"]:
+        """The steps from ``from_step`` of the record on."""
+        number = torch.arange(batch.first, batch.first + batch.valid.shape[1], device=batch.valid.device)
+        return number >= self.from_step
 
 
 def mean_over(counted: Bool[Tensor, "B T"], values: Float[Tensor, "B T"]) -> Float[Tensor, " B"]:
@@ -142,7 +146,7 @@ class PosteriorLikelihood(Loss):
 
     def __call__(self, model: Filter, batch: Batch, track: Trajectory) -> Float[Tensor, " B"]:
         counted = self.counted(batch)
-        first = self.from_step  # left out before factoring: a covariance of zero has no factor
+        first = max(self.from_step - batch.first, 0)  # left out before factoring: a covariance of zero has no factor
         residual = model.layout.boxminus(batch.truth, track.mean)[:, first:]
         value, ok = log_prob(residual, track.cov[:, first:])
         failed = (~ok & counted[:, first:]).nonzero()
@@ -150,8 +154,8 @@ class PosteriorLikelihood(Loss):
             record, step = (int(i) for i in failed[0])
             raise NumericalFailureError(
                 f"posterior_nll: the covariance of record {record} of the batch has no factor at step {step + first} "
-                f"({len(failed)} such step(s)). If the initial state is given exactly, set from_step: 1; "
-                "otherwise train in float64 or raise Q"
+                f"({len(failed)} such step(s)). If the initial state is given exactly, set from_step: 1; else lower "
+                "optimizer.learning_rate, train in float64 (data.dtype), or use a filter whose covariance is its own"
             )
         return mean_over(counted[:, first:], -value)
 
@@ -167,10 +171,7 @@ class InnovationLikelihood(Loss):
     def __call__(self, model: Filter, batch: Batch, track: Trajectory) -> Float[Tensor, " B"]:
         present = batch.mask & batch.y.isfinite()
         value = log_prob(track.innovation, track.innovation_cov, present.to(batch.y.dtype))[0]
-        counted = present.any(-1)
-        if self.from_step:
-            counted = counted & (torch.arange(counted.shape[1]) >= self.from_step).to(counted.device)
-        return mean_over(counted, -value)
+        return mean_over(present.any(-1) & self.late(batch), -value)
 
 
 @LOSSES.register("anchor")

@@ -20,15 +20,19 @@ PROBE = 2
 def saved_bytes(model: Filter, task: Task, records: int, steps: int) -> int:
     """Bytes that autograd keeps for the backward pass over so many records and steps."""
     seen: dict[int, int] = {}
+    held: list[Tensor] = []  # or the address of one that is freed would stand for two tensors
 
     def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        seen[storage.data_ptr()] = storage.nbytes()
+        try:
+            storage = tensor.untyped_storage()
+            seen[storage.data_ptr()] = storage.nbytes()
+        except RuntimeError:  # a tensor within forward differentiation has no storage of its own to show
+            seen[id(tensor)] = tensor.numel() * tensor.element_size()
+            held.append(tensor)
         return tensor
 
     rows = torch.arange(records) % len(task)
     batch = gather(task, Piece(rows, 0, steps))
-    held = []  # or a freed storage's address would be counted once for two tensors
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         track = model.run(
             batch.y,

@@ -118,18 +118,7 @@ class TrainingModule(lightning.LightningModule):
         kind = torch.optim.AdamW if options.name == "adamw" else torch.optim.Adam
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         optimizer = kind(trained, lr=options.learning_rate, weight_decay=options.weight_decay)
-        scheduler: torch.optim.lr_scheduler.LRScheduler
-        if options.schedule == "one_cycle":
-            scheduler = torch.optim.lr_scheduler.OneCycleLR(
-                optimizer,
-                options.learning_rate,
-                total_steps=self.steps + 1,
-                pct_start=options.warmup,
-                div_factor=25,
-                final_div_factor=1 / (25 * max(options.final, 1e-12)),
-            )
-        else:
-            scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(options, step / self.steps))
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(options, step / self.steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def _complain(self, batch: Batch, track: Trajectory, parts: dict[str, Tensor]) -> None:
@@ -144,8 +133,14 @@ class TrainingModule(lightning.LightningModule):
 
 
 def rate(options: Any, share: float) -> float:
-    """Learning rate over its highest value after a share of the run: a rise, then a constant or half a cosine."""
+    """Learning rate over its highest value after a share of the run.
+
+    ``one_cycle`` rises and falls along half cosines, from a twenty-fifth to ``final``; ``cosine`` rises in a line;
+    ``constant`` stays up.
+    """
     if share < options.warmup:
+        if options.schedule == "one_cycle":
+            return 0.04 + 0.96 * 0.5 * (1 - math.cos(math.pi * share / options.warmup))
         return max(share / options.warmup, 1e-3)
     if options.schedule == "constant":
         return 1.0

@@ -102,6 +102,11 @@ def build_filter(experiment: Experiment, shape: Signature, measured: Measured | 
     section = experiment.filter
     options = dict(section.options)
     cls = FILTERS[section.name]
+    taken = [name for name in ("system", *cls.arrays) if name in options]
+    if taken:
+        raise ConfigError(
+            f"{', '.join(taken)} cannot be given in filter.options: they are measured, or come with the data"
+        )
     if section.equations:
         if not cls.takes_system:
             raise ConfigError(f"filter {section.name!r} takes no equations of motion; set filter.equations: false")
@@ -124,6 +129,11 @@ def build_filter(experiment: Experiment, shape: Signature, measured: Measured | 
             f"filter.equations = false, but filter {section.name!r} works on a given system; set filter.equations: true"
         )
     options = {**{name: value for name, value in known.items() if name in fields}, **options}
+    if not shape.layout.flat and options.get("observation") in ("given_matrix", "learned_matrix"):
+        raise ConfigError(
+            f"observation = {options['observation']!r} is a matrix on plain numbers, but this state has angles or "
+            "rotations; use 'learned_network'"
+        )
     if measured is None:
         d, m = shape.layout.tangent_size, shape.observation_dim
         columns = shape.layout.feature_size if options.get("observation") == "learned_network" else shape.layout.size

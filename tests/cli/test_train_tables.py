@@ -1,0 +1,101 @@
+"""Own tables from the command line: reported first, trained without code, refused with words that help."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from fwnkf.cli import main
+
+pytest.importorskip("lightning")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three short flights of a point that moves with nearly constant velocity, seen by a noisy GPS with gaps."""
+    rng = np.random.default_rng(0)
+    place = tmp_path / "my flights"
+    place.mkdir()
+    for number in range(3):
+        velocity = np.cumsum(0.1 * rng.standard_normal((120, 2)), 0)
+        position = np.cumsum(0.1 * velocity, 0)
+        gps = position + 0.3 * rng.standard_normal((120, 2))
+        gps[rng.random(120) < 0.1] = np.nan
+        table = np.column_stack((np.arange(120) * 0.1, position, velocity, gps))
+        head = "t [s],px [m],py [m],vx [m/s],vy [m/s],gps_x [m],gps_y [m]"
+        np.savetxt(place / f"flight{number}.csv", table, delimiter=",", header=head, comments="")
+    return place
+
+
+def words(folder, run, *more: str) -> list[str]:
+    small = [
+        "trainer.steps=4",
+        "trainer.validate_every=2",
+        "filter.options.hidden=4",
+        "data.window=30",
+        "trainer.loggers=[]",
+    ]
+    sets = [word for item in small for word in ("--set", item)]
+    columns = ["--state", "px,py,vx,vy", "--observe", "gps_x,gps_y", "--time", "t"]
+    return ["train", "--data", str(folder), *columns, "--run", str(run), "--no-plots", *sets, *more]
+
+
+def test_a_folder_of_tables_trains_without_code(folder, tmp_path, capsys):
+    assert main([*words(folder, tmp_path / "run"), "--json"]) == 0
+    out, err = capsys.readouterr()
+    # what was found is told before anything is trained
+    report, trained = err.index("units: time in s (header)"), err.index("step 2/4")
+    assert report < trained
+    for said in ("10 Hz", "gps_x m", "vx m/s", "gps_x: ", "values are missing", "split by file"):
+        assert said in err[:trained], said
+    answer = json.loads(out)
+    assert [row["method"] for row in answer["rows"]] == ["my_flights", "hold", "mean", "linear_kf"]
+    assert answer["rows"][0]["failures"] == 0
+    assert answer["record"]["status"] == "done"
+    assert json.loads((tmp_path / "run" / "rows.json").read_text()) == answer["rows"]
+
+
+def test_an_experiment_file_is_used_with_own_data(folder, tmp_path, capsys):
+    own = tmp_path / "mine.yaml"
+    own.write_text("name: mine\ndata: {name: lorenz}\nloss: [{kind: state, weight: 2.5}]\n")
+    call = words(folder, tmp_path / "run")
+    assert main([call[0], str(own), *call[1:], "--no-references"]) == 0
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["name"] == "mine"
+    assert record["experiment"]["loss"] == [{"kind": "state", "weight": 2.5}]
+    assert record["experiment"]["data"]["name"] == "tables"
+    assert record["command"].startswith("fwnkf train ")
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "says"),
+    [
+        (lambda w: [*w[:3], *w[5:]], 2, r"--data without --state: name columns. flight0.csv has: t"),
+        (lambda w: [item.replace("gps_x,", "gps_z,") for item in w], 1, "gps_z"),
+        (lambda w: [w[0], "lorenz", *w[1:]], 2, "name two sets of records"),
+        (lambda w: ["train", w[2]], 1, "To train on your own tables: fwnkf train --data"),
+        (lambda w: ["train", "--state", "px"], 2, "--state without --data"),
+        (lambda w: ["train"], 2, "what to train?"),
+        (lambda w: [*w[:2], "/nowhere/at/all", *w[3:]], 1, "/nowhere/at/all"),
+    ],
+)
+def test_a_wrong_call_is_told_so(folder, tmp_path, capsys, change, code, says):
+    assert main(change(words(folder, tmp_path / "run"))) == code
+    said = capsys.readouterr().err
+    assert says in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_angles_train_too(tmp_path, capsys):
+    rng = np.random.default_rng(1)
+    angle = np.cumsum(0.1 + 0.02 * rng.standard_normal(300))
+    wrapped = np.angle(np.exp(1j * angle))
+    table = np.column_stack((np.arange(300), wrapped, np.cos(angle), np.sin(angle) + 0.05 * rng.standard_normal(300)))
+    np.savetxt(tmp_path / "turn.csv", table, delimiter=",", header="t,phase,c,s", comments="")
+    call = ["train", "--data", str(tmp_path / "turn.csv"), "--state", "phase", "--angles", "phase", "--observe", "c,s"]
+    sets = ["trainer.steps=2", "trainer.validate_every=2", "data.window=30", "filter.options.hidden=4"]
+    more = [word for item in sets for word in ("--set", item)]
+    assert main([*call, "--time", "t", "--run", str(tmp_path / "run"), "--no-plots", *more]) == 0
