@@ -81,6 +81,10 @@ FAULTS = {
         ["filter.equations=true", "trainer.pretrain=5"],
         "trainer.pretrain = 5 fits the transition of an fwnkf without equations",
     ),
+    "a spectrum without noise states": (
+        ["filter.noise_from_spectrum=true"],
+        "filter.noise_from_spectrum = true sets noise states; set filter.options.shaping: noise",
+    ),
     "a matrix as option": (["filter.options.H=[[1]]"], "H cannot be given in filter.options"),
     "a matrix on angles": (
         ["data.name=pendulum", "filter.options.observation=given_matrix"],

@@ -106,6 +106,8 @@ class FilterSection:
     equations: bool = True
     options: dict[str, Any] = field(default_factory=dict)
     process_share: float = limited(1.0, above=0.0)
+    noise_from_spectrum: bool = False
+    """Whether noise states start from the spectrum of the noise on training records, rather than from nothing."""
     start: str | None = None
 
 
@@ -249,6 +251,8 @@ def _combinations(experiment: Experiment) -> list[str]:
             f"trainer.pretrain = {experiment.trainer.pretrain} fits the transition of an fwnkf without equations; "
             "set it to 0"
         )
+    if experiment.filter.noise_from_spectrum and experiment.filter.options.get("shaping") != "noise":
+        faults.append("filter.noise_from_spectrum = true sets noise states; set filter.options.shaping: noise")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         faults.append(
             f"filter.name = {experiment.filter.name!r} with these options has nothing to train; "

@@ -33,6 +33,7 @@ from .config import LOGGERS, Experiment, parse_experiment
 from .keeping import STATE_FILE, Keeper, StoppedError
 from .losses import parse_terms
 from .module import TrainingModule
+from .noise_start import start_noise
 from .pretrain import pretrain
 from .progress import ProgressLine
 from .resume import SafetensorsIO
@@ -132,6 +133,8 @@ def prepare_filter(
         if experiment.trainer.pretrain and fresh:
             share = section.process_share
             say(pretrain(model, task, experiment.trainer.pretrain, share, experiment.seed))
+        if section.noise_from_spectrum and fresh:
+            say(start_noise(model, task))
         return model
     saved = load(section.start).to(task.y.dtype)
     if saved.config != model.config:

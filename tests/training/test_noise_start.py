@@ -1,0 +1,63 @@
+"""Noise states from the spectrum of known noise: the model that made it is found again."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import fwnkf
+from fwnkf.bench.references import told_noise
+from fwnkf.core import cycles
+from fwnkf.data import protocols
+from fwnkf.errors import ConfigError
+from fwnkf.metrics.accuracy import summarize
+from fwnkf.training.noise_start import fit_cycles, noise_of, start_noise
+
+
+def test_known_cycles_are_found_from_short_records():
+    """Simulated by their state-space form, fitted through their periodogram."""
+    g = torch.Generator().manual_seed(0)
+    radius, frequency = torch.tensor([0.98, 0.9]).double(), torch.tensor([0.6, 2.0]).double()
+    A, Q = cycles.transition(radius, frequency)
+    amplitude = torch.tensor([1.0, 0.5]).double()
+    state = torch.randn(2000, 4, generator=g, dtype=torch.float64)
+    path = []
+    for _ in range(100):
+        v = state[:, [0, 2]] @ amplitude + 0.3 * torch.randn(2000, generator=g, dtype=torch.float64)
+        path.append(v)
+        state = state @ A.mT + torch.randn(2000, 4, generator=g, dtype=torch.float64) * Q.diagonal().sqrt()
+    noise = torch.stack(path, 1)
+    seen = torch.fft.rfft(noise).abs().square().mean(0) / 100
+    found = fit_cycles(seen, 2, 100)
+    order = found[0].argsort()
+    torch.testing.assert_close(found[0][order], frequency, rtol=0.02, atol=0)
+    torch.testing.assert_close(found[1][order], radius, rtol=0.01, atol=0)
+    torch.testing.assert_close(found[2][order], amplitude.square(), rtol=0.1, atol=0)
+    assert float(found[3]) == pytest.approx(0.09, rel=0.15)
+
+
+@pytest.mark.parametrize(("scenario", "sections"), [("drift", 1), ("high_band", 3), ("pink", 3)])
+def test_a_filter_that_measured_its_noise_is_nearly_as_good_as_one_that_was_told(scenario, sections):
+    made = protocols.simulated("lorenz", "strict", scenario=scenario, train=300, val=150, test=1)
+    task = made.split.val
+    model = fwnkf.build("fwnkf", system=task.system, shaping="noise", hidden=0, sections=sections, pole_radius=0.9999)
+    said = start_noise(model, made.split.train)
+    assert "of its power is coloured" in said
+
+    def error(filter: fwnkf.Filter) -> float:
+        with torch.no_grad():
+            return float(summarize(task.layout, filter.run(**task.inputs()), task.truth)["mse"])
+
+    white, told = error(fwnkf.build("ekf", system=task.system)), error(told_noise(task.system, scenario, task))
+    assert (white - error(model)) / (white - told) > 0.85
+
+
+def test_the_noise_is_what_was_added():
+    made = protocols.simulated("lorenz", "strict", train=5, val=1, test=1).split.train
+    model = fwnkf.build("fwnkf", system=made.system, shaping="noise")
+    torch.testing.assert_close(noise_of(model, made), made.y - made.truth[..., :2])
+    with pytest.raises(ConfigError, match="needs an fwnkf with shaping: noise"):
+        start_noise(fwnkf.build("ekf", system=made.system), made)
+    assert math.isfinite(float(noise_of(model, made).sum()))
