@@ -1,11 +1,13 @@
-"""``fwnkf bench``: benchmarks that need no training."""
+"""``fwnkf bench``: the reference ladder, and what the shipped filters reach beside it."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 from typing import Any
 
-from .output import add_json, add_store, cell, store, to_json
+from .output import UsageError, add_json, add_store, cell, say_table, store, to_json
 
 FIGURES = ("mse", "mse_from_10", "rmse", "mae", "nees", "coverage95", "failures", "seconds")
 INERTIAL_FIGURES = ("mse", "rmse_p", "rmse_v", "rmse_q", "nees", "coverage95", "failures", "seconds")
@@ -23,6 +25,16 @@ def add(commands: Any) -> None:
     add_store(ladder)
     add_json(ladder)
     ladder.set_defaults(run=run, protocol="strict", scenario="white")
+    table = tables.add_parser("accuracy", help="the shipped filters and their references, or both from scratch")
+    table.add_argument("--task", action="append", default=[], help="a folder of models/, or a group; all if not given")
+    table.add_argument("--models", type=Path, default=Path("models"), help="where the trained filters lie (models)")
+    table.add_argument("--train", action="store_true", help="train from scratch first: minutes for each seed")
+    table.add_argument("--seeds", default="0,1,2,3,4", help="of --train (0,1,2,3,4)")
+    table.add_argument("--quick", action="store_true", help="a small fixed part of the test records, no references")
+    table.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as a page too")
+    add_store(table)
+    add_json(table)
+    table.set_defaults(run=accuracy)
 
 
 def add_data_flags(parser: argparse.ArgumentParser, names: tuple[str, ...], required: bool = False) -> None:
@@ -65,3 +77,25 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(to_json(rows))
     return int(any(row.get("failures", 0) for row in rows))
+
+
+def accuracy(options: argparse.Namespace) -> int:
+    """Rows of trained filters; fails if one does not reach its target."""
+    from ..bench.accuracy import table
+
+    try:
+        seeds = [int(word) for word in options.seeds.split(",")]
+    except ValueError:
+        raise UsageError(f"--seeds {options.seeds!r}: whole numbers with commas between them") from None
+    if options.train:
+        table.train(options.models, options.task, seeds, lambda text: print(text, file=sys.stderr, flush=True))
+    rows = []
+    for row in table.measure(options.models, options.task, quick=options.quick):
+        rows.append(row)
+        store(options.store, rows)
+    if options.markdown is not None:
+        options.markdown.parent.mkdir(parents=True, exist_ok=True)
+        options.markdown.write_text(table.markdown(rows), encoding="utf-8")
+    columns = ("task", "method", "metric", "value", "mean", "spread", "target", "reached", "records")
+    say_table(options, rows, {name: name for name in columns})
+    return int(any(row.get("reached") is False for row in rows))

@@ -1,0 +1,1 @@
+"""The accuracy table: one module for each task, with `measure` and `train`."""

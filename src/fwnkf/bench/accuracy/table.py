@@ -1,0 +1,83 @@
+"""Every row of the accuracy table, whichever module makes it, and the page it is written to."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ...errors import ConfigError
+from ..rows import Row
+
+GROUPS = {
+    "simulated": (
+        "lorenz-algorithm3",
+        "lorenz",
+        "lorenz-strict",
+        "lorenz-tone",
+        "lorenz-high-band",
+        "lorenz-drift",
+        "lorenz-pink",
+        "pendulum",
+    ),
+    "euroc": ("euroc", "euroc-strict"),
+    "dido": ("dido", "dido-attitude"),
+    "broad": ("broad",),
+    "uipdb": ("uipdb",),
+}
+"""Modules of this package, and the tasks (folders of ``models/``) each of them makes."""
+HEAD = "| task | method | metric | value | mean of seeds | target | records |\n|---|---|---|---|---|---|---|"
+
+
+def modules(tasks: Sequence[str]) -> list[tuple[ModuleType, dict[str, Any]]]:
+    """The modules that make these tasks (all if none is named), and what to tell them."""
+    known = {task: group for group, made in GROUPS.items() for task in (group, *made)}
+    strange = [task for task in tasks if task not in known]
+    if strange:
+        raise ConfigError(f"no task is called {', '.join(strange)}; there are: {', '.join(sorted(known))}")
+    found = []
+    for group, made in GROUPS.items():
+        wanted = [task for task in made if not tasks or task in tasks or group in tasks]
+        if not wanted:
+            continue
+        module = importlib.import_module(f".{group}", __package__)
+        takes = "tasks" in inspect.signature(module.measure).parameters
+        found.append((module, {"tasks": wanted} if takes else {}))
+    return found
+
+
+def measure(models: Path, tasks: Sequence[str] = (), *, quick: bool = False) -> Iterator[Row]:
+    """Rows of the shipped filters and of their references."""
+    for module, told in modules(tasks):
+        yield from module.measure(models, quick=quick, **told)
+
+
+def train(models: Path, tasks: Sequence[str], seeds: Sequence[int], say: Callable[[str], None]) -> None:
+    """From scratch; runs for hours on all tasks."""
+    for module, told in modules(tasks):
+        module.train(models, seeds=tuple(seeds), say=say, **told)
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The rows as a page; figures as the command that made them found them."""
+    lines = [
+        "# Accuracy",
+        "",
+        "Written by `fwnkf bench accuracy --markdown docs/results/accuracy.md`: the shipped filters (`models/`) and "
+        "their references, on the test records of each protocol. `value` was measured for this page with the shipped "
+        "weights, `mean of seeds` when the filters were trained. Each task's card tells its data, seeds and limits.",
+        "",
+        HEAD,
+    ]
+    for row in rows:
+        ours = row.get("target") is not None
+        mean, spread = row.get("mean"), row.get("spread")
+        seeds = "" if mean is None else f"{mean:.4g}" + ("" if spread is None else f" ± {spread:.2g}")
+        target = "" if not ours else f"{row['target']:.4g} ({'reached' if row.get('reached') else 'not reached'})"
+        method = f"**{row['method']}**" if ours else row["method"]
+        cells = (row["task"], method, row["metric"], f"{row['value']:.4g}", seeds, target, row.get("records", ""))
+        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    return "\n".join([*lines, ""])
