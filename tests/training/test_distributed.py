@@ -8,10 +8,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from safetensors.torch import load_file
 
 from fwnkf.cli import main
 from fwnkf.training.keeping import read_history
+
+
+pytestmark = pytest.mark.process
 
 
 def words(folder: Path, devices: int) -> list[str]:

@@ -55,7 +55,7 @@ def test_untrained_it_is_the_filter_it_extends(example):
     assert torch.equal(ours.cov, theirs.cov)
 
 
-@pytest.mark.export  # hundreds of steps through the shape checker would take too long
+@pytest.mark.process  # hundreds of steps through the shape checker would take too long
 def test_the_comparison_runs_and_judges_all_on_the_same_records(example, tmp_path, capsys):
     assert example.compare(tmp_path, 1, TINY, ("--no-references",)) == 0
     table = capsys.readouterr().out.splitlines()

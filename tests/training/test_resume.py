@@ -21,6 +21,7 @@ from fwnkf.training.fit import StoppedError, fit
 from fwnkf.training.keeping import Keeper
 from fwnkf.training.resume import read_state, same_tensors, write_state
 
+pytestmark = pytest.mark.process
 STEPS, EVERY = 12, 4
 
 
@@ -83,7 +84,7 @@ def test_a_run_can_be_stopped_after_any_step(tmp_path, monkeypatch):
     experiment = read_experiment("lorenz", [word for word in small if "=" in word])
     whole = fit(experiment, tmp_path / "whole")
     told = Keeper.on_train_batch_end
-    for stop in range(1, STEPS):
+    for stop in (1, EVERY - 1, EVERY, EVERY + 1, 2 * EVERY, STEPS - 1):
         folder = tmp_path / str(stop)
 
         def ask(self, trainer, *rest, at=stop):
