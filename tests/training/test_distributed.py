@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 from fwnkf.cli import main
 from fwnkf.training.keeping import read_history
 
-
 pytestmark = pytest.mark.process
 
 
