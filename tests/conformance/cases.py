@@ -93,15 +93,15 @@ NARROW: dict[str, Any] = {"in_mult": 2, "out_mult": 2, "calmed": 0.2}
 SMALL: dict[str, Any] = {"hidden": 8, "residual_width": 8, "observation_width": 8, "sections": 2, "shaken": 0.1}
 
 
-def weighted(*, full: bool = False, control_dim: int = 1, **options: Any) -> Builder:
+def weighted(name: str = "fwnkf", *, full: bool = False, control_dim: int = 1, **options: Any) -> Builder:
     """An FW-NKF without a system, every parameter moved off its start."""
 
     def build(dtype: torch.dtype) -> fwnkf.Filter:
-        given = {name: value for name, value in systems.linear_matrices(dtype, full).items() if name in "HQR"}
+        given = {key: value for key, value in systems.linear_matrices(dtype, full).items() if key in "HQR"}
         if options.get("observation") == "learned_network":
             given.pop("H")
             return built("fwnkf", **given, control_dim=control_dim, state_dim=3, observation_dim=2, **SMALL | options)
-        return built("fwnkf", **given, control_dim=control_dim, **SMALL | options)
+        return built(name, **given, control_dim=control_dim, **SMALL | options)
 
     return build
 
@@ -153,6 +153,9 @@ CASES: dict[str, Case] = {
     "fwnkf-no-encoder": Case("fwnkf", weighted(hidden=0, control_dim=0), 2, uses_dt=True),
     "fwnkf-no-shaping": Case("fwnkf", weighted(shaping="none", solve="sequential"), 2, 1, uses_dt=True),
     "fwnkf-noise": Case("fwnkf", weighted(shaping="noise"), 2, 1, uses_dt=True),
+    "fwnkf-hypotheses": Case(
+        "fwnkf_hypotheses", weighted("fwnkf_hypotheses", shaping="noise", hypotheses=3), 2, 1, uses_dt=True
+    ),
     "fwnkf-noise-own": Case("fwnkf", weighted(full=True, shaping="noise", shared_shaper=False), 2, 1, uses_dt=True),
     "fwnkf-augmented": Case("fwnkf", weighted(covariance="augmented"), 2, 1, uses_dt=True),
     "fwnkf-augmented-shaped": Case(

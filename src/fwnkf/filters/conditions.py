@@ -16,6 +16,7 @@ from ..shapes import Bool, Float
 from ..types import Gaussian
 from .base import Filter, clean
 from .fwnkf import FrequencyWeightedNeuralKalmanFilter, FWState, Prepared
+from .hypotheses import FrequencyHypotheses
 from .networks import Hidden
 
 BLOCK, BLOCKS = 100, 5
@@ -125,6 +126,8 @@ def _conditioned(model: Filter) -> FrequencyWeightedNeuralKalmanFilter:
             f"filter {model.name!r} does not condition its noise: Q and R are what it was given, or it has none. "
             "Only the FW-NKF has noises that change from step to step: build('fwnkf', …)"
         )
+    if isinstance(model, FrequencyHypotheses):
+        raise ConfigError(f"filter {model.name!r} has noises of its own in every hypothesis, not one over time")
     return model
 
 

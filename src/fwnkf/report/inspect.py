@@ -19,6 +19,7 @@ from ..errors import ConfigError, NumericalFailureError
 from ..filters.base import Filter, options_of
 from ..filters.conditions import resting_noise, settled_loop
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
+from ..filters.hypotheses import HypothesisStates
 from ..filters.shaping import InnovationShaper, NoiseStates
 from ..registry import SYSTEMS
 from ..shapes import Complex, Float
@@ -58,6 +59,13 @@ def frequencies(model: Filter, *, loop: bool = True) -> dict[str, Any]:
     if not isinstance(model, FrequencyWeightedNeuralKalmanFilter):
         return {"kind": "none", "reason": f"filter {model.name!r} knows nothing of frequencies: its noise is white"}
     channels = channel_names(model.system, model.observation_dim)
+    if isinstance(model.noise_states, HypothesisStates):
+        possible = model.noise_states.frequency() / torch.pi
+        return {
+            "kind": "none",
+            "reason": "no single spectrum: hypotheses of different frequencies are weighed at every step",
+            "hypotheses": [dict(zip(channels, one.tolist(), strict=True)) for one in possible],
+        }
     if model.shaper is not None:
         facts = _innovation(model.shaper, channels, model.config.dt)
         return {**facts, "loop": _loop(model)} if loop else facts

@@ -17,10 +17,13 @@ from ..data.protocols import Task
 from ..errors import ConfigError
 from ..filters.base import Filter
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
+from ..filters.hypotheses import HypothesisStates
 from ..shapes import Float
 
 STEPS = 1500
 RATE = 0.03
+TONE_RADIUS = 0.9995
+"""Pole radius of a hypothesis before training: a tone that keeps its phase for two thousand steps."""
 SHARE_FLOOR = 1e-4
 """Least share of the noise power that stays white: without it the spectrum of a tone has no likelihood."""
 
@@ -31,6 +34,8 @@ def start_noise(model: Filter, task: Task) -> str:
         raise ConfigError("filter.noise_from_spectrum sets noise states; it needs an fwnkf with shaping: noise")
     states = model.noise_states
     noise = noise_of(model, task)
+    if isinstance(states, HypothesisStates):
+        return _start_hypotheses(model, states, noise)
     seen = spectral.periodogram(noise).mean(0)  # [w, m]
     if states.raw_frequency.shape[0] == 1:
         seen = seen.mean(-1, keepdim=True)
@@ -45,6 +50,25 @@ def start_noise(model: Filter, task: Task) -> str:
         model.head_bias[-model.observation_dim :] = torch.atanh(scale / bound)
     share = float(1 - floor.sum() / (floor + power.sum(-1)).sum())
     return f"noise on training records: {share:.0%} of its power is coloured"
+
+
+def _start_hypotheses(model: FrequencyWeightedNeuralKalmanFilter, states: HypothesisStates, noise: Tensor) -> str:
+    """Each hypothesis one tone with all the coloured power; their frequencies where the records' tones are."""
+    power = spectral.periodogram(noise).double().mean(-1)  # [N, w]
+    total, floor = power.mean(), power.median(-1).values.mean() / math.log(2)  # half of an exponential lies below it
+    strongest = (power[:, 1:].argmax(-1) + 1).double() / (power.shape[-1] - 1)
+    place = (torch.arange(states.hypotheses, dtype=torch.float64) + 0.5) / states.hypotheses
+    frequency = strongest.quantile(place).clamp(1e-3, 1 - 1e-3)
+    white = model.prepare().base[model.layout.tangent_size :].mean()
+    bound = float(model.config.adapt)
+    with torch.no_grad():
+        states.raw_frequency.copy_(torch.logit(frequency)[:, None, None].expand_as(states.raw_frequency))
+        states.raw_radius.fill_(math.log(TONE_RADIUS / (1 - TONE_RADIUS)))
+        states.amplitude.fill_(float(((total - floor) / states.count / white).sqrt()))
+        model.head_bias[-model.observation_dim :] = math.atanh(
+            float((floor / white).log().clamp(-bound, bound)) / bound
+        )
+    return f"noise on training records: tones from {float(frequency[0]):.2f} to {float(frequency[-1]):.2f} of Nyquist"
 
 
 @torch.no_grad()

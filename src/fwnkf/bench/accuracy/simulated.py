@@ -50,14 +50,14 @@ class Recipe:
         return value >= self.target if self.way else value <= self.target
 
 
-def _coloured(scenario: str, sections: int, limits: str = "") -> Recipe:
+def _coloured(scenario: str, options: str, limits: str = "", name: str = "fwnkf") -> Recipe:
     return Recipe(
         f"lorenz-{scenario.replace('_', '-')}",
         "lorenz-coloured",
         f"Lorenz strict with equations, noise learned from data: {scenario}",
         0.85,
         scenario,
-        (f"data.scenario={scenario}", f"filter.options.sections={sections}"),
+        (f"data.scenario={scenario}", f"filter.name={name}", *(f"filter.options.{one}" for one in options.split())),
         way=True,
         limits=limits,
     )
@@ -69,13 +69,14 @@ RECIPES = (
     Recipe("lorenz-strict", "lorenz", "Lorenz strict, no equations", 0.535),
     _coloured(
         "tone",
-        6,
-        "The oracle is told the frequency of each record's tone, which is drawn anew for every record. A bank of "
-        "oscillators has to find it, and holds all of them possible at once.",
+        "sections=1 hypotheses=8",
+        "The oracle is told the frequency of each record's tone, which is drawn anew for every record; this filter has "
+        "to find it, and weighs eight hypotheses.",
+        "fwnkf_hypotheses",
     ),
-    _coloured("high_band", 3),
-    _coloured("drift", 1),
-    _coloured("pink", 3),
+    _coloured("high_band", "sections=3"),
+    _coloured("drift", "sections=1"),
+    _coloured("pink", "sections=3"),
     Recipe("pendulum", "pendulum-paper", "Pendulum paper, shortest arc, no equations", 0.060),
 )
 TASKS = tuple(recipe.task for recipe in RECIPES)
