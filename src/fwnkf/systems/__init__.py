@@ -1,22 +1,34 @@
 """One system, one file, and the disturbances its sensors meet. Importing this package registers the systems."""
 
-from . import lorenz, motion, noise, pendulum, strapdown
+from . import attitude, inertial_calibrated, lorenz, motion, multirotor, noise, pendulum, strapdown
+from .attitude import Handheld, HandheldConfig
+from .inertial_calibrated import CalibratedStrapdown, CalibratedStrapdownConfig
 from .lorenz import Lorenz, LorenzConfig
 from .motion import ConstantVelocity, ConstantVelocityConfig
+from .multirotor import Multirotor, MultirotorConfig
 from .pendulum import Pendulum, PendulumConfig
 from .strapdown import Strapdown, StrapdownConfig
 
 __all__ = [
+    "CalibratedStrapdown",
+    "CalibratedStrapdownConfig",
     "ConstantVelocity",
     "ConstantVelocityConfig",
+    "Handheld",
+    "HandheldConfig",
     "Lorenz",
     "LorenzConfig",
+    "Multirotor",
+    "MultirotorConfig",
     "Pendulum",
     "PendulumConfig",
     "Strapdown",
     "StrapdownConfig",
+    "attitude",
+    "inertial_calibrated",
     "lorenz",
     "motion",
+    "multirotor",
     "noise",
     "pendulum",
     "strapdown",

@@ -29,7 +29,7 @@ GROUPS = {
     "uipdb": ("uipdb",),
 }
 """Modules of this package, and the tasks (folders of ``models/``) each of them makes."""
-HEAD = "| task | method | metric | value | mean of seeds | target | records |\n|---|---|---|---|---|---|---|"
+HEAD = "| task | row | method | metric | value | mean of seeds | target | records |\n|---|---|---|---|---|---|---|---|"
 
 
 def modules(tasks: Sequence[str]) -> list[tuple[ModuleType, dict[str, Any]]]:
@@ -74,10 +74,19 @@ def markdown(rows: Sequence[Row]) -> str:
     ]
     for row in rows:
         ours = row.get("target") is not None
-        mean, spread = row.get("mean"), row.get("spread")
+        mean, spread = row.get("mean", row.get("seed_mean")), row.get("spread")
         seeds = "" if mean is None else f"{mean:.4g}" + ("" if spread is None else f" ± {spread:.2g}")
         target = "" if not ours else f"{row['target']:.4g} ({'reached' if row.get('reached') else 'not reached'})"
         method = f"**{row['method']}**" if ours else row["method"]
-        cells = (row["task"], method, row["metric"], f"{row['value']:.4g}", seeds, target, row.get("records", ""))
+        cells = (
+            row["task"],
+            row.get("row", ""),
+            method,
+            row["metric"],
+            f"{row['value']:.4g}",
+            seeds,
+            target,
+            row.get("records", ""),
+        )
         lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     return "\n".join([*lines, ""])

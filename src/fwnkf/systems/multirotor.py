@@ -1,0 +1,142 @@
+"""A multirotor's attitude from its own IMU, with the mechanics of rotor drag.
+
+Rotors push along their axis, so an accelerometer across it never feels gravity: it feels drag, which grows with the
+velocity. A filter that takes the measured force for the vertical is wrong in every turn; one that knows the drag sees
+velocity, and through it the tilt that made it (R. Leishman et al., Quadrotors and Accelerometers, IEEE Control Systems
+34(1), 2014).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..core import rotation
+from ..core.layout import Layout
+from ..core.system import System
+from ..registry import SYSTEMS, at_least
+
+LAYOUT = Layout.parse(
+    [
+        ("velocity", "euclidean", 3),
+        ("orientation", "quaternion", 4),
+        ("gyro_bias", "euclidean", 3),
+        ("offset", "euclidean", 2),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class MultirotorConfig:
+    """Where learning starts from; the learned values are tensors of the system.
+
+    ``drag`` (1/s) along body x and y; densities per root hertz of velocity (m/s²), angle (rad/s), gyro bias (rad/s²)
+    and force offset (m/s³); ``deviation`` of the measured force (m/s²). ``sink`` (1/s) pulls the vertical velocity,
+    which no sensor here sees, to zero. ``gravity`` is its size, the world's z axis points up.
+    """
+
+    drag: float = at_least(0.0, 0.32)
+    velocity_density: float = at_least(0.0, 0.05)
+    angle_density: float = at_least(0.0, 1e-3)
+    bias_density: float = at_least(0.0, 1e-5)
+    offset_density: float = at_least(0.0, 1e-3)
+    deviation: float = at_least(0.0, 0.3)
+    sink: float = at_least(0.0, 0.2)
+    gravity: float = at_least(0.0, 9.81)
+    dt: float = 0.01
+
+
+@SYSTEMS.register("multirotor")
+class Multirotor(System):
+    """Velocity (body), orientation (body to world), gyro bias, offset of the force; ``u = (gyro, accelerometer)``.
+
+    ``v⁺ = v + h (a + Rᵀg - ω × v - sink v_z)`` with ``R`` halfway, ``q⁺ = q ⊗ exp(ω h)``, ``ω = gyro - b``; what is
+    observed is the force across the rotors' axis, ``-drag v + c``. Drag and noise levels are parameters.
+    """
+
+    Config = MultirotorConfig
+    control_dim = 6
+    diagonal_noise = True
+    eye: Tensor
+
+    def __init__(self, config: MultirotorConfig) -> None:
+        super().__init__(config)
+        self.dt, self.layout = config.dt, LAYOUT
+        self.observation_layout = Layout.parse([("force", "euclidean", 2)])
+        self.drag = nn.Parameter(torch.full((2,), float(config.drag)))
+        densities = (config.velocity_density, config.angle_density, config.bias_density, config.offset_density)
+        self.log_density = nn.Parameter(torch.tensor(densities).log())
+        self.log_deviation = nn.Parameter(torch.full((2,), float(config.deviation)).log())
+        self.register_buffer("eye", torch.eye(LAYOUT.tangent_size), persistent=False)
+
+    # ---- motion ---------------------------------------------------------------------------------------------
+
+    def transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> Tensor:
+        rate, force = self._sensed(x, u)
+        return self._move(x, rate, force, self._seconds(x, dt))
+
+    def linearize_transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> tuple[Tensor, Tensor]:
+        """``F`` for perturbations in the body frame, ``q ⊞ δ = q ⊗ exp(δ)``, written out block by block."""
+        rate, force = self._sensed(x, u)
+        step = self._seconds(x, dt)
+        h = step.unsqueeze(-1)
+        eye = self.eye[:3, :3].expand(*h.shape[:-2], 3, 3)
+        zero, narrow = torch.zeros_like(eye), torch.zeros_like(eye[..., :2])
+        sink = torch.zeros_like(eye) + torch.diag_embed(eye.new_tensor([0.0, 0.0, self.config.sink]))
+        back = rotation.to_matrix(rotation.exp(-0.5 * step * rate))
+        down = self._down(x)
+        by_turn = rotation.skew((back @ down.unsqueeze(-1)).squeeze(-1)) @ rotation.right_jacobian(0.5 * step * rate)
+        rows = [
+            [
+                eye - h * (rotation.skew(rate) + sink),
+                h * back @ rotation.skew(down),
+                -h * (rotation.skew(x[..., :3]) + 0.5 * h * by_turn),
+                narrow,
+            ],
+            [zero, back @ back, -h * rotation.right_jacobian(rate * step), narrow],
+            [zero, zero, eye, narrow],
+        ]
+        last = torch.cat((torch.zeros_like(eye[..., :2, :]).repeat(1, 1, 3), eye[..., :2, :2]), -1)
+        F = torch.cat([*(torch.cat(row, -1) for row in rows), last], -2)
+        return self._move(x, rate, force, step), F
+
+    def process_noise(self, dt: Tensor | None) -> Tensor:
+        step = self.eye.new_tensor(self.dt) if dt is None else dt
+        sizes = self.log_density.exp().square().repeat_interleave(torch.tensor([3, 3, 3, 2]))
+        return torch.diag_embed(sizes * step.unsqueeze(-1))
+
+    # ---- sight ----------------------------------------------------------------------------------------------
+
+    def observe(self, x: Tensor) -> Tensor:
+        return x[..., 10:] - self.drag * x[..., :2]
+
+    def linearize_observation(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        by_velocity = torch.nn.functional.pad(torch.diag_embed(-self.drag), (0, 9))
+        return self.observe(x), by_velocity + self.eye[9:]
+
+    def measurement_covariance(self) -> Tensor:
+        return torch.diag_embed((2 * self.log_deviation).exp())
+
+    # ---- parts of a step ------------------------------------------------------------------------------------
+
+    def _seconds(self, x: Tensor, dt: Tensor | None) -> Tensor:
+        return x.new_full((*x.shape[:-1], 1), self.dt) if dt is None else dt.unsqueeze(-1)
+
+    def _sensed(self, x: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Rate without its bias, and force; without sensors, those of free fall."""
+        sensed = x.new_zeros(*x.shape[:-1], 6) if u is None else u
+        return sensed[..., :3] - x[..., 7:10], sensed[..., 3:]
+
+    def _down(self, x: Tensor) -> Tensor:
+        """Gravity in the body frame."""
+        return -self.config.gravity * rotation.to_matrix(x[..., 3:7])[..., 2, :]
+
+    def _move(self, x: Tensor, rate: Tensor, force: Tensor, step: Tensor) -> Tensor:
+        v = x[..., :3]
+        sink = v * v.new_tensor([0.0, 0.0, self.config.sink])
+        back = rotation.to_matrix(rotation.exp(-0.5 * step * rate))
+        pull = force + (back @ self._down(x).unsqueeze(-1)).squeeze(-1) - torch.linalg.cross(rate, v) - sink
+        still = torch.zeros_like(x[..., 7:])
+        return self.layout.boxplus(x, torch.cat((step * pull, step * rate, still), -1))

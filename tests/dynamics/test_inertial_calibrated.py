@@ -1,0 +1,122 @@
+"""The calibrated strapdown: untrained it is the classical one, its Jacobians are right, and what it sees is causal."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import fwnkf
+from fwnkf.core import linearize, rotation
+from fwnkf.systems import CalibratedStrapdown, CalibratedStrapdownConfig, Strapdown, StrapdownConfig
+
+from ..tolerances import assert_close
+
+
+def states(system, generator, batch=6):
+    origin = system.layout.origin(torch.zeros((), dtype=torch.float64)).expand(batch, -1)
+    apart = 0.6 * torch.randn(batch, system.layout.tangent_size, generator=generator, dtype=torch.float64)
+    return system.layout.boxplus(origin, apart)
+
+
+def shaken(generator, **options):
+    """A system with every learned number off its start."""
+    system = CalibratedStrapdown(CalibratedStrapdownConfig(**options)).double()
+    with torch.no_grad():
+        for parameter in system.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return system
+
+
+@pytest.mark.parametrize("sites", [0, 3])
+def test_untrained_it_is_the_classical_mechanisation(generator, sites):
+    system = CalibratedStrapdown(CalibratedStrapdownConfig(sites=sites)).double()
+    classical = Strapdown(StrapdownConfig()).double()
+    x, u = states(system, generator), torch.randn(6, 12 + sites, generator=generator, dtype=torch.float64)
+    for ours, theirs in zip(
+        system.linearize_transition(x, u, None), classical.linearize_transition(x, u[:, :6], None), strict=True
+    ):
+        assert (ours == theirs).all()
+
+
+@pytest.mark.parametrize("sites", [0, 3])
+def test_the_jacobians_are_those_of_differentiation(generator, sites):
+    system = shaken(generator, sites=sites)
+    x, u = states(system, generator), torch.randn(6, 12 + sites, generator=generator, dtype=torch.float64)
+    dt = 0.05 * torch.rand(6, generator=generator, dtype=torch.float64)
+    for step in (dt, None):
+        moved, F = system.linearize_transition(x, u, step)
+        expected = linearize.jacobian(lambda z: system.transition(z, u, step), x, system.layout, system.layout)  # noqa: B023
+        assert_close(moved, expected[0], "rounding")
+        assert_close(F, expected[1], "algebra")
+    seen, H = system.linearize_observation(x)
+    expected = linearize.jacobian(system.observe, x, system.layout, system.observation_layout)
+    assert_close(seen, expected[0], "rounding")
+    assert_close(H, expected[1], "algebra")
+
+
+def test_a_true_calibration_undoes_a_false_sensor(generator):
+    """A sensor with known faults in a tilted room, against the classical system on what a perfect one would read."""
+    system = CalibratedStrapdown(CalibratedStrapdownConfig(biases=False)).double()
+    classical = Strapdown(StrapdownConfig(biases=False)).double()
+    rate, force = torch.randn(2, 5, 3, generator=generator, dtype=torch.float64)
+    gyro_bias, force_bias, tilt = 0.1 * torch.randn(3, 3, generator=generator, dtype=torch.float64)
+    scale = torch.eye(3, dtype=torch.float64) + 0.05 * torch.randn(3, 3, generator=generator, dtype=torch.float64)
+    read = torch.cat((rate + gyro_bias, torch.linalg.solve(scale, (force + force_bias).mT).mT), -1)
+    with torch.no_grad():
+        system.calibration[0, :9] = torch.cat((gyro_bias, force_bias, tilt))
+        system.calibration[0, 19:] = (scale - torch.eye(3, dtype=torch.float64)).flatten()
+    x = states(classical, generator, 5)
+    # what pulls in the world is a force in the body, seen from halfway through the step
+    halfway = rotation.to_matrix(rotation.multiply(x[:, 6:], rotation.exp(0.5 * 0.005 * rate)))
+    pulled = force + (halfway.mT @ tilt.unsqueeze(-1)).squeeze(-1)
+    expected = classical.transition(x, torch.cat((rate, pulled), -1), None)
+    assert_close(system.transition(x, torch.cat((read, read), -1), None), expected, "algebra")
+
+
+def test_the_delay_reads_between_two_samples(generator):
+    system, later = (CalibratedStrapdown(CalibratedStrapdownConfig()).double() for _ in range(2))
+    with torch.no_grad():
+        later.calibration[0, 9] = 1.0
+    x, u = states(system, generator), torch.randn(6, 12, generator=generator, dtype=torch.float64)
+    swapped = torch.cat((u[:, 6:], u[:, :6]), -1)
+    assert_close(later.transition(x, u, None), system.transition(x, swapped, None), "rounding")
+
+
+def test_what_it_sees_is_causal(generator):
+    system = shaken(generator, hidden=8, block=5, warmup=2, sites=2)
+    imu = torch.randn(3, 43, 6, generator=generator, dtype=torch.float64)
+    site = torch.eye(2, dtype=torch.float64)[[0, 1, 0]]
+    whole, cut = system.sight(imu, site), system.sight(imu[:, :30], site)
+    for long, short in zip(whole, cut, strict=True):
+        assert_close(long[:, :30].double(), short.double(), "rounding")
+    # blocks of five end at samples 4, 9, 14 …; the first two say nothing, the last three samples fill no block
+    assert whole.mask[0, :, 0].nonzero().flatten().tolist() == [14, 19, 24, 29, 34, 39]
+    assert (whole.u[1, :, 12:] == site[1]).all()
+
+
+def test_its_filter_comes_back_from_disk(generator, tmp_path):
+    system = shaken(generator, hidden=8, sites=2, variances=(0.1, 0.2, 0.3))
+    system.bias_spread.fill_(0.05)
+    model = fwnkf.build("fwnkf", system=system, shaping="noise", hidden=0, shared_shaper=False)
+    again = fwnkf.load(fwnkf.save(model, tmp_path / "model"))
+    imu = torch.randn(2, 120, 6, generator=generator, dtype=torch.float64)
+    runs = []
+    for one in (model, again):
+        sight = one.system.sight(imu)
+        start = fwnkf.Gaussian(torch.eye(10, dtype=torch.float64)[6].expand(2, -1), torch.eye(9, dtype=torch.float64))
+        runs.append(one.run(sight.y, sight.u, sight.mask, prior=one.system.start(start)).raise_for_status())
+    assert (runs[0].mean == runs[1].mean).all()
+    assert (runs[0].cov == runs[1].cov).all()
+
+
+def test_an_untrained_filter_on_it_is_the_classical_one(generator):
+    system = CalibratedStrapdown(CalibratedStrapdownConfig()).double()
+    classical = fwnkf.build("ekf", system=Strapdown(StrapdownConfig()).double())
+    model = fwnkf.build("fwnkf", system=system, shaping="none", hidden=0)
+    imu = torch.randn(2, 50, 6, generator=generator, dtype=torch.float64)
+    sight = system.sight(imu)
+    start = fwnkf.Gaussian(system.layout.origin(imu), 0.01 * torch.eye(15, dtype=torch.float64))
+    ours = model.run(sight.y, sight.u, sight.mask, prior=start)
+    theirs = classical.run(sight.y, sight.u[..., :6], sight.mask, prior=start)
+    assert_close(ours.mean, theirs.mean, "algebra")
+    assert_close(ours.cov, theirs.cov, "algebra")
