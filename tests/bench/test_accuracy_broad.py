@@ -126,7 +126,7 @@ def test_shipped_filter_gives_its_figures_and_vqf_its_own() -> None:
     rows = list(broad.measure(MODELS, quick=True))
     ours = {row["row"]: row["value"] for row in rows if row["method"] == "fwnkf"}
     assert ours["disturbed trials, mean"] == pytest.approx(kept["quick"]["mean"], rel=0.01)
-    published = {"24": 0.61, "25": 0.38, "26": 0.56, "27": 0.37}  # /work/shared/protocols.md, measured independently
+    published = {"24": 0.61, "25": 0.38, "26": 0.56, "27": 0.37}  # measured independently of this code
     for trial, value in published.items():
         assert kept["rungs"]["vqf_6d"][trial] == pytest.approx(value, abs=0.006)
     assert sum(path.stat().st_size for path in (MODELS / "broad").iterdir()) < 1 << 20
