@@ -171,6 +171,9 @@ CASES: dict[str, Case] = {
         "fwnkf", weighted(transition="residual", observation="learned_network"), 2, 1, uses_dt=True
     ),
     "fwnkf-wave": Case("fwnkf", weighted_on(systems.wave, 0.3), 2, 1, uses_dt=True),
+    "fwnkf-wave-products": Case(
+        "fwnkf", weighted_on(systems.wave, shaping="none", residual_order=2), 2, 1, uses_dt=True
+    ),
     "fwnkf-wave-noise": Case("fwnkf", weighted_on(systems.wave, shaping="noise"), 2, 1, uses_dt=True),
     "fwnkf-pendulum": Case("fwnkf", weighted_on(systems.pendulum, covariance="augmented"), 2, 1, uses_dt=True),
     "fwnkf-attitude": Case(

@@ -35,6 +35,12 @@ def add(commands: Any) -> None:
     add_store(table)
     add_json(table)
     table.set_defaults(run=accuracy)
+    other = tables.add_parser("harm", help="filters that learned a disturbance, where it is absent, moved or stronger")
+    other.add_argument("--models", type=Path, default=Path("models"), help="where the trained filters lie (models)")
+    other.add_argument("--records", type=int, default=1000, help="test records of each condition (1000)")
+    add_store(other)
+    add_json(other)
+    other.set_defaults(run=harm)
 
 
 def add_data_flags(parser: argparse.ArgumentParser, names: tuple[str, ...], required: bool = False) -> None:
@@ -99,3 +105,16 @@ def accuracy(options: argparse.Namespace) -> int:
     columns = ("task", "method", "metric", "value", "mean", "spread", "target", "reached", "records")
     say_table(options, rows, {name: name for name in columns})
     return int(any(row.get("reached") is False for row in rows))
+
+
+def harm(options: argparse.Namespace) -> int:
+    """Rows of each filter and condition; fails if one is much worse than the classical filter."""
+    from ..bench import harm as table
+
+    rows = []
+    for row in table.harm(options.models, records=options.records):
+        rows.append(row)
+        store(options.store, rows)
+    columns = ("task", "condition", "mse", "mse_ekf", "ratio", "nees", "coverage95", "harmless")
+    say_table(options, rows, {name: name for name in columns})
+    return int(any(not row["harmless"] for row in rows))

@@ -34,6 +34,7 @@ class FWNKFConfig:
 
     ``hidden=0`` leaves the encoder out (``Φ`` or noise states alone). ``adapt`` bounds how far the encoder may move the
     log-variances of ``Q_t`` and ``R_t`` from their base. ``pole_radius`` bounds every pole that is learned.
+    ``residual_order=2`` lets a residual transition read products of state coordinates.
     """
 
     state_dim: int
@@ -45,6 +46,7 @@ class FWNKFConfig:
     gate: Literal["diagonal", "low_rank", "full"] = "low_rank"
     rank: int = at_least(1, 1)
     residual_width: int = at_least(1, 64)
+    residual_order: Literal[1, 2] = 1
     observation: Literal["given_matrix", "given_function", "learned_matrix", "learned_network"] = "given_matrix"
     observation_width: int = at_least(1, 64)
     shaping: Literal["none", "innovation", "noise"] = "innovation"
@@ -149,7 +151,9 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         if config.transition == "locally_linear":
             self.transition = LocallyLinearTransition(self.layout, config.gate, config.rank)
         else:
-            self.transition = ResidualTransition(self.layout, system, config.hidden, config.residual_width)
+            self.transition = ResidualTransition(
+                self.layout, system, config.hidden, config.residual_width, config.residual_order
+            )
         self.observation: ObservationModel = make_observation(
             config.observation, self.layout, m, arrays.get("H"), system, config.observation_width
         )

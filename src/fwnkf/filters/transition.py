@@ -91,11 +91,11 @@ class ResidualTransition(nn.Module):
     head_size = 0
     eye: Tensor
 
-    def __init__(self, layout: Layout, system: System | None, context: int, width: int) -> None:
+    def __init__(self, layout: Layout, system: System | None, context: int, width: int, order: int) -> None:
         super().__init__()
         self.layout = layout
         self._system = (system,)  # owned by the filter; see SystemObservation
-        self.network = JacobianNetwork(layout.feature_size, context, width, layout.tangent_size)
+        self.network = JacobianNetwork(layout.feature_size, context, width, layout.tangent_size, order)
         self.register_buffer("eye", torch.eye(layout.tangent_size), persistent=False)
 
     def start_head(self, bias: Tensor) -> None:

@@ -1,0 +1,116 @@
+"""What a filter that learned one disturbance does where things are otherwise: never much worse than the classical one.
+
+Filters that were trained in coloured noise meet records without it, with its frequency moved, with twice the noise, and
+at another rate; the EKF that takes all noise for white meets the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..checkpoint import load
+from ..data.protocols import Protocol, Split, Task
+from ..data.sequence import Span
+from ..data.simulated import Simulated, generate
+from ..filters.base import build
+from ..systems import noise
+from ..systems.lorenz import LorenzConfig
+from ..systems.noise import Scenario
+from .evaluate import evaluate
+from .rows import Row
+
+SEED = 999_998
+"""Of the records; no filter is trained or chosen on them."""
+LIMIT = 1.1
+"""Largest error over that of the classical filter."""
+TASKS = {"lorenz-tone": "tone", "lorenz-high-band": "high_band", "lorenz-drift": "drift", "lorenz-pink": "pink"}
+RATE = 1.2
+
+
+def moved(scenario: Scenario) -> Scenario | None:
+    """The scenario with its frequency a tenth higher; None where it has none to move."""
+    part = scenario.parts[0]
+    if isinstance(part, noise.Tone | noise.Band):
+        high = min(1.1 * part.high, 1.0)
+        return replace(scenario, parts=(replace(part, low=min(1.1 * part.low, high), high=high), *scenario.parts[1:]))
+    if isinstance(part, noise.Drift):
+        return replace(scenario, parts=(replace(part, pole=1 - 1.1 * (1 - part.pole)), *scenario.parts[1:]))
+    return None
+
+
+def conditions(name: str) -> dict[str, Callable[[int], Simulated] | None]:
+    """Records of each condition, by what is said of it."""
+    config = LorenzConfig()
+    known = noise.scenario(name, config.variance)
+    floor = noise.FLOOR * config.variance
+    other = moved(known)
+
+    def made(scenario: Scenario, **options: Any) -> Callable[[int], Simulated]:
+        return lambda count: generate("lorenz", count, scenario=scenario, seed=SEED, **options)
+
+    return {
+        "as trained": made(known),
+        "disturbance absent, floor alone": made(Scenario((noise.White(floor),))),
+        "white noise of the same variance": made(noise.scenario("white", config.variance)),
+        "frequency 10 % higher": None if other is None else made(other),
+        "twice the variance": made(replace(known, variance=2 * config.variance)),
+        f"steps {RATE:g} times as long": made(known, dt=RATE * config.dt),
+    }
+
+
+def harm(models: Path, *, records: int = 1000) -> Iterator[Row]:
+    """One row for each filter and condition: its error, that of the white EKF, and their ratio."""
+    for task, scenario in TASKS.items():
+        if not (models / task / "config.json").is_file():
+            continue
+        model = load(models / task)
+        for said, make in conditions(scenario).items():
+            if make is None:
+                continue
+            made = _protocol(make(records), said)
+            # the filter's own equations and step; the records say how long their steps are
+            classical = build("ekf", system=told_equations(made.split.test))
+            ours, theirs = evaluate(model, made, task), evaluate(classical, made, "ekf")
+            ratio = ours["mse"] / theirs["mse"]
+            yield {
+                "task": task,
+                "condition": said,
+                "mse": ours["mse"],
+                "mse_ekf": theirs["mse"],
+                "ratio": ratio,
+                "nees": ours["nees"],
+                "coverage95": ours["coverage95"],
+                "harmless": ratio <= LIMIT,
+                "records": records,
+                "command": "fwnkf bench harm",
+            }
+
+
+def told_equations(task: Task) -> Any:
+    """The equations with the noise everybody was told of, whatever the records hold."""
+    if task.system is None:
+        raise ValueError("simulated records come with their system")
+    return type(task.system)(LorenzConfig()).to(task.y)
+
+
+def _protocol(made: Simulated, said: str) -> Protocol:
+    steps = made.y.shape[1]
+    task = Task(
+        f"lorenz {said}",
+        made.y,
+        made.truth,
+        made.mask,
+        made.dt,
+        made.u,
+        made.start,
+        made.system.layout,
+        tuple(Span(f"lorenz, seed {SEED}", "", i * steps, (i + 1) * steps) for i in range(len(made))),
+        made.system,
+    )
+    empty = task.take(torch.arange(0))
+    return Protocol("strict", "lorenz", SEED, Split(empty, empty, task))
