@@ -35,6 +35,8 @@ def test_products_make_a_parabola_exact_beyond_the_data():
     network.straight.weight.data = torch.linalg.lstsq(read, target).solution.mT
     far = torch.tensor([[5.0, -4.0]]).double()
     assert float(network(far)) == pytest.approx(5 * -4 - 0.5 * 25 - 4, rel=1e-9)
+    wild = torch.tensor([[1e6, 0.0]]).double()
+    assert float(network(wild)) == pytest.approx(-0.5 * 64, abs=1e-6)  # held at eight standard deviations
 
 
 @pytest.mark.parametrize("order", [1, 2])

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from ..shapes import Float
 
 Hidden = tuple[Tensor, ...]
+FAR_OUT = 8.0
+"""Standard deviations of the training data beyond which products no longer grow."""
 
 
 class CellWeights(NamedTuple):
@@ -126,8 +128,11 @@ class JacobianNetwork(nn.Module):
         z = (x - self.shift) / self.scale
         if self.straight is None:
             return z, None
-        slopes = torch.einsum("pij,...j->...pi", self.pairs, z)
-        products = 0.5 * (slopes * z.unsqueeze(-2)).sum(-1)
+        # products of what lies far out stay what they were at the rim, or one outlier would run away with the state
+        held = z.clamp(-FAR_OUT, FAR_OUT)
+        slopes = torch.einsum("pij,...j->...pi", self.pairs, held)
+        products = 0.5 * (slopes * held.unsqueeze(-2)).sum(-1)
+        slopes = slopes * (held == z).to(z.dtype).unsqueeze(-2)
         eye = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device).expand(*z.shape[:-1], -1, -1)
         return torch.cat((z, products), -1), torch.cat((eye, slopes), -2)
 
