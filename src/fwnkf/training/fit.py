@@ -10,6 +10,7 @@ import platform
 import signal
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ def fit(
 
     Raises :class:`StoppedError` after Ctrl-C, when the state is saved; ``resume=True`` goes on from there.
     """
-    folder = Path(folder)
+    folder, begin = Path(folder), time.process_time()
     options = experiment.trainer
     previous = _previous(folder, experiment, resume)
     if options.threads is not None:
@@ -87,7 +88,7 @@ def fit(
         say(f"training for {steps} steps rather than {options.steps}, so that the run ends with a validation")
     say(memory.check(memory.estimate(model, task, plan, options), options))
     module = TrainingModule(model, experiment, plan, made.split.val, steps)
-    keeper = Keeper(folder, options.monitor, options.patience, options.save_seconds)
+    keeper = Keeper(folder, options.monitor, options.patience, options.save_seconds, begin)
     trainer = _trainer(experiment, folder, steps, keeper)
     record = {**_record(experiment, made, model, command), "steps": 0, "cpu_seconds": 0.0}
     if previous is not None:

@@ -7,6 +7,7 @@ kept. Seeds draw training records, weights and (protocol ``paper``) the split an
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -164,7 +165,7 @@ def _score(recipe: Recipe, folder: Path, seed: int) -> dict[str, Any]:
     return {
         "seed": seed,
         "value": value,
-        **{name: found[name] for name in FIGURES},
+        **{name: found[name] if math.isfinite(found[name]) else None for name in FIGURES},
         **{f"mse_{name}": mse for name, mse in rungs.items()},
         "quick_mse": evaluate(model, small(made), "fwnkf")["mse"],
         "cpu_seconds": record["cpu_seconds"],
@@ -202,7 +203,10 @@ def card(recipe: Recipe, figures: dict[str, Any]) -> str:
     table = [
         "| seed | " + " | ".join(names) + " |",
         "|---" * (len(names) + 1) + "|",
-        *(f"| {run['seed']} | " + " | ".join(f"{run[name]:.4g}" for name in names) + " |" for run in runs),
+        *(
+            f"| {run['seed']} | " + " | ".join("" if run[name] is None else f"{run[name]:.4g}" for name in names) + " |"
+            for run in runs
+        ),
     ]
     verdict = "reached" if recipe.reached(figures["mean"]) else "not reached"
     return "\n".join(
@@ -218,7 +222,7 @@ def card(recipe: Recipe, figures: dict[str, Any]) -> str:
             *table,
             "",
             "`value` is the metric above; NEES, NIS and coverage are of the test records, whose initial states are "
-            "given exactly in protocol `paper` (NEES is then infinite at the first step).",
+            "given exactly in protocol `paper` (at the first step there is then no NEES).",
             "",
             "Limits: made for this system, this rate and this noise; it knows nothing of others. " + recipe.limits,
             "",
