@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ... import checkpoint
 from ...data.broad_tasks import SAMPLES, TEST, TRAIN, Blocks, trials
 from ..orientation import METHODS, score
 from ..rows import Row
 from .broad_model import CHILDREN, GENERATIONS, filter_of, inclinations, search
+from .figures import keep
 
 TASK = "broad"
 COMMAND = "fwnkf bench accuracy --task broad"
@@ -120,23 +119,11 @@ def train(models: Path, *, seeds: Sequence[int] = (0, 1, 2, 3, 4), say: Callable
         if seed == seeds[0]:
             checkpoint.save(model, folder)
             kept["quick"] = _named(inclinations(model, test_trials(True)))
-        _write(folder, kept)
+        keep(folder, kept, (*TEST, "mean"), card)
 
 
 def _named(values: list[float]) -> dict[str, float]:
     return {**dict(zip(TEST, values, strict=True)), "mean": sum(values) / len(values)}
-
-
-def _write(folder: Path, kept: dict[str, Any]) -> None:
-    """After every seed: a search that is stopped leaves what it has found."""
-    for name in ("mean", "std"):
-        kept[name] = {}
-        for key in (*TEST, "mean"):
-            values = torch.tensor([found[key] for found in kept["seeds"].values()], dtype=torch.float64)
-            kept[name][key] = float(values.mean()) if name == "mean" else float(values.std(correction=0))
-    kept["cpu_seconds"] = round(sum(found["cpu_seconds"] for found in kept["seeds"].values()), 1)
-    (folder / "figures.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(card(kept), encoding="utf-8")
 
 
 def card(kept: dict[str, Any]) -> str:

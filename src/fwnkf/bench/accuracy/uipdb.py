@@ -17,6 +17,7 @@ from ...data.uipdb_tasks import MASKINGS, SUBJECTS, Masking, Record, sessions, t
 from ...shapes import Bool, Float
 from ..rows import Row
 from . import uipdb_references as references
+from .figures import keep
 from .uipdb_model import Adaptation, predict, train_filter
 
 TASK = "uipdb"
@@ -150,14 +151,7 @@ def train(models: Path, *, seeds: Sequence[int] = (0, 1, 2, 3, 4), say: Callable
             kept["quick"] = {
                 masking: data.rmse(predict(model, data.y, data.shown, adaptation)) for masking, data in small.items()
             }
-    for name in ("mean", "std"):
-        kept[name] = {}
-        for key in (*MASKINGS, "both"):
-            values = torch.tensor([found[key] for found in kept["seeds"].values()], dtype=torch.float64)
-            kept[name][key] = float(values.mean()) if name == "mean" else float(values.std(correction=0))
-    kept["cpu_seconds"] = round(sum(found["cpu_seconds"] for found in kept["seeds"].values()), 1)
-    (folder / "figures.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(card(kept), encoding="utf-8")
+        keep(folder, kept, (*MASKINGS, "both"), card)
 
 
 def card(kept: dict[str, Any]) -> str:
