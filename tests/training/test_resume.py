@@ -140,6 +140,17 @@ def test_two_runs_of_one_experiment_have_the_same_bits(untouched, tmp_path):
         assert same_tensors(tensors, weights(tmp_path / "again")[which])
 
 
+def test_a_filter_that_training_only_makes_worse_stays_as_it_was(tmp_path):
+    """Validated before the first step: at too high a rate the best filter is the one it started from."""
+    wild = ("optimizer.learning_rate=0.1", "trainer.steps=4", "trainer.pretrain=100", "loss=[{kind: state}]")
+    assert here(command(tmp_path / "wild", *(word for one in wild for word in ("--set", one)))) == 0
+    record = json.loads((tmp_path / "wild" / "run.json").read_text())
+    first = json.loads((tmp_path / "wild" / "history.jsonl").read_text().splitlines()[0])
+    assert record["best_step"] == first["step"] == 0
+    assert record["best"] == pytest.approx(first["val_mse"])
+    assert not same_tensors(weights(tmp_path / "wild")["best"], weights(tmp_path / "wild")["last"])
+
+
 def test_another_seed_gives_other_weights(untouched, tmp_path):
     assert here(command(tmp_path / "other", "--seed", "1")) == 0
     assert not same_tensors(weights(untouched)["last"], weights(tmp_path / "other")["last"])

@@ -62,11 +62,21 @@ class Keeper(Callback):
     # ---- hooks
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Rows that a killed run wrote after the state we go on from will be written again."""
+        """Rows that a killed run wrote after the state we go on from will be written again.
+
+        A new run is validated before its first step: a filter that training only makes worse stays as it was.
+        """
+        assert isinstance(pl_module, TrainingModule)
         if trainer.is_global_zero:
-            kept = [row for row in read_history(self.folder) if row["step"] <= trainer.global_step]
+            stands = trainer.global_step or -1  # a run that starts anew has no rows yet, not even that of step 0
+            kept = [row for row in read_history(self.folder) if row["step"] <= stands]
             text = "".join(json.dumps(row) + "\n" for row in kept)
             (self.folder / HISTORY_FILE).write_text(text, encoding="utf-8")
+        if trainer.global_step == 0:
+            pl_module.eval()
+            found = pl_module.validate_on(pl_module.val)
+            pl_module.train()
+            self._judge(trainer, pl_module, {f"val_{name}": value for name, value in found.items()})
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -82,9 +92,12 @@ class Keeper(Callback):
 
     def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         assert isinstance(pl_module, TrainingModule)
-        found = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        self._judge(trainer, pl_module, {name: float(value) for name, value in trainer.callback_metrics.items()})
+
+    def _judge(self, trainer: lightning.Trainer, module: TrainingModule, found: dict[str, float]) -> None:
+        """Keep the filter if it is the best so far, and write down what was found."""
         value = found.get(self.monitor, math.nan)
-        if math.isnan(value) and self.best_step < 0:
+        if math.isnan(value) and self.best_step < 0 and trainer.global_step:
             known = ", ".join(name for name in found if name.startswith("val_") and not math.isnan(found[name]))
             raise ConfigError(
                 f"trainer.monitor = {self.monitor!r} is no number on the validation records, so no filter is the best; "
@@ -98,8 +111,8 @@ class Keeper(Callback):
             trainer.should_stop = True  # every process sees the same validation, so all stop together
         if trainer.is_global_zero:
             if better:
-                save(pl_module.model, self.folder / "best")
-            save(pl_module.model, self.folder / "last")
+                save(module.model, self.folder / "best")
+            save(module.model, self.folder / "last")
             row = {"step": trainer.global_step, "learning_rate": trainer.optimizers[0].param_groups[0]["lr"], **found}
             with (self.folder / HISTORY_FILE).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
