@@ -173,8 +173,8 @@ class CalibratedStrapdown(Strapdown):
 
 
 def calibrate(
-    before: Float[Tensor, "*B 6"], now: Float[Tensor, "*B 6"], by: Calibration
-) -> tuple[Float[Tensor, "*B 6"], Float[Tensor, "*B 3"]]:
+    before: Float[Tensor, "... 6"], now: Float[Tensor, "... 6"], by: Calibration
+) -> tuple[Float[Tensor, "... 6"], Float[Tensor, "... 3"]]:
     """Two neighbouring samples to rate and force, and what is added to gravity; see :class:`Calibration`."""
     u = before + by.delay * (now - before)
     rate, force = u[..., :3], u[..., 3:]

@@ -90,7 +90,7 @@ def fit_spectrum(power: Float[Tensor, "f 15"], order: int = ORDER) -> tuple[Tens
     return a, c
 
 
-def residuals(y: Float[Tensor, "T 15"], a: Tensor, c: Tensor) -> Float[Tensor, "T 15"]:
+def residuals(y: Float[Tensor, "T 15"], a: Tensor, c: Tensor) -> Float[Tensor, "S 15"]:
     """Innovations ``A(z)/C(z) Δr``: what the past of the same range does not tell."""
     increments = y.double().diff(dim=0)
     order = a.shape[-1] - 1
