@@ -12,7 +12,7 @@ import fwnkf
 from fwnkf.data import protocols
 from fwnkf.errors import ConfigError
 from fwnkf.training import memory
-from fwnkf.training.batches import Batches, Piece, Plan, gather
+from fwnkf.training.batches import Batches, Piece, Place, Plan, gather
 from fwnkf.training.config import TrainerSection, read_experiment
 from fwnkf.training.fit import prepare_filter
 from fwnkf.training.setup import build_filter, load_data, measure, of_task, signature, statistics
@@ -62,7 +62,7 @@ def test_chunks_cover_the_record_in_order_for_the_same_rows():
 def test_loading_starts_where_the_run_stands(lorenz):
     plan = Plan(len(lorenz), 100, 2, None, seed=0)
     stands = [0]
-    loader = Batches(lorenz, plan, 5, lambda: stands[0])
+    loader = Batches(lorenz, plan, 5, lambda: Place(stands[0]))
     whole = [piece.rows.tolist() for _, piece in loader]
     stands[0] = 3
     rest = [piece.rows.tolist() for _, piece in loader]

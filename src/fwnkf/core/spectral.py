@@ -48,9 +48,20 @@ def spectral_loss(
 
     ``"paper"`` averages over bins and sums over channels, ``"mean"`` averages over both; the batch is averaged.
     """
+    return spectral_distance(predicted, reference, band, taper, reduction).mean()
+
+
+def spectral_distance(
+    predicted: Float[Tensor, "*B T m"],
+    reference: Float[Tensor, "*B T m"],
+    band: tuple[float, float] = HALF_BAND,
+    taper: Window = "none",
+    reduction: Reduction = "paper",
+) -> Float[Tensor, "*B"]:
+    """:func:`spectral_loss` of each record apart."""
     bins = band_bins(predicted.shape[-2], band)
     apart = (magnitude(predicted, taper) - magnitude(reference, taper))[..., bins, :].abs()
-    return apart.sum(-1).mean() if reduction == "paper" else apart.mean()
+    return apart.sum(-1).mean(-1) if reduction == "paper" else apart.mean((-1, -2))
 
 
 def periodogram(signal: Float[Tensor, "*B T m"], taper: Window = "none") -> Float[Tensor, "*B w m"]:

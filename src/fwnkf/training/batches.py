@@ -25,6 +25,14 @@ class Piece(NamedTuple):
     stop: int
 
 
+class Place(NamedTuple):
+    """Where a run stands: its step, and which of how many processes this is."""
+
+    step: int
+    rank: int = 0
+    world: int = 1
+
+
 class Plan:
     """All pieces of a run. With ``chunk``, records are cut into stretches that follow each other step by step.
 
@@ -65,20 +73,18 @@ class Plan:
 class Batches:
     """What a Lightning trainer iterates over: ``per_epoch`` batches, from the step where the run stands."""
 
-    def __init__(
-        self, task: Task, plan: Plan, per_epoch: int, stands_at: Callable[[], int], rank: int = 0, world: int = 1
-    ) -> None:
+    def __init__(self, task: Task, plan: Plan, per_epoch: int, stands_at: Callable[[], Place]) -> None:
         self.task, self.plan, self.per_epoch, self.stands_at = task, plan, per_epoch, stands_at
-        self.rank, self.world = rank, world
 
     def __len__(self) -> int:
         return self.per_epoch
 
     def __iter__(self) -> Iterator[tuple[Batch, Piece]]:
-        step = self.stands_at()  # read when the first batch is asked for: a resumed run knows its step only then
+        # read when the first batch is asked for: only then does a resumed run know its step, and a process its rank
+        step, rank, world = self.stands_at()
         while True:
             piece = self.plan.at(step)
-            yield gather(self.task, piece, self.rank, self.world), piece
+            yield gather(self.task, piece, rank, world), piece
             step += 1
             if step % self.per_epoch == 0:
                 return

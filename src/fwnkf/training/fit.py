@@ -29,7 +29,7 @@ from ..errors import ConfigError
 from ..extras import need
 from ..filters.base import Filter
 from . import memory
-from .batches import Batches, Plan
+from .batches import Batches, Place, Plan
 from .config import LOGGERS, Experiment, parse_experiment
 from .keeping import STATE_FILE, Keeper, StoppedError
 from .losses import parse_terms
@@ -76,11 +76,11 @@ def fit(
         torch.set_num_threads(options.threads)
     made = load_data(experiment) if data is None else data
     task = made.split.train
-    going_on = resume and (folder / STATE_FILE).is_file()
-    model = prepare_filter(experiment, task, say, fresh=not going_on)
     late = [term.from_step for term in parse_terms(experiment.loss, "")[0] if term.from_step >= task.y.shape[1]]
     if late:
         raise ConfigError(f"loss: from_step = {late[0]} leaves nothing of records of {task.y.shape[1]} steps")
+    going_on = resume and (folder / STATE_FILE).is_file()
+    model = prepare_filter(experiment, task, say, fresh=not going_on)
     plan = Plan(len(task), task.y.shape[1], options.batch_size, options.chunk, experiment.seed)
     every = plan.whole_groups(min(options.validate_every, options.steps))
     steps = -(-options.steps // every) * every
@@ -97,12 +97,7 @@ def fit(
     if trainer.is_global_zero:
         folder.mkdir(parents=True, exist_ok=True)
         write_record(folder, {**record, "status": "running"})
-    loader = Batches(task, plan, every, lambda: trainer.global_step)
-
-    def connect(rank: int, world: int) -> None:
-        loader.rank, loader.world = rank, world
-
-    module.on_fit_start = lambda: connect(trainer.global_rank, trainer.world_size)  # type: ignore[method-assign]
+    loader = Batches(task, plan, every, lambda: Place(trainer.global_step, trainer.global_rank, trainer.world_size))
     status = "stopped"
     try:
         with _asked_to_stop(keeper), _quiet():

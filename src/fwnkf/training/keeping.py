@@ -31,12 +31,10 @@ class StoppedError(Exception):
 class Keeper(Callback):
     """Writes history and filters after every validation, and the state to resume from now and then."""
 
-    def __init__(
-        self, folder: Path, monitor: str, patience: int | None, save_seconds: float, cpu_start: float = 0.0
-    ) -> None:
+    def __init__(self, folder: Path, monitor: str, patience: int | None, save_seconds: float, cpu_start: float) -> None:
         self.folder, self.monitor, self.patience, self.save_seconds = folder, monitor, patience, save_seconds
         self.best, self.best_step, self.waited = math.inf, -1, 0
-        self.cpu_before, self._cpu_start = 0.0, cpu_start or time.process_time()
+        self.cpu_before, self._cpu_start = 0.0, cpu_start
         self.stop_asked = False
         self._last_save = time.monotonic()
 

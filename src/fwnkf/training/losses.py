@@ -131,9 +131,7 @@ class SpectralLoss(Loss):
         here = batch.valid.unsqueeze(-1)
         predicted, reference = model.observe(estimate) * here, model.observe(batch.truth) * here
         low, high = self.band
-        apart = spectral.magnitude(predicted, self.window) - spectral.magnitude(reference, self.window)
-        apart = apart[..., spectral.band_bins(predicted.shape[-2], (low, high)), :].abs()
-        return apart.sum(-1).mean(-1) if self.reduction == "paper" else apart.mean((-1, -2))
+        return spectral.spectral_distance(predicted, reference, (low, high), self.window, self.reduction)
 
 
 @LOSSES.register("posterior_nll")
