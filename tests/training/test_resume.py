@@ -19,7 +19,7 @@ from fwnkf.errors import CheckpointError
 from fwnkf.training.config import read_experiment
 from fwnkf.training.fit import StoppedError, fit
 from fwnkf.training.keeping import Keeper
-from fwnkf.training.resume import read_state, same_tensors, write_state
+from fwnkf.training.resume import read_state, write_state
 
 pytestmark = pytest.mark.process
 STEPS, EVERY = 12, 4
@@ -64,6 +64,11 @@ def untouched(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "run"
     assert here(command(folder)) == 0
     return folder
+
+
+def same_tensors(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    """Whether two sets of weights agree in every bit."""
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def steps_done(folder: Path) -> int:

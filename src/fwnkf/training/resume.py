@@ -12,7 +12,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning.fabric.plugins.io import CheckpointIO
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -101,8 +100,3 @@ def _unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
         made = [_unpack(item, tensors) for item in items]
         return made if kind == "list" else tuple(made)
     raise ValueError(f"unknown kind {kind!r}")
-
-
-def same_tensors(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
-    """Whether two sets of weights agree in every bit."""
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
