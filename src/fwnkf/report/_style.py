@@ -58,6 +58,15 @@ def beside_plane(rows: int) -> tuple[Figure, list[Axes], Axes]:
     return figure, left, plane
 
 
+def beside() -> tuple[Figure, Axes, Axes]:
+    """Two panels side by side that share nothing."""
+    figure = _figure(1.1 * WIDTH, 3.9)
+    left, right = (figure.add_subplot(1, 2, i + 1) for i in range(2))
+    for axis in (left, right):
+        _dress(axis)
+    return figure, left, right
+
+
 def finish(
     figure: Figure,
     axes: Sequence[Axes],
