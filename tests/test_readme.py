@@ -1,26 +1,107 @@
-"""The README's code runs as written and shows what it says."""
+"""The README's code and commands run as written and show what it says; what it points at is there."""
 
 from __future__ import annotations
 
+import os
 import re
+import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-README = Path(__file__).parents[1] / "README.md"
+import fwnkf
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+TEXT = README.read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    return TEXT[TEXT.index(f"## {title}\n") :].split("\n## ")[0]
+
+
+def block(title: str, language: str) -> str:
+    return re.findall(rf"```{language}\n(.*?)```", section(title), re.S)[0]
 
 
 @pytest.mark.export  # two thousand steps through the shape checker would take minutes
-def test_readme_code_runs_and_shows_the_gain(tmp_path, monkeypatch, capsys):
+def test_ten_lines_run_and_show_the_gain(tmp_path, monkeypatch, capsys):
     torch.manual_seed(0)
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
+    blocks = re.findall(r"```python\n(.*?)```", TEXT, re.S)
     assert len(blocks) == 2
+    assert len(blocks[0].splitlines()) == 10
     exec(compile("\n".join(blocks), str(README), "exec"), {})
-    rows = dict(line.split(" ", 1) for line in capsys.readouterr().out.splitlines())
-    error, stated = ({k: float(v.split()[i]) for k, v in rows.items()} for i in (2, 4))
-    assert error["fwnkf"] < 0.75 * error["kf"]
-    assert error["kf"] > 1.2 * stated["kf"]  # the white filter is too sure of itself
-    assert error["fwnkf"] < stated["fwnkf"]  # a pure tone is easier than the cycle the filter was told of
+    shown = r"^(\w+): error ([\d.]+) stated ([\d.]+)$"
+    rows = {name: (float(e), float(s)) for name, e, s in re.findall(shown, capsys.readouterr().out, re.M)}
+    assert rows["fwnkf"][0] < 0.75 * rows["kf"][0]
+    assert rows["kf"][0] > 1.2 * rows["kf"][1]  # the white filter is too sure of itself
+    assert rows["fwnkf"][0] < rows["fwnkf"][1]  # a pure tone is easier than the cycle the filter was told of
+    said = re.findall(r"`(\w+): error ([\d.]+) stated ([\d.]+)`", section("Ten lines"))
+    assert {name for name, *_ in said} == set(rows) == {"kf", "fwnkf"}
+    for name, error, stated in said:
+        assert rows[name] == (pytest.approx(float(error), rel=0.1), pytest.approx(float(stated), rel=0.05))
     assert (tmp_path / "my-filter" / "model.safetensors").exists()
+
+
+def mse(printed: str, method: str) -> float:
+    """The first figure of a method in a printed table."""
+    return float(re.findall(rf"^{method} +([\d.]+)", printed, re.M)[0])
+
+
+@pytest.mark.process
+def test_three_lines_of_shell_run_in_less_than_a_minute(tmp_path):
+    """As a user's shell runs them; only where `fwnkf` lies is arranged."""
+    pytest.importorskip("lightning")
+    pytest.importorskip("matplotlib")
+    lines = block("Three lines of shell", "sh").splitlines()
+    assert len(lines) == 3
+    command = tmp_path / "bin" / "fwnkf"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m fwnkf.cli "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(Path(fwnkf.__file__).parents[1]),
+        "OMP_NUM_THREADS": "1",
+    }
+    environment.pop("FWNKF_CHECK_SHAPES", None)
+    printed = []
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    for line in lines:
+        done = subprocess.run(
+            ["sh", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        printed.append(done.stdout)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 60  # whatever else the machine does
+
+    words = section("Three lines of shell")
+    trained, _, elsewhere = printed
+    said = [float(number) for number in re.findall(r"\b0\.\d+", words.split("```")[2])]
+    methods = ("lorenz-coloured", "ekf", "noise_state_ekf")
+    found = [*(mse(trained, method) for method in methods), mse(elsewhere, "lorenz-coloured")]
+    assert said[:4] == [pytest.approx(value, rel=0.02) for value in found]
+    assert "cycles:" in printed[1]
+    assert (tmp_path / "runs" / "lorenz-coloured-0" / "plots" / "shaper.png").is_file()
+
+
+def test_a_newcomer_finds_things_in_order():
+    order = ["Install", "Ten lines", "Three lines of shell", "Accuracy", "What it is not for", "Adding a filter"]
+    assert re.findall(r"^## (.*)$", TEXT, re.M)[: len(order)] == order
+    opening = TEXT.split("![")[0].split("\n", 1)[1]
+    assert len(re.findall(r"\.(?:\s|$)", opening)) == 3  # three sentences, then the picture
+
+
+def test_what_the_readme_points_at_is_there():
+    targets = {target.split("#")[0] for target in re.findall(r"\]\(([^)]+)\)", TEXT) if "://" not in target} - {""}
+    assert [target for target in sorted(targets) if not (ROOT / target).is_file()] == []
+    assert (ROOT / "docs" / "images" / "dido.png").stat().st_size < 150_000
+    scripts = set(re.findall(r"python (benchmarks/\w+\.py)", TEXT))
+    assert len(scripts) > 5
+    assert [script for script in sorted(scripts) if not (ROOT / script).is_file()] == []

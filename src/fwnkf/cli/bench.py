@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ def add(commands: Any) -> None:
     table.add_argument("--seeds", default="0,1,2,3,4", help="of --train (0,1,2,3,4)")
     table.add_argument("--quick", action="store_true", help="a small fixed part of the test records, no references")
     table.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as a page too")
+    table.add_argument("--readme", type=Path, metavar="FILE", help="measure nothing: put the cards' summary into FILE")
     add_store(table)
     add_json(table)
     table.set_defaults(run=accuracy)
@@ -87,6 +89,8 @@ def run(options: argparse.Namespace) -> int:
 
 def accuracy(options: argparse.Namespace) -> int:
     """Rows of trained filters; fails if one does not reach its target."""
+    if options.readme is not None:
+        return readme(options)
     from ..bench.accuracy import table
 
     try:
@@ -107,10 +111,24 @@ def accuracy(options: argparse.Namespace) -> int:
     return int(any(row.get("reached") is False for row in rows))
 
 
+def readme(options: argparse.Namespace) -> int:
+    """What the cards say, as a table within a page."""
+    if options.task or options.train or options.quick or options.markdown or options.store:
+        raise UsageError("--readme writes what the cards say of all tasks: it goes with --models and --json alone")
+    from ..bench.accuracy import summary
+
+    made = summary.insert(options.readme, options.models)
+    rows = [{**asdict(line), "mean": line.mean, "reached": line.verdict()} for line in summary.lines(options.models)]
+    print(to_json(rows) if options.json else made)
+    return 0
+
+
 def harm(options: argparse.Namespace) -> int:
     """Rows of each filter and condition; fails if one is much worse than the classical filter."""
     from ..bench import harm as table
+    from ..bench.accuracy.table import need_models
 
+    need_models(options.models)
     rows = []
     for row in table.harm(options.models, records=options.records):
         rows.append(row)

@@ -49,8 +49,18 @@ def modules(tasks: Sequence[str]) -> list[tuple[ModuleType, dict[str, Any]]]:
     return found
 
 
+def need_models(models: Path) -> None:
+    """Say where trained filters come from if they are not here: an installed package has none."""
+    if not models.is_dir():
+        raise ConfigError(
+            f"{models}: there is no such folder. Trained filters come with the source of this package (a checkout or "
+            "the sdist), not with the wheel: run this where their folder `models` lies, or name it with --models"
+        )
+
+
 def measure(models: Path, tasks: Sequence[str] = (), *, quick: bool = False) -> Iterator[Row]:
     """Rows of the shipped filters and of their references."""
+    need_models(models)
     for module, told in modules(tasks):
         yield from module.measure(models, quick=quick, **told)
 
