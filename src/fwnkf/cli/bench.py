@@ -43,6 +43,17 @@ def add(commands: Any) -> None:
     add_store(other)
     add_json(other)
     other.set_defaults(run=harm)
+    parts = tables.add_parser("ablations", help="what each part of the FW-NKF is worth: trained with it and without")
+    parts.add_argument(
+        "--task", action="append", default=[], help="one of the tables; may be repeated; all if not given"
+    )
+    parts.add_argument("--seeds", default="0,1,2", help="how often everything is trained (0,1,2)")
+    parts.add_argument("--quick", action="store_true", help="a few steps on a few records, to see that it runs")
+    parts.add_argument("--runs", type=Path, default=Path("runs/ablations"), help="where runs are kept (runs/ablations)")
+    parts.add_argument("--markdown", type=Path, metavar="FILE", help="write tables and findings as a page too")
+    add_store(parts)
+    add_json(parts)
+    parts.set_defaults(run=ablations)
 
 
 def add_data_flags(parser: argparse.ArgumentParser, names: tuple[str, ...], required: bool = False) -> None:
@@ -93,10 +104,7 @@ def accuracy(options: argparse.Namespace) -> int:
         return readme(options)
     from ..bench.accuracy import table
 
-    try:
-        seeds = [int(word) for word in options.seeds.split(",")]
-    except ValueError:
-        raise UsageError(f"--seeds {options.seeds!r}: whole numbers with commas between them") from None
+    seeds = _seeds(options.seeds)
     if options.train:
         table.train(options.models, options.task, seeds, lambda text: print(text, file=sys.stderr, flush=True))
     rows = []
@@ -136,3 +144,34 @@ def harm(options: argparse.Namespace) -> int:
     columns = ("task", "condition", "mse", "mse_ekf", "ratio", "nees", "coverage95", "harmless")
     say_table(options, rows, {name: name for name in columns})
     return int(any(not row["harmless"] for row in rows))
+
+
+def ablations(options: argparse.Namespace) -> int:
+    """Train variants and show what they reach; pages and files grow as seeds are done."""
+    from ..bench import ablations as study
+    from ..bench import ablations_page
+
+    told = {"seeds": _seeds(options.seeds), "quick": options.quick, "runs": options.runs}
+    rows: list[dict[str, Any]] = []
+    studies = study.chosen(options.task)
+    from ..training.fit import StoppedError  # after the check: Lightning takes seconds to import
+
+    try:
+        for rows in study.measure(studies, **told, say=lambda text: print(text, file=sys.stderr, flush=True)):
+            store(options.store, rows)
+            if options.markdown is not None:
+                options.markdown.parent.mkdir(parents=True, exist_ok=True)
+                options.markdown.write_text(ablations_page.markdown(rows, quick=options.quick), encoding="utf-8")
+    except StoppedError:
+        print("stopped; the state is saved, and the same command goes on from here", file=sys.stderr)
+        return 130
+    columns = ("task", "method", "mse", "mse_std", "mse_from_10", "nees_from_10", "coverage95", "cpu_seconds")
+    say_table(options, rows, {name: name for name in columns})
+    return int(any(row["failed"] for row in rows))
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise UsageError(f"--seeds {text!r}: whole numbers with commas between them") from None
