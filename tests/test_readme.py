@@ -33,7 +33,7 @@ def test_ten_lines_run_and_show_the_gain(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", TEXT, re.S)
     assert len(blocks) == 2
-    assert len(blocks[0].splitlines()) == 10
+    assert len([line for line in blocks[0].splitlines() if line]) == 10
     exec(compile("\n".join(blocks), str(README), "exec"), {})
     shown = r"^(\w+): error ([\d.]+) stated ([\d.]+)$"
     rows = {name: (float(e), float(s)) for name, e, s in re.findall(shown, capsys.readouterr().out, re.M)}

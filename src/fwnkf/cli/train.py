@@ -7,9 +7,12 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ConfigError
+from ..extras import need
 from .output import UsageError, add_json, say_table, store, to_json
 
 if TYPE_CHECKING:
@@ -61,11 +64,13 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Train, score, draw; the last line says where everything is."""
     experiment, folder = _experiment(options)
-    from ..training.fit import StoppedError, fit  # after the checks: Lightning takes seconds to import
+    need("lightning", extra="train")  # after the checks: it takes seconds to import
+    from ..training.fit import StoppedError, fit
 
     first = os.environ.get("LOCAL_RANK", "0") == "0"  # the helpers of a run over several devices are silent
     tell = _tell if first else (lambda text: None)
     data = _survey(experiment, tell)
+    draws = not options.no_plots and _can_draw(tell)
     tell(f"run folder: {folder}")
     command = shlex.join(["fwnkf", *options.words])
     try:
@@ -76,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     if fitted is None:
         return 0
     rows = _score(fitted, references=not options.no_references)
-    plots = [] if options.no_plots else _draw(fitted)
+    plots = _draw(fitted) if draws else []
     if options.json:
         print(to_json({"run": str(folder), "record": fitted.record, "rows": rows, "plots": [str(p) for p in plots]}))
     else:
@@ -93,6 +98,16 @@ def _tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def _can_draw(tell: Callable[[str], None]) -> bool:
+    """Said before the training: a run should not be lost for want of pictures."""
+    try:
+        need("matplotlib.figure", extra="plot")
+    except ConfigError as missing:
+        tell(f"no plots: {missing}")
+        return False
+    return True
+
+
 # ---- what to train --------------------------------------------------------------------------------------------------
 
 
@@ -102,6 +117,7 @@ def _experiment(options: argparse.Namespace) -> tuple[Experiment, Path]:
 
     columns = {name: getattr(options, name) for name in ("state", "observe", "control", "angles", "time")}
     if options.resume is not None and options.experiment is None and options.data is None:
+        need("lightning", extra="train")
         from ..training.fit import resume_experiment
 
         if options.set or options.seed is not None:
@@ -216,7 +232,6 @@ def _draw(fitted: Fitted) -> list[Path]:
     import torch
 
     from ..bench.evaluate import inputs_for
-    from ..errors import ConfigError
     from ..filters.base import Filter, build
     from ..filters.conditions import noise_over_time
     from ..report import plots

@@ -18,6 +18,7 @@ from typing import Any
 from ...checkpoint import load
 from ...data.protocols import Protocol, Split
 from ...errors import CheckpointError
+from ...extras import need
 from ...filters.base import build
 from ..evaluate import evaluate
 from ..references import ladder, told_noise
@@ -134,6 +135,7 @@ def train(
     runs: Path = Path("runs/accuracy"),
 ) -> None:
     """Train every recipe for every seed (runs that are done are not repeated), and keep the first seed's filter."""
+    need("lightning", extra="train")
     from ...training.config import read_experiment
     from ...training.fit import fit, read_record
 
