@@ -121,6 +121,7 @@ CASES: dict[str, Case] = {
     "ekf-pendulum": Case("ekf", on(systems.pendulum, "ekf"), 2, 1, uses_dt=True),
     "ekf-analytic": Case("ekf", on(systems.analytic_pendulum, "ekf", correlation=0.4), 2, 1, uses_dt=True),
     "ekf-attitude": Case("ekf", on(systems.attitude, "ekf"), 3, 3, uses_dt=True, traced_first=True),
+    "ekf-curved": Case("ekf", on(systems.wave, "ekf", moments="second_order"), 2, 1, uses_dt=True),
     "ukf-wave": Case("ukf", on(systems.wave, "ukf", correlation=0.3), 2, 1, uses_dt=True),
     "ukf-pendulum": Case("ukf", on(systems.pendulum, "ukf"), 2, 1, uses_dt=True),
     "ukf-attitude": Case("ukf", on(systems.attitude, "ukf"), 3, 3, uses_dt=True),
@@ -178,6 +179,9 @@ CASES: dict[str, Case] = {
         2,
         1,
         uses_dt=True,
+    ),
+    "fwnkf-wave-curved": Case(
+        "fwnkf", weighted_on(systems.wave, shaping="noise", moments="second_order"), 2, 1, uses_dt=True
     ),
     "fwnkf-wave-noise": Case("fwnkf", weighted_on(systems.wave, shaping="noise"), 2, 1, uses_dt=True),
     "fwnkf-pendulum": Case("fwnkf", weighted_on(systems.pendulum, covariance="augmented"), 2, 1, uses_dt=True),

@@ -1,4 +1,4 @@
-"""Jacobians against autograd and finite differences on the manifold; sigma points against filterpy."""
+"""Jacobians against autograd and finite differences; curvature against closed forms; sigma points against filterpy."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from filterpy.kalman import MerweScaledSigmaPoints, unscented_transform
 
 from fwnkf import Layout
 from fwnkf.core import linearize
+from fwnkf.systems.lorenz import Lorenz, LorenzConfig
 
 from .. import systems
 from ..tolerances import assert_close
@@ -152,6 +153,64 @@ def test_the_mean_on_the_manifold_is_where_the_deviations_vanish(generator):
     _, apart, _ = linearize.sigma_moments(points, layout, rule)  # as the filter uses it: two iterations
     left = rule.mean_weight * apart[:, 0] + rule.side_weight * apart[:, 1:].sum(1)
     assert left.abs().max() < 1e-3
+
+
+def test_bending_of_a_quadratic_is_exact(rng):
+    """``E = f(m) + ½ tr(C_k P)`` and ``cov = J P Jᵀ + ½ tr(C_k P C_l P)``, the moments of a quadratic of a Gaussian."""
+    n, outputs, batch = 3, 2, 4
+    root = rng.normal(size=(batch, n, n))
+    mean, cov = rng.normal(size=(batch, n)), root @ root.transpose(0, 2, 1)
+    curves = rng.normal(size=(outputs, n, n))
+    curves = curves + curves.transpose(0, 2, 1)
+    slope = rng.normal(size=(outputs, n))
+
+    def function(x):
+        return x @ torch.as_tensor(slope).mT + 0.5 * torch.einsum("bi,kij,bj->bk", x, torch.as_tensor(curves), x)
+
+    found = linearize.bending(
+        function, torch.as_tensor(mean), torch.as_tensor(cov), Layout.euclidean(n), Layout.euclidean(outputs)
+    )
+    assert_close(found.shift, 0.5 * np.einsum("kij,bji->bk", curves, cov))
+    assert_close(found.cov, 0.5 * np.einsum("kij,bjl,mlo,boi->bkm", curves, cov, curves, cov))
+
+
+def test_bending_is_what_a_jacobian_does_not_see(rng):
+    """Against a million draws through Lorenz, where ``z`` is hardly known and multiplies ``x``."""
+    system = Lorenz(LorenzConfig()).double()
+    mean = torch.tensor([[0.5, 1.0, 22.0]], dtype=torch.float64)
+    factor = torch.tensor([[[0.5, 0, 0], [0.2, 0.4, 0], [-0.5, 0.3, 5.0]]], dtype=torch.float64)
+    dt = torch.full((1,), 0.02, dtype=torch.float64)
+    moved, F = system.linearize_transition(mean, None, dt)
+    bent = linearize.bending(
+        lambda x: system.transition(x, None, dt.expand(len(x))), mean, factor @ factor.mT, system.layout, system.layout
+    )
+    draws = mean + torch.as_tensor(rng.normal(size=(1_000_000, 3))) @ factor[0].mT
+    rest = system.transition(draws, None, dt.expand(len(draws))) - moved - (draws - mean) @ F[0].mT
+    for item in (1, 2):  # x moves linearly; the third derivative is what is left
+        torch.testing.assert_close(bent.cov[0, item, item], rest.var(0)[item], rtol=0.05, atol=0)
+        torch.testing.assert_close(bent.shift[0, item], rest.mean(0)[item], rtol=0.05, atol=0)
+    torch.testing.assert_close(bent.cov[0, 1, 2], rest.mT.cov()[1, 2], rtol=0.05, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_bending_of_a_known_state_is_nothing_and_can_be_differentiated(dtype):
+    system = Lorenz(LorenzConfig()).to(dtype)
+    mean = torch.tensor([[0.5, 1.0, 22.0]], dtype=dtype, requires_grad=True)
+    cov = torch.zeros(1, 3, 3, dtype=dtype, requires_grad=True)
+    bent = linearize.bending(lambda x: system.transition(x, None, None), mean, cov, system.layout, system.layout)
+    torch.testing.assert_close(bent.shift, torch.zeros_like(bent.shift), atol=1e-5, rtol=0)
+    torch.testing.assert_close(bent.cov, torch.zeros_like(bent.cov), atol=1e-9, rtol=0)
+    (bent.cov.sum() + bent.shift.sum()).backward()
+    assert bool(mean.grad.isfinite().all())
+    assert bool(cov.grad.isfinite().all())
+
+
+def test_without_a_factor_nothing_is_added():
+    cov = torch.stack((torch.eye(2), -torch.eye(2)))
+    bent = linearize.bending(torch.square, torch.ones(2, 2), cov, Layout.euclidean(2), Layout.euclidean(2))
+    assert float(bent.shift[0].abs().min()) > 0.5
+    assert not bent.shift[1].any()
+    assert not bent.cov[1].any()
 
 
 def test_statistical_linearization_conditions_as_the_unscented_update(rng):

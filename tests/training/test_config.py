@@ -85,6 +85,11 @@ FAULTS = {
         ["filter.noise_from_spectrum=true"],
         "filter.noise_from_spectrum = true sets noise states; set filter.options.shaping: noise",
     ),
+    "a rate for nothing": (["optimizer.rates={none: 0.1}"], "no parameter's name begins with 'none'; there are: enc"),
+    "a rate below zero": (
+        ["optimizer.rates={encoder: -1}"],
+        "optimizer.rates.encoder = -1 must be a number of at least",
+    ),
     "a matrix as option": (["filter.options.H=[[1]]"], "H cannot be given in filter.options"),
     "a matrix on angles": (
         ["data.name=pendulum", "filter.options.observation=given_matrix"],

@@ -38,6 +38,7 @@ def command(folder: Path, *more: str) -> list[str]:
         "data.val": 4,
         "data.test": 4,
         "filter.options.hidden": 8,
+        "optimizer.rates": "{transition: 0.5, head_bias: 0}",
     }
     words = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]
     call = [sys.executable, "-m", "fwnkf.cli", "train", "lorenz", "--no-references", "--no-plots", *words, *more]
@@ -64,6 +65,12 @@ def untouched(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "run"
     assert here(command(folder)) == 0
     return folder
+
+
+def test_what_has_no_rate_stays_as_it_was(untouched):
+    trained = weights(untouched)["last"]
+    assert not trained["head_bias"].any()  # where it starts
+    assert trained["head_weight"].any()  # starts at zero too
 
 
 def same_tensors(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:

@@ -1,4 +1,4 @@
-"""Jacobians and sigma points: how a nonlinear function acts on a Gaussian."""
+"""Jacobians, curvature and sigma points: how a nonlinear function acts on a Gaussian."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..shapes import Bool, Float
-from .gaussian import safe_cholesky, solve_psd
+from .gaussian import safe_cholesky, solve_psd, symmetrize
 from .layout import Layout
 
 
@@ -99,6 +99,50 @@ def sigma_cross(left: Float[Tensor, "B s d"], right: Float[Tensor, "B s e"], rul
     """Weighted cross-covariance of two sets of deviations."""
     centre = rule.cov_weight * left[:, 0].unsqueeze(-1) * right[:, 0].unsqueeze(-2)
     return centre + rule.side_weight * (left[:, 1:].mT @ right[:, 1:])
+
+
+def repeated(item: Float[Tensor, "B *s"] | None, count: int) -> Float[Tensor, "R *s"] | None:
+    """Each row ``count`` times, for points that lie side by side; nothing stays nothing."""
+    return None if item is None else item.repeat_interleave(count, 0)
+
+
+class Bending(NamedTuple):
+    """What a function's curvature does to a Gaussian: a shift of the mean, and covariance a Jacobian does not see."""
+
+    shift: Float[Tensor, "B e"]
+    cov: Float[Tensor, "B e e"]
+
+
+def bending(
+    function: Callable[[Tensor], Tensor],
+    mean: Float[Tensor, "B n"],
+    cov: Float[Tensor, "B d d"],
+    domain: Layout,
+    image: Layout,
+) -> Bending:
+    """The second-order terms of the Gaussian second-order filter, exact where ``f`` is quadratic.
+
+    With ``s_i`` the columns of a factor of ``cov`` and ``D_ij = s_iᵀ f″ s_j``, the mean moves by ``½ Σ D_ii`` and the
+    covariance grows by ``½ Σ D_ij D_ijᵀ``, which is positive by its form. The ``D`` are differences of ``f`` over one
+    standard deviation: they see the curvature where the belief lies, and need no second derivative. ``function`` is
+    given all ``B (1 + d + d²)`` points as one batch, those of an item side by side.
+    """
+    factor, ok = safe_cholesky(_barely_definite(cov))
+    factor = factor * ok[:, None, None]  # without one nothing is added; the update that follows tells what is wrong
+    d = cov.shape[-1]
+    first, second = torch.triu_indices(d, d, 1, device=cov.device)
+    single, double = factor.mT, factor.mT[:, first] + factor.mT[:, second]
+    offsets = torch.cat((torch.zeros_like(single[:, :1]), single, -single, double, -double), 1)
+    count = offsets.shape[1]
+    points = domain.boxplus(mean.unsqueeze(1).expand(-1, count, -1), offsets)
+    moved = function(points.flatten(0, 1)).unflatten(0, (-1, count))
+    apart = image.boxminus(moved, moved[:, :1].expand_as(moved))
+    pairs = len(first)
+    up, down, up2, down2 = apart[:, 1:].split((d, d, pairs, pairs), 1)
+    straight = up + down  # D_ii
+    across = 0.5 * (up2 + down2 - straight[:, first] - straight[:, second])  # D_ij, i < j
+    grown = 0.5 * straight.mT @ straight + across.mT @ across
+    return Bending(0.5 * straight.sum(1), symmetrize(grown))
 
 
 def statistical_linearization(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..core.gaussian import Noise, condition, propagate
+from ..core.linearize import bending, repeated
 from ..core.system import System
 from ..registry import FILTERS
 from ..types import Gaussian, StepOutput
@@ -17,8 +18,12 @@ from .base import Filter, adopt, step_output
 
 @dataclass(frozen=True)
 class ExtendedConfig:
-    """``solve`` picks the form of the small solve (see :mod:`fwnkf.core.gaussian`)."""
+    """``moments="second_order"`` adds what the transition's curvature does to the belief (second-order filter).
 
+    ``solve`` picks the form of the small solve (see :mod:`fwnkf.core.gaussian`).
+    """
+
+    moments: Literal["linear", "second_order"] = "linear"
     solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto"
 
 
@@ -62,7 +67,15 @@ class ExtendedKalmanFilter(SystemFilter):
         """The belief one step later, before anything is measured."""
         mean, F = self.system.linearize_transition(belief.mean, u, dt)
         Q = prepared.Q if dt is None else self.system.process_noise(dt)
-        return Gaussian(mean, propagate(belief.cov, F, Q))
+        if self.config.moments == "linear":
+            return Gaussian(mean, propagate(belief.cov, F, Q))
+
+        def move(points: Tensor) -> Tensor:
+            count = points.shape[0] // belief.mean.shape[0]
+            return self.system.transition(points, repeated(u, count), repeated(dt, count))
+
+        bent = bending(move, *belief, self.layout, self.layout)
+        return Gaussian(self.layout.boxplus(mean, bent.shift), propagate(belief.cov, F, Q + bent.cov))
 
     def advance(
         self, prepared: Any, state: Gaussian, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..core import iir
 from ..core.gaussian import DiagonalNoise, FullNoise, Noise, block_diagonal, condition, matvec, propagate
+from ..core.linearize import Bending, bending, repeated
 from ..core.shaped import Shaper, condition_shaped, shaper_blocks
 from ..core.system import Covariance, System, as_layout
 from ..errors import ConfigError
@@ -34,7 +35,8 @@ class FWNKFConfig:
 
     ``hidden=0`` leaves the encoder out (``Φ`` or noise states alone). ``adapt`` bounds how far the encoder may move the
     log-variances of ``Q_t`` and ``R_t`` from their base. ``pole_radius`` bounds every pole that is learned.
-    ``residual_order=2`` lets a residual transition read products of state coordinates.
+    ``residual_order=2`` lets a residual transition read products of state coordinates. ``moments="second_order"`` adds
+    what the transition's curvature does to mean and covariance.
     """
 
     state_dim: int
@@ -47,6 +49,7 @@ class FWNKFConfig:
     rank: int = at_least(1, 1)
     residual_width: int = at_least(1, 64)
     residual_order: Literal[1, 2] = 1
+    moments: Literal["linear", "second_order"] = "linear"
     observation: Literal["given_matrix", "given_function", "learned_matrix", "learned_network"] = "given_matrix"
     observation_width: int = at_least(1, 64)
     shaping: Literal["none", "innovation", "noise"] = "innovation"
@@ -73,6 +76,8 @@ class FWNKFConfig:
             faults.append(f"gain={self.gain!r} needs the joint covariance: set covariance='augmented'")
         if self.solve == "sequential" and not self.diagonal_noise:
             faults.append("solve='sequential' needs independent channels: diagonal_noise=True")
+        if self.moments != "linear" and self.transition != "residual":
+            faults.append("moments='second_order' needs a transition that bends: set transition='residual'")
         if not 0 < self.pole_radius < 1:
             faults.append(f"pole_radius = {self.pole_radius} must lie strictly between 0 and 1")
         if faults:
@@ -269,20 +274,15 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         split = self.transition.head_size
         Q, noise = self._noises(prepared, head[..., split:], dt, ratio)
         mean, F = self.transition(state.mean, head[..., :split], hidden[-1] if hidden else None, u, dt, ratio)
+        if self.config.moments == "second_order":
+            bent = self._bending(state, hidden, u, dt, ratio)
+            mean, Q = self.layout.boxplus(mean, bent.shift), Q + bent.cov
         ahead = Prediction(mean, F, Q, *self.observation.linearize(mean), noise, hidden)
         if prepared.cycles is not None:
             return self._with_noise_states(prepared.cycles, state, ahead, y, weight, ratio)
         if prepared.blocks is not None:
             return self._with_joint_covariance(prepared.blocks, state, ahead, y, weight)
-        innovation = self.observation_layout.boxminus(y, ahead.observed) * weight
-        prior = Gaussian(mean, propagate(state.cov, F, Q))
-        shaped, memory = innovation, state.memory
-        if prepared.shaper is not None:
-            shaped, memory = iir.step(prepared.shaper, innovation, state.memory)
-        update = condition(prior.cov, shaped, ahead.H, noise, weight, self.config.solve)
-        posterior = Gaussian(self.layout.boxplus(mean, update.correction), update.cov)
-        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, shaped * weight)
-        return FWState(*posterior, state.noise, memory, torch.lerp(ahead.observed, y, weight), hidden), out
+        return self._plainly(prepared, state, ahead, y, weight)
 
     @torch.no_grad()
     def set_noise(self, Q: Float[Tensor, "d d"], R: Float[Tensor, "m m"] | None = None) -> None:
@@ -334,6 +334,34 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         if isinstance(prepared.R, DiagonalNoise):
             return Q, DiagonalNoise(r)
         return Q, FullNoise(prepared.R.cov * _outer_root(r))
+
+    def _bending(
+        self, state: FWState, hidden: Hidden, u: Tensor | None, dt: Tensor | None, ratio: Tensor | None
+    ) -> Bending:
+        """What the transition's curvature does to the belief about the state."""
+        assert isinstance(self.transition, ResidualTransition)
+        d, batch, move = self.layout.tangent_size, state.mean.shape[0], self.transition.move
+        context = hidden[-1] if hidden else None
+
+        def moved(points: Tensor) -> Tensor:
+            count = points.shape[0] // batch
+            return move(points, *(repeated(item, count) for item in (context, u, dt, ratio)))
+
+        return bending(moved, state.mean, state.cov[..., :d, :d], self.layout, self.layout)
+
+    def _plainly(
+        self, prepared: Prepared, state: FWState, ahead: Prediction, y: Tensor, weight: Tensor
+    ) -> tuple[FWState, StepOutput]:
+        """The paper's update: the gain of white noise on the shaped innovation."""
+        innovation = self.observation_layout.boxminus(y, ahead.observed) * weight
+        prior = Gaussian(ahead.mean, propagate(state.cov, ahead.F, ahead.Q))
+        shaped, memory = innovation, state.memory
+        if prepared.shaper is not None:
+            shaped, memory = iir.step(prepared.shaper, innovation, state.memory)
+        update = condition(prior.cov, shaped, ahead.H, ahead.noise, weight, self.config.solve)
+        posterior = Gaussian(self.layout.boxplus(ahead.mean, update.correction), update.cov)
+        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, shaped * weight)
+        return FWState(*posterior, state.noise, memory, torch.lerp(ahead.observed, y, weight), ahead.hidden), out
 
     def _with_noise_states(
         self, cycles: CycleMatrices, state: FWState, ahead: Prediction, y: Tensor, weight: Tensor, ratio: Tensor | None

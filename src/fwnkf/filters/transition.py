@@ -105,6 +105,16 @@ class ResidualTransition(nn.Module):
         """Take the scales of training data."""
         self.network.normalize(feature_mean, feature_std, step)
 
+    def move(
+        self, x: Tensor, context: Tensor | None, u: Tensor | None, dt: Tensor | None, ratio: Tensor | None
+    ) -> Float[Tensor, "B n"]:
+        """Where ``x`` goes, without the Jacobian."""
+        (system,) = self._system
+        residual = self.network(self.layout.features(x), context)
+        if ratio is not None:
+            residual = residual * ratio.unsqueeze(-1)
+        return self.layout.boxplus(x if system is None else system.transition(x, u, dt), residual)
+
     def forward(
         self,
         x: Tensor,

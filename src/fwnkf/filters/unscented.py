@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..core.gaussian import FullNoise, condition, dense, symmetrize
 from ..core.linearize import (
+    repeated,
     sigma_cross,
     sigma_moments,
     sigma_points,
@@ -50,8 +51,8 @@ class UnscentedKalmanFilter(SystemFilter):
         count = points.shape[1]
         moved = self.system.transition(
             points.flatten(0, 1),
-            None if u is None else u.repeat_interleave(count, 0),
-            None if dt is None else dt.repeat_interleave(count, 0),
+            repeated(u, count),
+            repeated(dt, count),
         ).unflatten(0, (-1, count))
         mean, _, spread = sigma_moments(moved, self.layout, self.rule)
         Q = prepared.Q if dt is None else self.system.process_noise(dt)

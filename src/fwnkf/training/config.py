@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -117,6 +118,8 @@ class OptimizerSection:
 
     name: Literal["adam", "adamw"] = "adamw"
     learning_rate: float = limited(3e-3, above=0.0)
+    rates: dict[str, Any] = field(default_factory=dict)
+    """Factors on the rate, by how parameters' names begin; those with 0 stay as they are."""
     weight_decay: float = at_least(0.0, 0.0)
     schedule: Literal["one_cycle", "cosine", "constant"] = "one_cycle"
     warmup: float = limited(0.2, min=0.0, max=0.9)
@@ -253,12 +256,28 @@ def _combinations(experiment: Experiment) -> list[str]:
         )
     if experiment.filter.noise_from_spectrum and experiment.filter.options.get("shaping") != "noise":
         faults.append("filter.noise_from_spectrum = true sets noise states; set filter.options.shaping: noise")
+    faults += _rates(experiment.optimizer.rates, [name for name, _ in model.named_parameters()])
     if not any(parameter.requires_grad for parameter in model.parameters()):
         faults.append(
             f"filter.name = {experiment.filter.name!r} with these options has nothing to train; "
             "evaluate it with `fwnkf bench references`, or let it learn (filter.options.learn, or another filter)"
         )
     return faults
+
+
+def _rates(rates: Mapping[str, Any], names: list[str]) -> list[str]:
+    """What is wrong with the factors on the learning rate."""
+    parts = ", ".join(sorted({name.split(".")[0] for name in names}))
+    faults = [
+        f"optimizer.rates: no parameter's name begins with {given!r}; there are: {parts}"
+        for given in rates
+        if not any(name.startswith(given) for name in names)
+    ]
+    return faults + [
+        f"optimizer.rates.{given} = {factor!r} must be a number of at least 0"
+        for given, factor in rates.items()
+        if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 <= factor < math.inf
+    ]
 
 
 def read_experiment(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> Experiment:

@@ -116,7 +116,12 @@ class TrainingModule(lightning.LightningModule):
     def configure_optimizers(self) -> Any:
         options = self.experiment.optimizer
         kind = torch.optim.AdamW if options.name == "adamw" else torch.optim.Adam
-        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        groups: dict[float, list[Tensor]] = {}
+        for name, parameter in self.model.named_parameters():
+            factor = next((float(f) for start, f in options.rates.items() if name.startswith(start)), 1.0)
+            if parameter.requires_grad and factor > 0:
+                groups.setdefault(factor, []).append(parameter)
+        trained = [{"params": group, "lr": factor * options.learning_rate} for factor, group in groups.items()]
         optimizer = kind(trained, lr=options.learning_rate, weight_decay=options.weight_decay)
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(options, step / self.steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
