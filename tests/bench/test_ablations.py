@@ -64,8 +64,11 @@ def test_tasks_are_what_they_say():
     assert one.filter.options["transition"] == "locally_linear"
     assert (two.data.name, two.data.protocol, two.data.scenario) == ("lorenz", "strict", "high_band")
     assert (three.data.name, three.data.protocol, three.data.scenario) == ("pendulum", "strict", "drift")
-    assert two.filter.equations
-    assert three.filter.equations
+    for given in (two, three):
+        assert given.filter.equations
+        assert given.filter.options["moments"] == "linear"
+        assert ablations.settings(given).endswith("; not trained: transition")
+    assert "not trained" not in ablations.settings(one)
     with pytest.raises(ConfigError, match=r"no ablation is called lorenz; there are: lorenz-algorithm3"):
         ablations.chosen(["lorenz"])
 

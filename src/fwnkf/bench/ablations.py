@@ -248,13 +248,15 @@ def settings(experiment: Experiment) -> str:
     """What all rows of a task share, in words."""
     data, trainer, options = experiment.data, experiment.trainer, experiment.filter.options
     sections = options.get("sections", 1)
+    still = [name for name, rate in experiment.optimizer.rates.items() if rate == 0]
+    held = f"; not trained: {', '.join(still)}" if still else ""
     pretrained = f", {trainer.pretrain} steps of regression before" if trainer.pretrain else ""
     records = "as many training records as the paper" if data.train is None else f"{data.train} training records"
     return (
         f"{trainer.steps} steps on batches of {trainer.batch_size}, learning rate "
         f"{experiment.optimizer.learning_rate:g}{pretrained}; {records}, {data.dtype}; a GRU of {options['hidden']}, "
         f"which reads the {options.get('encoder_reads', 'previous')} measurement; {sections} "
-        f"section{'s' if sections > 1 else ''} of Φ, as many cycles of noise states"
+        f"section{'s' if sections > 1 else ''} of Φ, as many cycles of noise states{held}"
     )
 
 
