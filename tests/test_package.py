@@ -66,6 +66,31 @@ def test_import_leaves_torch_as_it_was():
     assert done.returncode == 0, done.stderr
 
 
+def test_all_pages_tell_the_same_version():
+    """Read as text: what is installed may be older than the files."""
+    root = SOURCE.parents[1]
+    project, citation, changes = (
+        (root / name).read_text(encoding="utf-8") for name in ("pyproject.toml", "CITATION.cff", "CHANGELOG.md")
+    )
+    (version,) = re.findall(r'^version = "(.+)"$', project, re.M)
+    assert version == fwnkf.__version__
+    assert re.findall(r"^version: (.+)$", citation, re.M) == [version]
+    (released,) = re.findall(r"^date-released: (.+)$", citation, re.M)
+    sections = re.findall(r"^## (.+)$", changes, re.M)
+    assert sections[:2] == ["[Unreleased]", f"[{version}] - {released}"]
+
+
+def test_every_dependency_has_its_reason():
+    root = SOURCE.parents[1]
+    project = (root / "pyproject.toml").read_text(encoding="utf-8")
+    listed = project[project.index("dependencies = [") : project.index("[project.scripts]")]
+    names = set(re.findall(r'"([a-z-]+)(?:>=|==)', listed))
+    assert len(names) > 15
+    page = (root / "docs" / "design" / "dependencies.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"[a-z-]+", " ".join(re.findall(r"^\| ([^|]+) \|", page, re.M))))
+    assert names - told == set()
+
+
 def test_nothing_is_pickled():
     """Loading a file must never run code: no pickle, and none of what uses it."""
     forbidden = re.compile(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     register_filter = FILTERS.register
     register_system = SYSTEMS.register
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 _HOMES = {
     "checkpoint": ("dump_state", "load", "load_state", "save"),

@@ -1,0 +1,267 @@
+"""Do the distributions hold what they must, and do they run in an environment that has nothing else?
+
+python benchmarks/install.py                  build both, look inside, install the wheel's core: about a minute
+python benchmarks/install.py --dist FOLDER    of distributions that are built already
+python benchmarks/install.py --all            the sdist too, and every extra, each in an empty environment: minutes
+
+torch is installed first and as ``--torch`` says: left to the resolver it can bring gigabytes of CUDA libraries. The
+code is 1 if anything is not as it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "fwnkf"
+LARGEST = 1_000_000
+"""Bytes of any one file in a distribution."""
+FOLDERS = {"src", "tests", "docs", "models", "benchmarks"}
+PAGES = {
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "CONTRIBUTING.md",
+    "pyproject.toml",
+    "PKG-INFO",
+    ".gitignore",
+}
+RECORDINGS = {".csv", ".mat", ".npz", ".npy", ".pt", ".bag", ".parquet", ".zip", ".xz", ".gz"}
+EXTRAS = {"train": ("lightning", "yaml", "rich", "tensorboard"), "plot": ("matplotlib",), "tables": ("pyarrow",)}
+"""What each extra brings. Nothing of another may be there, or the check would not see what is missing."""
+
+CORE = """
+import importlib.util, sys, torch, fwnkf
+assert fwnkf.__file__.startswith(sys.prefix), fwnkf.__file__
+system = fwnkf.LinearSystem.of(*(torch.tensor(m) for m in ([[1.0]], [[1.0]], [[0.1]], [[1.0]])))
+model = fwnkf.build("fwnkf", system=system, shaping="noise", hidden=8)
+found = model.run(torch.randn(2, 20, 1)).raise_for_status()
+assert found.mean.shape == (2, 20, 1) and bool(found.mean.isfinite().all())
+fwnkf.save(model, "model")
+assert torch.equal(fwnkf.load("model").run(torch.ones(1, 5, 1)).mean, model.run(torch.ones(1, 5, 1)).mean)
+"""
+ABSENT = "import importlib.util, sys; sys.exit(any(importlib.util.find_spec(name) for name in sys.argv[1:]))"
+DRAW = """
+import torch
+from fwnkf.data.protocols import load
+from fwnkf.report import plots
+task = load("lorenz", "strict", train=1, val=1, test=2).split.test
+plots.save_all("plots", {"error": plots.error_over_time(task, {"truth": (task.truth + 1, None)})})
+"""
+PARQUET = """
+import pyarrow, pyarrow.parquet
+from fwnkf.logs.table import read_table
+pyarrow.parquet.write_table(pyarrow.table({"t": [0.0, 1.0], "a": [2.0, 3.0]}), "one.parquet")
+print(read_table("one.parquet"))
+"""
+UNREAD = """
+from pathlib import Path
+from fwnkf.logs.table import read_table
+Path("one.parquet").write_bytes(b"PAR1")
+read_table("one.parquet")
+"""
+TINY = (
+    "data.train=8",
+    "data.val=2",
+    "data.test=3",
+    "trainer.steps=2",
+    "trainer.validate_every=2",
+    "trainer.pretrain=0",
+)
+TRAIN = ["train", "lorenz", "--no-references", "--set", "trainer.compile=false"]
+TRAIN += [word for item in TINY for word in ("--set", item)]
+
+
+class FaultError(Exception):
+    """What is not as it should be, in words."""
+
+
+def check(holds: bool, said: str) -> None:
+    if not holds:
+        raise FaultError(said)
+
+
+@contextmanager
+def timed(what: str) -> Iterator[None]:
+    begin = time.perf_counter()
+    yield
+    print(f"ok  {time.perf_counter() - begin:6.1f} s  {what}", flush=True)
+
+
+def quietly(*words: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(word) for word in words], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def must(*words: str | Path, cwd: Path | None = None) -> str:
+    done = quietly(*words, cwd=cwd)
+    check(done.returncode == 0, f"{' '.join(map(str, words))}\n{done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+# ---- what is inside -------------------------------------------------------------------------------------------------
+
+
+def own_files(folder: Path) -> set[str]:
+    return {
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"
+    }
+
+
+def look_into_wheel(path: Path) -> None:
+    """The package, all of it, its licence, and nothing else."""
+    with zipfile.ZipFile(path) as wheel:
+        sizes = {info.filename: info.file_size for info in wheel.infolist()}
+    inside = {name.removeprefix("fwnkf/") for name in sizes if name.startswith("fwnkf/")}
+    wanted = own_files(SOURCE)
+    check(inside == wanted, f"wheel and src/fwnkf differ: {sorted(inside ^ wanted)}")
+    check("py.typed" in inside and "experiments/lorenz.yaml" in inside, "wheel without py.typed or experiments")
+    rest = [name for name in sizes if not name.startswith("fwnkf/")]
+    strange = [name for name in rest if ".dist-info/" not in name]
+    check(not strange, f"wheel has files outside the package: {strange}")
+    for needed in ("licenses/LICENSE", "entry_points.txt", "METADATA"):
+        check(any(name.endswith(f".dist-info/{needed}") for name in rest), f"wheel without {needed}")
+
+
+def look_into_sdist(path: Path) -> None:
+    """Everything that is needed to work on the project, the trained filters included; no recordings."""
+    with tarfile.open(path) as archive:
+        members = [member for member in archive.getmembers() if member.isfile()]
+    sizes = {PurePosixPath(*PurePosixPath(member.name).parts[1:]): member.size for member in members}
+    tops = {name.parts[0] for name in sizes}
+    check(tops == FOLDERS | PAGES, f"sdist has or lacks at its top: {sorted(tops ^ (FOLDERS | PAGES))}")
+    large = [str(name) for name, size in sizes.items() if size > LARGEST or name.suffix in RECORDINGS]
+    check(not large, f"sdist with recordings or files above {LARGEST} bytes: {large}")
+    models = {name.parts[1] for name in sizes if name.parts[0] == "models"}
+    here = {folder.name for folder in (ROOT / "models").iterdir() if folder.is_dir()}
+    check(models == here, f"trained filters in the sdist and here differ: {sorted(models ^ here)}")
+
+
+# ---- does it run ----------------------------------------------------------------------------------------------------
+
+
+class Environment:
+    """An empty virtual environment; pip works on it from outside, so that not even pip is in it."""
+
+    def __init__(self, folder: Path, torch: str):
+        self.folder, self.work = folder, folder / "work"
+        must(sys.executable, "-m", "venv", "--without-pip", folder)
+        self.work.mkdir()
+        self.python, self.fwnkf = folder / "bin" / "python", folder / "bin" / "fwnkf"
+        self.pip("install", torch)
+
+    def pip(self, command: str, *words: str) -> None:
+        extra = ["-q", "--no-compile"] if command == "install" else []
+        must(sys.executable, "-m", "pip", "--python", self.python, command, *extra, *words)
+
+    def runs(self, code: str) -> str:
+        return must(self.python, "-c", code, cwd=self.work)
+
+    def command(self, *words: str) -> str:
+        return must(self.fwnkf, *words, cwd=self.work)
+
+    def refuses(self, said: str, *words: str | Path) -> None:
+        """It must fail, in one line that says what to do."""
+        done = quietly(*words, cwd=self.work)
+        text = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else ""
+        check(done.returncode == 1 and said in text, f"{words}: wanted an error with {said!r}, got {text!r}")
+
+    def has_none_of(self, names: tuple[str, ...]) -> None:
+        check(quietly(self.python, "-c", ABSENT, *names).returncode == 0, f"the environment has one of {names}")
+
+
+def try_core(here: Environment) -> None:
+    here.runs(CORE)
+    check("COMMAND" in here.command("--help"), "fwnkf --help says nothing of commands")
+    here.command("list", "experiments")
+    here.command("inspect", "model")
+    here.refuses("--models", here.fwnkf, "bench", "accuracy")
+
+
+def try_train(here: Environment) -> None:
+    said = here.command(*TRAIN)
+    check("best filter" in said and "fwnkf[plot]" in said, f"training without pictures said\n{said}")
+
+
+def try_plot(here: Environment) -> None:
+    here.runs(DRAW)
+    check((here.work / "plots" / "error.png").stat().st_size > 5000, "an empty picture")
+
+
+def try_tables(here: Environment) -> None:
+    here.runs(PARQUET)
+
+
+def try_all(here: Environment) -> None:
+    check("plots: " in here.command(*TRAIN), "a run of fwnkf[all] drew no plots")
+    try_plot(here)
+    try_tables(here)
+
+
+TRIED: dict[str, Callable[[Environment], None]] = {"train": try_train, "plot": try_plot, "tables": try_tables}
+REFUSED: dict[str, Callable[[Environment], None]] = {
+    "train": lambda here: here.refuses("fwnkf[train]", here.fwnkf, "train", "lorenz"),
+    "plot": lambda here: here.refuses("fwnkf[plot]", here.fwnkf, "inspect", "model", "--plots", "plots"),
+    "tables": lambda here: here.refuses("fwnkf[tables]", here.python, "-c", UNREAD),
+}
+
+
+def install(what: Path, extra: str, torch: str, scratch: Path) -> None:
+    """One distribution with one extra (or none) in one environment, used, and asked for what it does not have."""
+    wanted = f"[{extra}]" if extra else ""
+    with timed(f"{what.name}{wanted} in an empty environment"), tempfile.TemporaryDirectory(dir=scratch) as folder:
+        here = Environment(Path(folder) / "env", torch)
+        here.pip("install", f"fwnkf{wanted} @ {what.as_uri()}")
+        here.pip("check")
+        try_core(here)
+        if extra == "all":
+            try_all(here)
+            return
+        for name in EXTRAS:
+            if name == extra:
+                TRIED[name](here)
+            else:
+                here.has_none_of(EXTRAS[name])
+                REFUSED[name](here)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dist", type=Path, help="a folder with one wheel and one sdist; built if not given")
+    parser.add_argument("--all", action="store_true", help="the sdist and every extra too")
+    parser.add_argument("--torch", default="torch==2.13.0", help="what to install as torch (torch==2.13.0)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        try:
+            dist = options.dist
+            if dist is None:
+                dist = scratch / "dist"
+                with timed("build"):
+                    must(sys.executable, "-m", "build", "--outdir", dist, ROOT)
+            (wheel,), (sdist,) = dist.resolve().glob("*.whl"), dist.resolve().glob("*.tar.gz")
+            with timed(f"inside: {wheel.stat().st_size / 1e3:.0f} kB wheel, {sdist.stat().st_size / 1e3:.0f} kB sdist"):
+                look_into_wheel(wheel)
+                look_into_sdist(sdist)
+            install(wheel, "", options.torch, scratch)
+            if options.all:
+                for extra in (*EXTRAS, "all"):
+                    install(wheel, extra, options.torch, scratch)
+                install(sdist, "", options.torch, scratch)
+        except FaultError as fault:
+            print(f"FAULT: {fault}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
