@@ -11,14 +11,13 @@ import torch
 from filterpy.kalman import KalmanFilter
 
 import fwnkf
+from fwnkf.core.gaussian import log_prob
 from fwnkf.core.iir import Sections
 from fwnkf.core.shaped import loop_matrix, shaper_blocks, spectral_radius
-from fwnkf.errors import ConfigError, NoObservationModelError
-from fwnkf.filters.objectives import spectral_loss, state_loss, state_nll
-from fwnkf.filters.observation import anchor_loss
+from fwnkf.errors import ConfigError
 
 from .. import systems
-from ..conformance.cases import CASES, shake
+from ..conformance.cases import shake
 from ..tolerances import assert_close
 
 LINEAR = systems.linear_matrices(torch.float64)
@@ -157,7 +156,8 @@ def test_every_part_can_be_learned_from_the_start():
     arrays = {name: LINEAR[name].float() for name in ("H", "R")} | {"Q": torch.eye(3)}
     for options in ({}, {"gate": "low_rank"}, {"shaping": "noise"}, {"transition": "residual"}):
         model = fwnkf.build("fwnkf", **arrays, **options)
-        state_nll(model, model.run(y), x).backward()
+        track = model.run(y)
+        (-log_prob(x - track.mean, track.cov)[0].mean()).backward()
         heads = {name for name, p in model.named_parameters() if p.grad is not None and bool(p.grad.abs().sum() > 0)}
         wanted = {"head_weight", "head_bias"}
         wanted |= {"noise_states.amplitude"} if "shaping" in options else {"shaper.raw"}
@@ -296,55 +296,6 @@ def test_who_has_seen_the_measurement_before_predicting(order, peeks):
     (gradient,) = torch.autograd.grad(model.run(y).prior_mean[:, 3].sum(), y)
     assert bool(gradient[:, 3].abs().max() > 0) == peeks
     assert bool(gradient[:, 2].abs().max() > 0)
-
-
-def test_spectral_loss_reaches_every_filter_with_an_observation_model(generator):
-    """And changes its gradients; where there is no observation model, asking for it is an error."""
-    reached = set()
-    for name, case in CASES.items():
-        model = case.build(torch.float64)
-        if not any(True for _ in model.parameters()):
-            continue
-        y = torch.randn(2, 16, case.observation_dim, generator=generator).double()
-        u = torch.randn(2, 16, case.control_dim, generator=generator).double() if case.control_dim else None
-        truth = model.run(y, u).mean.detach() + 0.1
-        if case.filter == "rkn":
-            with pytest.raises(NoObservationModelError, match="rkn"):
-                spectral_loss(model, model.run(y, u), truth)
-            continue
-        loss = spectral_loss(model, model.run(y, u), truth)
-        gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
-        assert sum(float(g.abs().sum()) for g in gradients if g is not None) > 0, name
-        reached.add(case.filter)
-    assert {"kf", "arkf", "fwnkf"} <= reached
-
-
-def test_anchor_is_least_squares(rng):
-    """Descending on the anchor alone leads a learned matrix to the least-squares fit of the measurements present."""
-    x, y = simulate(50, 20, rng)
-    mask = torch.from_numpy(rng.random(y.shape) > 0.3)
-    model = fwnkf.build("fwnkf", state_dim=3, observation_dim=2, observation="learned_matrix").double()
-    optimizer = torch.optim.LBFGS([model.observation.H], max_iter=100, tolerance_grad=1e-12, tolerance_change=0)
-
-    def closure() -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = anchor_loss(model, x, torch.where(mask, y, torch.nan))
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
-    for channel in range(2):
-        rows = mask[..., channel]
-        fit = np.linalg.lstsq(x[rows].numpy(), y[..., channel][rows].numpy(), rcond=None)[0]
-        torch.testing.assert_close(model.observation.H[channel].detach(), torch.from_numpy(fit), atol=1e-5, rtol=0)
-
-
-def test_state_losses_use_the_shortest_arc():
-    model = fwnkf.build("ekf", system=systems.pendulum())
-    track = model.run(torch.randn(1, 3, 2).double())
-    truth = track.mean.clone()
-    truth[..., 0] += 2 * math.pi + 0.1
-    assert_close(state_loss(model, track, truth), torch.tensor(0.01, dtype=torch.float64), "rounding")
 
 
 # ---- what cannot be configured -------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Observation models of the FW-NKF: a given matrix or function, a learned matrix, a learned network.
 
 A model answers two questions: ``observe(x)`` anywhere, and ``(ŷ, H)`` at the prior. A learned model needs an anchor
-besides the spectral loss, which alone pulls its output to zero: :func:`anchor_loss` asks it to reconstruct what was
+besides the spectral loss, which alone pulls its output to zero: the loss ``anchor`` asks it to reconstruct what was
 measured from the true state.
 """
 
@@ -16,8 +16,6 @@ from ..core.gaussian import matvec
 from ..core.layout import Layout
 from ..core.system import System
 from ..errors import ConfigError
-from ..shapes import Bool, Float
-from .base import Filter
 from .networks import JacobianNetwork
 
 ObservationKind = Literal["given_matrix", "given_function", "learned_matrix", "learned_network"]
@@ -95,16 +93,3 @@ def make_observation(
     if any(part.kind == "quaternion" for part in layout.parts):
         raise ConfigError(f"observation={kind!r} is a matrix on plain numbers; a quaternion state needs a function")
     return MatrixObservation(start, learn=kind == "learned_matrix")
-
-
-def anchor_loss(
-    model: Filter,
-    truth: Float[Tensor, "*B n"],
-    y: Float[Tensor, "*B m"],
-    mask: Bool[Tensor, "*B m"] | None = None,
-) -> Float[Tensor, ""]:
-    """Mean squared error of reconstructing the measurements from the true states, over the channels present."""
-    present = y.isfinite() if mask is None else y.isfinite() & mask
-    target = torch.where(present, y, torch.zeros_like(y))
-    apart = model.observation_layout.boxminus(target, model.observe(truth)) * present
-    return apart.square().sum() / present.sum().clamp_min(1)
