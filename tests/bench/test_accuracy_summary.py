@@ -34,7 +34,7 @@ def test_the_readme_has_what_the_command_would_write():
 
 
 def test_every_task_has_a_reader_and_every_shipped_one_a_line():
-    assert set(summary.READERS) == {task for made in table.GROUPS.values() for task in made}
+    assert {task for made in table.GROUPS.values() for task in made} - set(summary.READERS) == set()
     assert sorted(line.task for line in summary.lines(MODELS)) == SHIPPED
     assert "lorenz" in SHIPPED
 
@@ -44,10 +44,9 @@ def test_a_line_is_what_the_figures_say(task):
     """Mean and spread were kept when the filter was trained; the line takes them from the seeds."""
     kept = json.loads((MODELS / task / "figures.json").read_text(encoding="utf-8"))
     (line,) = (line for line in summary.lines(MODELS) if line.task == task)
-    key = {"dido": "ratio", "dido-attitude": "inclination_deg", "euroc": "mse", "broad": "mean", "uipdb": "both"}
-    mean = kept["mean"]
-    if isinstance(mean, dict):
-        mean = mean[key.get(task, summary.STRICT)]
+    keys = {"dido": "ratio", "dido-attitude": "inclination_deg", "euroc": "mse", "euroc-strict": "rmse_p_5s"}
+    keys |= {"broad": "mean", "broad-magnetometer": "mean", "uipdb": "both"}
+    mean = kept["mean"][keys[task]] if task in keys else kept["mean"]
     assert line.mean == pytest.approx(mean)
     assert len(line.values) == len(kept.get("runs") or kept["seeds"])
 
