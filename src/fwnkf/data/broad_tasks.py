@@ -30,6 +30,8 @@ SAMPLES = 24
 REST_SECONDS, REST_MEMORY = 1.5, 0.5
 REST_RATE, REST_FORCE = math.radians(2.0), 0.5
 """VQF's thresholds of rest, in rad/s and m/s², against means of half a second."""
+SPEED_MEMORY, SPEED_LEAK = 3.0, 1.0
+"""Seconds: over which the speed of the hand is averaged, and over which force becomes speed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +46,15 @@ class Blocks:
     turned: Float[Tensor, "K N 4"]
     """Orientation after each sample relative to the block's begin, by the gyroscope alone."""
     resting: Bool[Tensor, " K"]
+    speed: Float[Tensor, " K"]
+    """Of the hand, root mean square of an axis, m/s: see :func:`speeds`."""
     dt: float
 
     def part(self, count: int) -> Blocks:
         """The first blocks, with the samples that belong to them."""
         trial = self.trial.slice(0, count * SAMPLES)
-        return Blocks(trial, self.rate[:count], self.force[:count], self.turned[:count], self.resting[:count], self.dt)
+        rate, force, speed = self.rate[:count], self.force[:count], self.speed[:count]
+        return Blocks(trial, rate, force, self.turned[:count], self.resting[:count], speed, self.dt)
 
 
 def trials(names: Many[str], folder: Path | None = None) -> list[Blocks]:
@@ -78,7 +83,8 @@ def in_blocks(trial: Sequence) -> Blocks:
     dt = SAMPLES * step
     rate = rotation.log(q) / dt
     middle = matvec(rotation.to_matrix(rotation.exp(-rate * dt / 2)), total / SAMPLES)
-    return Blocks(trial, rate, middle, torch.stack(turned, 1), resting(rate, middle, dt), dt)
+    still, speed = resting(rate, middle, dt), speeds(rate, middle, dt)
+    return Blocks(trial, rate, middle, torch.stack(turned, 1), still, speed, dt)
 
 
 def resting(rate: Float[Tensor, "K 3"], force: Float[Tensor, "K 3"], dt: float) -> Bool[Tensor, " K"]:
@@ -94,12 +100,60 @@ def resting(rate: Float[Tensor, "K 3"], force: Float[Tensor, "K 3"], dt: float) 
     return torch.tensor(found)
 
 
+def speeds(rate: Float[Tensor, "K 3"], force: Float[Tensor, "K 3"], dt: float) -> Float[Tensor, " K"]:
+    """How fast the hand moves to and fro, from the sensors alone and causal.
+
+    In the frame the gyroscope holds, gravity is what stays; what is left of the force is summed up as far as a leaky
+    sum can. The frame's slow drift falls out with the means.
+    """
+    q, turned = torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=rate.dtype), []
+    for half in rotation.exp(rate * dt / 2).unbind(0):
+        q = rotation.multiply(q, half)
+        turned.append(q)
+        q = rotation.multiply(q, half)
+    still = matvec(rotation.to_matrix(torch.stack(turned)), force)
+    pull = still - running_mean(still, SPEED_MEMORY, dt)
+    velocity = SPEED_LEAK * running_mean(pull, SPEED_LEAK, dt)
+    velocity = velocity - running_mean(velocity, SPEED_MEMORY, dt)
+    return running_mean(velocity.square().mean(-1, keepdim=True), SPEED_MEMORY, dt).sqrt().squeeze(-1)
+
+
+def running_mean(x: Float[Tensor, "K n"], seconds: float, dt: float) -> Float[Tensor, "K n"]:
+    """``m ← r m + (1 - r) x`` with ``r = exp(-dt / seconds)``, from the first value on."""
+    kept, mean, found = math.exp(-dt / seconds), x[0], []
+    for now in x.unbind(0):
+        mean = kept * mean + (1 - kept) * now
+        found.append(mean)
+    return torch.stack(found)
+
+
+def magnetic(
+    blocks: Blocks, path: Float[Tensor, "T 4"], delay: float
+) -> tuple[Float[Tensor, "K 3"], Float[Tensor, "K 4"]]:
+    """Of each block the mean magnetic field in the frame of ``path``, and the sensor's orientation there halfway.
+
+    Every reading is ``delay`` seconds old, so that the orientation it was made in has to be turned back.
+    """
+    count = len(blocks.rate)
+    then = turned_on(path[: count * SAMPLES], blocks.trial, -delay).unflatten(0, (count, SAMPLES))
+    field = blocks.trial.observations[: count * SAMPLES, 6:].unflatten(0, (count, SAMPLES))
+    return matvec(rotation.to_matrix(then), field.to(then)).mean(1), then[:, SAMPLES // 2]
+
+
+def headed(path: Float[Tensor, "T 4"], headings: Float[Tensor, " K"]) -> Float[Tensor, "T 4"]:
+    """The path turned about the vertical; the first heading is the start's, the others hold after each block."""
+    known = headings.repeat_interleave(SAMPLES)[: len(path)].to(path)
+    zero = torch.zeros_like(known)
+    return rotation.multiply(rotation.exp(torch.stack((zero, zero, known), -1)), path)
+
+
 def at_samples(
-    blocks: Blocks, start: Float[Tensor, " 4"], q: Float[Tensor, "K 4"], bias: Float[Tensor, "K 3"]
+    blocks: Blocks, start: Float[Tensor, " 4"], q: Float[Tensor, "K 4"], bias: Float[Tensor, "K 3"], delay: float = 0.0
 ) -> Float[Tensor, "T 4"]:
     """The orientation at every sample, causal: the last estimate and the gyroscope since, less its bias.
 
-    The samples left over at the end go on from the last block's estimate.
+    The samples left over at the end go on from the last block's estimate. Readings that are ``delay`` seconds old are
+    turned on by as much, at the rate of the sample itself.
     """
     bias = bias.to(blocks.rate)
     before = torch.cat((start[None], q[:-1])).to(blocks.rate)
@@ -112,4 +166,11 @@ def at_samples(
     for gyro in blocks.trial.observations[len(within) :, :3].unbind(0):
         last = rotation.multiply(last, rotation.exp((gyro - bias[-1]) * (blocks.dt / SAMPLES)))
         tail.append(last)
-    return torch.cat((within, torch.stack(tail))) if tail else within
+    path = torch.cat((within, torch.stack(tail))) if tail else within
+    return turned_on(path, blocks.trial, delay)
+
+
+def turned_on(path: Float[Tensor, "T 4"], trial: Sequence, seconds: float) -> Float[Tensor, "T 4"]:
+    """Where an orientation of every sample will be shortly, at the rate of that sample (less no bias: it is small)."""
+    gyro = trial.observations[: len(path), :3].to(path)
+    return rotation.multiply(path, rotation.exp(gyro * seconds))

@@ -1,7 +1,8 @@
 """One system, one file, and the disturbances its sensors meet. Importing this package registers the systems."""
 
-from . import attitude, inertial_calibrated, lorenz, motion, multirotor, noise, pendulum, strapdown
+from . import attitude, heading, inertial_calibrated, lorenz, motion, multirotor, noise, pendulum, strapdown
 from .attitude import Handheld, HandheldConfig
+from .heading import Heading, HeadingConfig
 from .inertial_calibrated import CalibratedStrapdown, CalibratedStrapdownConfig
 from .lorenz import Lorenz, LorenzConfig
 from .motion import ConstantVelocity, ConstantVelocityConfig
@@ -16,6 +17,8 @@ __all__ = [
     "ConstantVelocityConfig",
     "Handheld",
     "HandheldConfig",
+    "Heading",
+    "HeadingConfig",
     "Lorenz",
     "LorenzConfig",
     "Multirotor",
@@ -25,6 +28,7 @@ __all__ = [
     "Strapdown",
     "StrapdownConfig",
     "attitude",
+    "heading",
     "inertial_calibrated",
     "lorenz",
     "motion",

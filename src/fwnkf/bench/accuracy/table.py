@@ -25,7 +25,7 @@ GROUPS = {
     ),
     "euroc": ("euroc", "euroc-strict"),
     "dido": ("dido", "dido-attitude"),
-    "broad": ("broad",),
+    "broad": ("broad", "broad-magnetometer"),
     "uipdb": ("uipdb",),
 }
 """Modules of this package, and the tasks (folders of ``models/``) each of them makes."""
