@@ -3,12 +3,15 @@
 import json
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from fwnkf.bench.accuracy import broad
+from fwnkf.bench.accuracy.broad_card import heading_card, tilt_card
 from fwnkf.bench.accuracy.broad_model import estimate, filter_of, handheld, tilts_of
 from fwnkf.bench.accuracy.broad_search import Space, delay, search
 from fwnkf.bench.orientation import error_quaternion, inclination_error
@@ -165,6 +168,16 @@ def test_the_estimate_does_not_see_the_future() -> None:
     part: Blocks = whole.part(60)
     long, short = (estimate(filter_of(handheld({}, RATE)), [blocks])[0] for blocks in (whole, part))
     torch.testing.assert_close(long[: len(short)], short, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(("task", "card"), [("broad", tilt_card), ("broad-magnetometer", heading_card)])
+def test_cards_say_what_the_figures_do(task: str, card: Callable[[dict[str, Any]], str]) -> None:
+    kept = json.loads((MODELS / task / "figures.json").read_text())
+    assert (MODELS / task / "README.md").read_text(encoding="utf-8") == card(kept)
+    assert max(found["mean"] for found in kept["seeds"].values()) < kept["rungs"][broad.RIVALS[task][0]]["mean"]
+    shipped = json.loads((MODELS / task / "config.json").read_text())["system"]["config"]
+    for name, value in kept["seeds"]["0"]["numbers"].items():
+        assert shipped[name] == pytest.approx(value)
 
 
 @needs_data
