@@ -9,6 +9,7 @@ import fwnkf
 from fwnkf.bench.harm import LIMIT, conditions, harm
 from fwnkf.cli import main
 from fwnkf.data import protocols
+from fwnkf.filters.hypotheses import with_fallback
 from fwnkf.systems import noise
 from fwnkf.training.noise_start import start_noise
 
@@ -52,6 +53,18 @@ def test_a_filter_that_measured_drift_does_no_harm_elsewhere(models, capsys):
     for row in rows.values():
         assert row["ratio"] == pytest.approx(row["mse"] / row["mse_ekf"])
         assert row["harmless"] == (row["ratio"] <= LIMIT)
-    code = main(["bench", "harm", "--models", str(models), "--records", "20"])
+    page = models / "page.md"
+    code = main(["bench", "harm", "--models", str(models), "--records", "20", "--markdown", str(page)])
     assert code in (0, 1)
     assert "lorenz-drift" in capsys.readouterr().out
+    assert (code == 1) == ("**no**" in page.read_text(encoding="utf-8"))
+
+
+def test_with_its_fallback_it_is_harmless_in_white_noise_too(models, tmp_path):
+    plain = fwnkf.load(models / "lorenz-drift")
+    fwnkf.save(with_fallback(plain), tmp_path / "lorenz-drift")
+    alone, guarded = ({row["condition"]: row for row in harm(folder, records=300)} for folder in (models, tmp_path))
+    white = "white noise of the same variance"
+    assert alone[white]["ratio"] > 1.5
+    assert all(row["harmless"] for row in guarded.values())
+    assert guarded["as trained"]["mse"] == pytest.approx(alone["as trained"]["mse"], rel=0.02)

@@ -157,6 +157,13 @@ CASES: dict[str, Case] = {
     "fwnkf-hypotheses": Case(
         "fwnkf_hypotheses", weighted("fwnkf_hypotheses", shaping="noise", hypotheses=3), 2, 1, uses_dt=True
     ),
+    "fwnkf-fallback": Case(
+        "fwnkf_hypotheses",
+        weighted("fwnkf_hypotheses", shaping="noise", hypotheses=1, fallback=True),
+        2,
+        1,
+        uses_dt=True,
+    ),
     "fwnkf-noise-own": Case("fwnkf", weighted(full=True, shaping="noise", shared_shaper=False), 2, 1, uses_dt=True),
     "fwnkf-augmented": Case("fwnkf", weighted(covariance="augmented"), 2, 1, uses_dt=True),
     "fwnkf-augmented-shaped": Case(

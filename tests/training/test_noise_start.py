@@ -12,6 +12,7 @@ from fwnkf.bench.references import told_noise
 from fwnkf.core import cycles
 from fwnkf.data import protocols
 from fwnkf.errors import ConfigError
+from fwnkf.filters.hypotheses import FALLBACK_PRIOR, with_fallback
 from fwnkf.metrics.accuracy import summarize
 from fwnkf.training.noise_start import fit_cycles, noise_of, start_noise
 
@@ -102,3 +103,24 @@ def test_hypotheses_are_weighed_as_bayes_would():
     torch.testing.assert_close(together.mean, expected, rtol=1e-8, atol=1e-8)
     spread = ((torch.stack(means) - expected).square() * weight.unsqueeze(-1)).sum(0)
     assert (together.cov.diagonal(dim1=-2, dim2=-1) >= spread).all()
+
+
+def test_a_fallback_is_the_learned_filter_beside_one_without_disturbance_and_the_classical_one():
+    """Three filters run by hand: as learned, its floor alone, and the EKF; weighed by prior and likelihood."""
+    made = protocols.simulated("lorenz", "strict", scenario="drift", train=4, val=1, test=1).split.train
+    learned = fwnkf.build("fwnkf", system=made.system, shaping="noise", hidden=0, pole_radius=0.9999)
+    learned.noise_states.set_cycles(*(torch.tensor([[value]]) for value in (0.001, 0.99, 0.95)))
+    floor = fwnkf.build("fwnkf", system=made.system, shaping="none", hidden=0)
+    with torch.no_grad():
+        for model in (learned, floor):
+            model.head_bias[-2:] = math.atanh(math.log(0.1) / 6.0)
+    tracks = [model.run(**made.inputs()) for model in (learned, floor, fwnkf.build("ekf", system=made.system))]
+    density = [torch.distributions.MultivariateNormal(torch.zeros(2).double(), one.innovation_cov) for one in tracks]
+    evidence = [p.log_prob(one.innovation).cumsum(1) for p, one in zip(density, tracks, strict=True)]
+    prior = torch.tensor([1 - 2 * FALLBACK_PRIOR, FALLBACK_PRIOR, FALLBACK_PRIOR]).double().log()
+    weight = torch.softmax(torch.stack(evidence) + prior[:, None, None], 0)
+    expected = (weight.unsqueeze(-1) * torch.stack([one.mean for one in tracks])).sum(0)
+    found = with_fallback(learned).run(**made.inputs())
+    torch.testing.assert_close(found.mean, expected, rtol=1e-7, atol=1e-7)
+    with pytest.raises(ConfigError, match="a fallback is for noise states"):
+        with_fallback(floor)

@@ -6,7 +6,7 @@ at another rate; the EKF that takes all noise for white meets the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,3 +114,25 @@ def _protocol(made: Simulated, said: str) -> Protocol:
     )
     empty = task.take(torch.arange(0))
     return Protocol("strict", "lorenz", SEED, Split(empty, empty, task))
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The rows as a page; the sentence above the table is counted from them."""
+    harmless = sum(bool(row["harmless"]) for row in rows)
+    worst = max(rows, key=lambda row: float(row["ratio"]))
+    lines = [
+        "# Where things are otherwise",
+        "",
+        f"Written by `fwnkf bench harm --markdown docs/results/harm.md`, {rows[0]['records']} records a row, seed "
+        f"{SEED}. Filters of `models/` that learned one disturbance, beside the EKF that knows the equations and takes "
+        f"all noise for white of the nominal variance. In {harmless} of {len(rows)} rows their mean squared error is "
+        f"at most {LIMIT:g} times the EKF's; the largest ratio is {worst['ratio']:.3f} ({worst['task']}, "
+        f"{worst['condition']}).",
+        "",
+        "| task | condition | mse | mse of the EKF | ratio | NEES/n | coverage of 95 % | harmless |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        figures = " | ".join(f"{row[name]:.4g}" for name in ("mse", "mse_ekf", "ratio", "nees", "coverage95"))
+        lines.append(f"| {row['task']} | {row['condition']} | {figures} | {'yes' if row['harmless'] else '**no**'} |")
+    return "\n".join([*lines, ""])

@@ -40,6 +40,7 @@ def add(commands: Any) -> None:
     other = tables.add_parser("harm", help="filters that learned a disturbance, where it is absent, moved or stronger")
     other.add_argument("--models", type=Path, default=Path("models"), help="where the trained filters lie (models)")
     other.add_argument("--records", type=int, default=1000, help="test records of each condition (1000)")
+    other.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as a page too")
     add_store(other)
     add_json(other)
     other.set_defaults(run=harm)
@@ -141,6 +142,9 @@ def harm(options: argparse.Namespace) -> int:
     for row in table.harm(options.models, records=options.records):
         rows.append(row)
         store(options.store, rows)
+    if options.markdown is not None and rows:
+        options.markdown.parent.mkdir(parents=True, exist_ok=True)
+        options.markdown.write_text(table.markdown(rows), encoding="utf-8")
     columns = ("task", "condition", "mse", "mse_ekf", "ratio", "nees", "coverage95", "harmless")
     say_table(options, rows, {name: name for name in columns})
     return int(any(not row["harmless"] for row in rows))

@@ -7,7 +7,7 @@ own frequency; they are weighed by how well they foretell the measurements (mult
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import torch
@@ -25,12 +25,21 @@ from ..types import Gaussian, StepOutput
 from .fwnkf import FrequencyWeightedNeuralKalmanFilter, FWNKFConfig, FWState, Prepared
 from .shaping import NoiseStates
 
+FALLBACK_PRIOR = 0.01
+"""Probability of each hypothesis of ``fallback`` before anything is measured: a few samples can overrule it."""
+
 
 @dataclass(frozen=True)
 class HypothesesConfig(FWNKFConfig):
-    """The options of an FW-NKF with ``shaping="noise"``, and how many frequencies are held possible."""
+    """The options of an FW-NKF with ``shaping="noise"``, and how many frequencies are held possible.
+
+    ``fallback`` holds two things more possible: that the disturbance is absent, and that all noise is white with the
+    variance the filter started from. Where the learned noise is not what is met, the filter is then not much worse than
+    the classical one. They have no parameters of their own.
+    """
 
     hypotheses: int = at_least(1, 8)
+    fallback: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,11 +57,14 @@ class HypothesesState(NamedTuple):
 
 
 class HypothesisStates(NoiseStates):
-    """Noise states whose frequencies differ from hypothesis to hypothesis; dampings and amplitudes are shared."""
+    """Noise states whose frequencies differ from hypothesis to hypothesis; dampings and amplitudes are shared.
 
-    def __init__(self, channels: int, count: int, shared: bool, radius: float, hypotheses: int) -> None:
+    The last ``silent`` hypotheses are that there is nothing: their states start at zero and nothing drives them.
+    """
+
+    def __init__(self, channels: int, count: int, shared: bool, radius: float, hypotheses: int, silent: int) -> None:
         super().__init__(channels, count, shared, radius)
-        self.hypotheses = hypotheses
+        self.hypotheses, self.silent = hypotheses, silent
         lead = self.raw_radius.shape[0]
         spread = (torch.arange(hypotheses * count) + 0.5) / (hypotheses * count)
         self.raw_frequency = nn.Parameter(torch.logit(spread).reshape(hypotheses, 1, count).repeat(1, lead, 1))
@@ -66,7 +78,14 @@ class HypothesisStates(NoiseStates):
         frequency, radius = self.frequency().flatten(1), self.radius().flatten()
         if ratio is None:
             return cycles.transition(radius, frequency[0])
-        return cycles.transition(radius, frequency.repeat(ratio.shape[0] // self.hypotheses, 1), ratio)
+        frequency = torch.cat((frequency, frequency[:1].expand(self.silent, -1)))
+        records = ratio.shape[0] // len(frequency)
+        A, Q = cycles.transition(radius, frequency.repeat(records, 1), ratio)
+        return A, Q * self.sounding(Q).repeat(records)[:, None, None]
+
+    def sounding(self, like: Tensor) -> Float[Tensor, " K"]:
+        """One for each hypothesis with a disturbance, zero for each without."""
+        return torch.cat((like.new_ones(self.hypotheses), like.new_zeros(self.silent)))
 
 
 @FILTERS.register("fwnkf_hypotheses")
@@ -85,16 +104,40 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
     def __init__(self, config: HypothesesConfig, system: System | None = None, **arrays: Tensor) -> None:
         super().__init__(config, system, **arrays)
         self.noise_states = HypothesisStates(
-            config.observation_dim, config.sections, config.shared_shaper, config.pole_radius, config.hypotheses
+            config.observation_dim,
+            config.sections,
+            config.shared_shaper,
+            config.pole_radius,
+            config.hypotheses,
+            silent=2 if config.fallback else 0,
         )
 
+    @property
+    def count(self) -> int:
+        """How many hypotheses there are in all."""
+        return int(self.config.hypotheses) + (2 if self.config.fallback else 0)
+
+    def prepare(self) -> Prepared:
+        """As the FW-NKF does, with base variances for each hypothesis: the last is white noise as before training."""
+        prepared = super().prepare()
+        if not self.config.fallback:
+            return prepared
+        m = self.config.observation_dim
+        learned = float(self.config.adapt) * torch.tanh(self.head_bias[-m:])
+        undone = torch.cat((prepared.base[:-m], prepared.base[-m:] * torch.exp(-learned)))
+        return prepared._replace(base=torch.stack([prepared.base] * (self.count - 1) + [undone]))
+
     def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> HypothesesState:  # type: ignore[override]
-        count = self.config.hypotheses
+        count, d = self.count, self.layout.tangent_size
         one = super().init_state(belief, generator)
         members = tree_map(lambda leaf: leaf.unsqueeze(1).repeat(1, count, *(1,) * (leaf.ndim - 1)), one)
-        return HypothesesState(
-            members, belief.mean.new_full((len(belief.mean), count), -torch.tensor(count).log().item())
-        )
+        assert isinstance(self.noise_states, HypothesisStates)
+        known = torch.ones_like(members.cov)
+        known[..., d:, d:] = self.noise_states.sounding(known)[:, None, None]
+        members = members._replace(cov=members.cov * known)
+        states, start = self.noise_states, known.new_full((count,), FALLBACK_PRIOR)
+        start[: states.hypotheses] = (1 - FALLBACK_PRIOR * states.silent) / states.hypotheses
+        return HypothesesState(members, start.log().expand(len(belief.mean), -1).clone())
 
     def advance(  # type: ignore[override]
         self,
@@ -105,9 +148,11 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         u: Tensor | None,
         dt: Tensor | None,
     ) -> tuple[HypothesesState, StepOutput]:
-        count = self.config.hypotheses
+        count = self.count
         if dt is None:
             dt = torch.full_like(y[:, 0], self.config.dt)
+        if prepared.base.ndim == 2:
+            prepared = prepared._replace(base=prepared.base.repeat(len(y), 1))
 
         def each(item: Tensor) -> Tensor:
             return item.repeat_interleave(count, 0)
@@ -131,6 +176,27 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
             HypothesesState(tree_map(apart, following), log_weight),
             StepOutput(*posterior, *prior, innovation.mean, innovation.mean, innovation.cov, status),
         )
+
+
+def with_fallback(model: FrequencyWeightedNeuralKalmanFilter) -> FrequencyHypotheses:
+    """A trained FW-NKF with noise states, as one hypothesis beside those of ``fallback``; its weights are copied.
+
+    >>> import torch, fwnkf
+    >>> eye = {"H": torch.eye(1, 2), "Q": torch.eye(2), "R": torch.eye(1)}
+    >>> with_fallback(fwnkf.build("fwnkf", **eye, shaping="noise")).count
+    3
+    """
+    if model.noise_states is None:
+        raise ConfigError("a fallback is for noise states; this filter has none: shaping='noise'")
+    options = {field.name: getattr(model.config, field.name) for field in fields(model.config)}
+    if not isinstance(model, FrequencyHypotheses):
+        options["hypotheses"] = 1
+    made = FrequencyHypotheses(HypothesesConfig(**{**options, "fallback": True}), model.system)
+    weights = model.state_dict()
+    own = made.state_dict()
+    made.load_state_dict({name: weights[name].reshape(own[name].shape) for name in own})
+    like = next(model.parameters())
+    return made.to(device=like.device, dtype=like.dtype)
 
 
 def mix(
