@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .ablations import LIKELIHOODS, NOISE_STATES, PAPER, POSTERIOR, STUDIES, WEIGHTS, spectral_name
+from .ablations import LIKELIHOODS, NOISE_STATES, PAPER, POSTERIOR, SEEDS, STUDIES, WEIGHTS, spectral_name
 from .rows import Row
 
 BOUND = 2.0
@@ -32,8 +32,8 @@ class Part:
 
 
 PARTS = (
-    Part("Training through the filter", PAPER, "untrained"),
-    Part("Training through the filter, after pretraining", PAPER, "pretrained"),
+    Part("Training as a whole", PAPER, "untrained"),
+    Part("Training through the filter, after regression", PAPER, "pretrained"),
     Part("Φ", PAPER, "no Φ"),
     Part("The GRU", PAPER, "no GRU"),
     Part("Noise states instead of Φ", NOISE_STATES, PAPER),
@@ -117,7 +117,7 @@ def sentences(rows: Sequence[Row]) -> list[str]:
         found = difference(known[part.with_it], known[part.without])
         if found is None:
             continue
-        judged.append((part.name, found.verdict))
+        judged.append((f"{part.name}{_share(found, known[part.without]['mse'])}", found.verdict))
         lines.append(f"- {_sentence(part, known[part.with_it], known[part.without], found)}")
     return [*lines, "", *_sum(judged), "", *_error_bars(known)]
 
@@ -144,7 +144,6 @@ def _judged(found: Difference, base: float) -> str:
         ]
     if found.mean == 0:
         return "no difference at all, worth nothing here"
-    share = f" ({abs(found.mean) / base:.1%} {'less' if found.mean < 0 else 'more'})" if base > 0 else ""
     error = "" if found.error is None else f" ± {found.error:.2g}"
     told = {
         "not measurable": "within the spread over seeds: worth nothing measurable here",
@@ -152,7 +151,14 @@ def _judged(found: Difference, base: float) -> str:
         "better": "measurably better",
         "worse": "measurably worse",
     }[verdict]
-    return f"difference {found.mean:+.2g}{error}{share}, {told}"
+    return f"difference {found.mean:+.2g}{error}{_share(found, base)}, {told}"
+
+
+def _share(found: Difference, base: float) -> str:
+    """The difference as a share of what there is without the part; a measurable one may still be small."""
+    if not math.isfinite(found.mean) or not 0 < base < math.inf or found.mean == 0:
+        return ""
+    return f" ({abs(found.mean) / base:.1%} {'less' if found.mean < 0 else 'more'})"
 
 
 def _sum(judged: Sequence[tuple[str, str]]) -> list[str]:
@@ -210,7 +216,7 @@ def markdown(rows: Sequence[Row], *, quick: bool = False) -> str:
     lines = [
         "# Ablations",
         "",
-        f"Written by `fwnkf bench ablations{' --quick' if quick else ''} --markdown docs/results/ablations.md`; "
+        f"Written by `fwnkf bench ablations{_flags(rows, quick)} --markdown docs/results/ablations.md`; "
         f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}. {sum(counts)} "
         f"trainings, {minutes:.0f} min of one processor.",
         "",
@@ -225,7 +231,8 @@ def markdown(rows: Sequence[Row], *, quick: bool = False) -> str:
         "equal; the loss is Algorithm 1's (squared error and λ_Φ times the spectral term) unless a row says otherwise. "
         "The trainings are short, made to compare parts with each other and not to reach the lowest error. Of each run "
         "the filter with the least error on validation records counts, the one before the first step included; `chosen "
-        "at step` says which it was. Figures are means ± standard deviations over seeds on the test records.",
+        "at step` says which it was. Figures are means ± standard deviations over seeds on the test records; where the "
+        "initial state is given exactly, the first step has no finite NEES.",
         "",
         "Differences are paired by seed and given as mean ± standard error. One below "
         f"{BOUND:g} standard errors is called not measurable."
@@ -242,6 +249,15 @@ def markdown(rows: Sequence[Row], *, quick: bool = False) -> str:
         if mine:
             lines += [f"## {study.said}", "", f"{mine[0]['settings']}.", "", *_table(mine), "", *sentences(mine), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _flags(rows: Sequence[Row], quick: bool) -> str:
+    """What the command was told, as far as it differs from nothing."""
+    tasks = dict.fromkeys(row["task"] for row in rows)
+    seeds = sorted({seed for row in rows for seed in row["seeds"]})
+    words = [f"--task {task}" for task in tasks] if len(tasks) < len(STUDIES) else []
+    words += [f"--seeds {','.join(map(str, seeds))}"] if seeds != list(SEEDS) else []
+    return "".join(f" {word}" for word in [*words, *(["--quick"] if quick else [])])
 
 
 def _table(rows: Sequence[Row]) -> list[str]:
