@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fwnkf.bench.accuracy import euroc, euroc_calibration, euroc_card, euroc_filter, euroc_strict, euroc_velocity
+from fwnkf.bench.accuracy import euroc, euroc_calibration, euroc_card, euroc_filter, euroc_strict
 from fwnkf.data.euroc import LAYOUT
 from fwnkf.data.protocols import Task
 from fwnkf.data.sequence import Span
@@ -99,21 +99,6 @@ def test_the_spread_of_windows_made_with_noise_is_that_noise(rng):
     assert found.accelerometer_density == pytest.approx(density[1], rel=0.2)
     assert found.biases[0] == pytest.approx(bias[0], rel=0.2)
     assert found.biases[3] == pytest.approx(bias[1], rel=0.2)
-
-
-def test_colour_finds_the_drift_that_was_drawn(rng):
-    white, drift, seconds, block = 0.1, 0.3, 2.0, 0.05
-    pole = np.exp(-block / seconds)
-    state = drift * rng.standard_normal((200, 3))
-    path = []
-    for _ in range(190):
-        path.append(state + white * rng.standard_normal(state.shape))
-        state = pole * state + drift * np.sqrt(1 - pole**2) * rng.standard_normal(state.shape)
-    error = torch.from_numpy(np.stack(path, 1))
-    found = euroc_velocity.colour([(error, torch.ones(error.shape[:2], dtype=torch.bool))], block)
-    assert found.white.numpy() == pytest.approx(white, rel=0.2)
-    assert found.drift.numpy() == pytest.approx(drift, rel=0.1)
-    assert found.seconds.numpy() == pytest.approx(seconds, rel=0.25)
 
 
 def test_a_target_is_a_limit_or_an_interval():

@@ -1,9 +1,21 @@
 """One system, one file, and the disturbances its sensors meet. Importing this package registers the systems."""
 
-from . import attitude, heading, inertial_calibrated, lorenz, motion, multirotor, noise, pendulum, strapdown
+from . import (
+    attitude,
+    heading,
+    inertial_calibrated,
+    inertial_drag,
+    lorenz,
+    motion,
+    multirotor,
+    noise,
+    pendulum,
+    strapdown,
+)
 from .attitude import Handheld, HandheldConfig
 from .heading import Heading, HeadingConfig
 from .inertial_calibrated import CalibratedStrapdown, CalibratedStrapdownConfig
+from .inertial_drag import DragStrapdown, DragStrapdownConfig
 from .lorenz import Lorenz, LorenzConfig
 from .motion import ConstantVelocity, ConstantVelocityConfig
 from .multirotor import Multirotor, MultirotorConfig
@@ -15,6 +27,8 @@ __all__ = [
     "CalibratedStrapdownConfig",
     "ConstantVelocity",
     "ConstantVelocityConfig",
+    "DragStrapdown",
+    "DragStrapdownConfig",
     "Handheld",
     "HandheldConfig",
     "Heading",
@@ -30,6 +44,7 @@ __all__ = [
     "attitude",
     "heading",
     "inertial_calibrated",
+    "inertial_drag",
     "lorenz",
     "motion",
     "multirotor",

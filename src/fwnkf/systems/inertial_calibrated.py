@@ -1,8 +1,8 @@
-"""Inertial navigation with what can be learned about the sensor: its calibration, and velocity from how it shakes.
+"""Inertial navigation with what can be learned about the sensor: its calibration.
 
 The calibration is added to the classical mechanisation and starts at zero, so an untrained system is
-:class:`fwnkf.systems.Strapdown`. The velocity network turns the sensor's past into a pseudo-measurement of velocity in
-the body frame, which a filter fuses with a covariance of its own; untrained it is masked.
+:class:`fwnkf.systems.Strapdown`. It sees velocity in the body frame, which something else has to measure: alone, every
+channel is masked. :class:`fwnkf.systems.DragStrapdown` reads it off the drag of rotors.
 """
 
 from __future__ import annotations
@@ -30,15 +30,11 @@ CALIBRATION = sum(PARTS.values())
 class CalibratedStrapdownConfig(StrapdownConfig):
     """As :class:`StrapdownConfig`, and how much is learned.
 
-    ``sites`` is the number of calibrations that may be told apart, by a one-hot row in the control; ``hidden`` the
-    width of the velocity network (0: none). The network reads means over ``block`` samples and says nothing in its
-    first ``warmup`` blocks. ``variances`` of the three velocities replace ``variance`` where they are given.
+    ``sites`` is the number of calibrations that may be told apart, by a one-hot row in the control. ``variances`` of
+    the velocities that are seen replace ``variance`` where they are given.
     """
 
     sites: int = at_least(0, 0)
-    hidden: int = at_least(0, 0)
-    block: int = at_least(1, 10)
-    warmup: int = at_least(0, 10)
     variances: tuple[float, ...] = ()
 
 
@@ -59,8 +55,8 @@ class Calibration(NamedTuple):
 class Sighting(NamedTuple):
     """What ``filter.run`` takes as ``y``, ``mask`` and ``u``."""
 
-    y: Float[Tensor, "B T 3"]
-    mask: Bool[Tensor, "B T 3"]
+    y: Float[Tensor, "B T m"]
+    mask: Bool[Tensor, "B T m"]
     u: Float[Tensor, "B T p"]
 
 
@@ -80,8 +76,6 @@ class CalibratedStrapdown(Strapdown):
     diagonal_noise = True
     bias_spread: Tensor
     """Standard deviations of what the calibration leaves of the biases, from one flight to the next."""
-    shift: Tensor
-    scale: Tensor
 
     def __init__(self, config: CalibratedStrapdownConfig) -> None:
         super().__init__(config)
@@ -90,11 +84,6 @@ class CalibratedStrapdown(Strapdown):
         self.calibration = nn.Parameter(torch.zeros(1 + config.sites, CALIBRATION))
         """The first row holds everywhere, the others are what each site adds."""
         self.register_buffer("bias_spread", torch.zeros(6))
-        if config.hidden:
-            self.encoder = nn.GRU(6, config.hidden, batch_first=True)
-            self.head = nn.Linear(config.hidden, 6)
-            self.register_buffer("shift", torch.zeros(6))
-            self.register_buffer("scale", torch.ones(6))
 
     # ---- calibration ----------------------------------------------------------------------------------------
 
@@ -141,21 +130,8 @@ class CalibratedStrapdown(Strapdown):
     def measurement_covariance(self) -> Tensor:
         return torch.diag_embed(self.eye.new_tensor(self.config.variances or [self.config.variance] * 3))
 
-    # ---- the velocity network -------------------------------------------------------------------------------
-
-    def blocks(self, imu: Float[Tensor, "B T 6"]) -> Float[Tensor, "B K 6"]:
-        """Means over whole blocks of samples, what the velocity network reads."""
-        whole = imu.shape[1] // self.config.block * self.config.block
-        return imu[:, :whole].unflatten(1, (-1, self.config.block)).mean(2)
-
-    def velocity(self, blocks: Float[Tensor, "B K 6"]) -> tuple[Float[Tensor, "B K 3"], Float[Tensor, "B K 3"]]:
-        """Velocity in the body frame at the end of each block, and the logarithm of its standard deviation."""
-        hidden, _ = self.encoder((blocks - self.shift) / self.scale)
-        mean, log_std = self.head(hidden).split(3, -1)
-        return mean, log_std
-
     def sight(self, imu: Float[Tensor, "B T 6"], site: Float[Tensor, "B s"] | None = None) -> Sighting:
-        """Control and pseudo-measurements of whole records, causal: what stands at a sample was known by then."""
+        """Control of whole records, and velocities that are all masked."""
         before = torch.cat((imu[:, :1], imu[:, :-1]), 1)
         parts = [before, imu]
         if self.config.sites:
@@ -163,12 +139,6 @@ class CalibratedStrapdown(Strapdown):
             parts.append(known.unsqueeze(1).expand(-1, imu.shape[1], -1))
         y = torch.zeros_like(imu[..., :3])
         mask = torch.zeros_like(y, dtype=torch.bool)
-        if self.config.hidden:
-            mean, _ = self.velocity(self.blocks(imu))
-            ends = torch.arange(mean.shape[1], device=imu.device) * self.config.block + self.config.block - 1
-            late = ends[self.config.warmup :]
-            y = y.index_copy(1, late, mean[:, self.config.warmup :])
-            mask = mask.index_fill(1, late, True)
         return Sighting(y, mask, torch.cat(parts, -1))
 
 

@@ -128,7 +128,7 @@ class Strapdown(System):
         diagonal = torch.diag_embed(torch.stack(variances, -1).repeat_interleave(3, -1))
         # position and velocity of the same axis lie three apart
         beside = self.eye[:3, :3] * (shake * h**2 / 2)[..., None, None]
-        d = self.layout.tangent_size
+        d = diagonal.shape[-1]
         upper = torch.nn.functional.pad(beside, (3, d - 6, 0, d - 3))
         return diagonal + upper + upper.mT
 
@@ -162,7 +162,7 @@ class Strapdown(System):
         """Rate and specific force with the biases taken off; without sensors, those of free fall."""
         sensed = x.new_zeros(*x.shape[:-1], 6) if u is None else u
         if self.config.biases:
-            sensed = sensed - x[..., 10:]
+            sensed = sensed - x[..., 10:16]
         return sensed[..., :3], sensed[..., 3:]
 
     def _turn(self, q: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...data.protocols import Task
 from ...filters.base import Filter, build
@@ -14,15 +14,15 @@ from ...filters.shaping import NoiseStates
 from ...metrics import consistency
 from ...metrics.accuracy import residual
 from ...shapes import Float
-from ...systems.inertial_calibrated import CalibratedStrapdown
+from ...systems.inertial_calibrated import CalibratedStrapdown, Sighting
 from ...types import Gaussian
-from .euroc_velocity import Colour
+from .euroc_drag import Colour
 
 POLE_RADIUS = 0.9999
 
 
 def assemble(system: CalibratedStrapdown, colour: Colour | None) -> Filter:
-    """``fwnkf`` on a calibrated system, with the network's drift as noise states if there is a network.
+    """``fwnkf`` on a calibrated system, with the drift of what is read as noise states of its first channels.
 
     No encoder and a residual of one unit that stays at zero: what is learned sits in the system and the noise states.
     """
@@ -33,8 +33,10 @@ def assemble(system: CalibratedStrapdown, colour: Colour | None) -> Filter:
     )  # fmt: skip
     states = model.noise_states
     if isinstance(states, NoiseStates) and colour is not None:
-        radius = torch.exp(-system.dt / colour.seconds).unsqueeze(-1)
-        states.set_cycles(torch.zeros_like(radius), radius, (colour.drift / colour.white).unsqueeze(-1))
+        others = (0, system.observation_layout.size - len(colour.white))  # their noise is white
+        radius = torch.exp(-system.dt / nn.functional.pad(colour.seconds, others, value=1.0)).unsqueeze(-1)
+        amplitude = nn.functional.pad(colour.drift / colour.white, others).unsqueeze(-1)
+        states.set_cycles(torch.zeros_like(radius), radius, amplitude)
     return model
 
 
@@ -46,17 +48,27 @@ class Track(NamedTuple):
 
 
 @torch.no_grad()
-def run(model: Filter, task: Task, site: Float[Tensor, "N s"] | None = None, *, batch: int = 256) -> Track:
-    """Filter the records of a task."""
+def run(
+    model: Filter,
+    task: Task,
+    site: Float[Tensor, "N s"] | None = None,
+    *,
+    batch: int = 256,
+    sight: Sighting | None = None,
+) -> Track:
+    """Filter the records of a task; ``sight`` stands in for what the system makes of them."""
     system = model.system
     assert isinstance(system, CalibratedStrapdown)
     like = model._like()
     means, covs = [], []
     for rows in torch.arange(len(task)).split(batch):
         piece = task.take(rows)
-        sight = system.sight(piece.y.to(like), None if site is None else site[rows].to(like))
+        if sight is None:
+            seen = system.sight(piece.y.to(like), None if site is None else site[rows].to(like))
+        else:
+            seen = Sighting(*(part[rows] for part in sight))
         start = Gaussian(*(part.to(like) for part in piece.start))
-        track = model.run(sight.y, sight.u, sight.mask, piece.dt.to(like), system.start(start)).raise_for_status()
+        track = model.run(seen.y, seen.u, seen.mask, piece.dt.to(like), system.start(start)).raise_for_status()
         means.append(track.mean[..., :10])
         covs.append(track.cov[..., :9, :9])
     mean, cov = torch.cat(means).to(task.truth), torch.cat(covs).to(task.truth)
