@@ -57,8 +57,9 @@ TEXT = (
     "its error, of navigation (bias of each axis, densities, walks, tilt) by the likelihood of its error after 0.5 to "
     "5 s. One number is chosen among three, a factor on the fitted tilt: of those whose error bars are honest on "
     "flights left out, the one with the least error there (`choices` in `figures.json` has all). The limits that tell "
-    "flying from standing were set on training flights. Nothing was chosen on a test flight, though that the truth of "
-    "V1_01 is tilted was known, as it is public. The model in this folder is that of the first seed."
+    "flying from standing were set by eye on training and validation flights. Nothing was chosen on a test flight, "
+    "though that the truth of V1_01 is tilted was known, as it is public. The model in this folder is that of the "
+    "first seed."
 )
 LIMITS = (
     "All errors reach their targets; NEES does not, nor coverage but at 10 s. The filter is too sure of itself on "
