@@ -22,8 +22,9 @@ from ..shapes import Float
 
 STEPS = 1500
 RATE = 0.03
-TONE_RADIUS = 0.9995
-"""Pole radius of a hypothesis before training: a tone that keeps its phase for two thousand steps."""
+TONE_RADIUS = 0.998
+"""Pole radius of a hypothesis before training: a tone that keeps its phase for five hundred steps, and leaves room for a
+frequency between two hypotheses."""
 SHARE_FLOOR = 1e-4
 """Least share of the noise power that stays white: without it the spectrum of a tone has no likelihood."""
 
