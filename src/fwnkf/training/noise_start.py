@@ -23,8 +23,7 @@ from ..shapes import Float
 STEPS = 1500
 RATE = 0.03
 TONE_RADIUS = 0.998
-"""Pole radius of a hypothesis before training: a tone that keeps its phase for five hundred steps, and leaves room for a
-frequency between two hypotheses."""
+"""Pole radius of a hypothesis before training: broad enough for a frequency between two of them."""
 SHARE_FLOOR = 1e-4
 """Least share of the noise power that stays white: without it the spectrum of a tone has no likelihood."""
 

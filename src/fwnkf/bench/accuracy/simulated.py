@@ -88,7 +88,7 @@ RECIPES = (
     _coloured(
         "pink",
         "sections=3",
-        "Its NEES is above one on average because of a few records in a hundred that pass where `z` can hardly be seen.",
+        "Its NEES is above one on average because of a few records in a hundred.",
     ),
     Recipe("pendulum", "pendulum-paper", "Pendulum paper, shortest arc, no equations", 0.060),
 )
