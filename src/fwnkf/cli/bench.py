@@ -140,6 +140,7 @@ def harm(options: argparse.Namespace) -> int:
     need_models(options.models)
     rows = []
     for row in table.harm(options.models, records=options.records):
+        print(f"{row['task']}, {row['condition']}: {row['ratio']:.3f} of the EKF's error", file=sys.stderr, flush=True)
         rows.append(row)
         store(options.store, rows)
     if options.markdown is not None and rows:
