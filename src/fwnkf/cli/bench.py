@@ -110,6 +110,7 @@ def accuracy(options: argparse.Namespace) -> int:
         table.train(options.models, options.task, seeds, lambda text: print(text, file=sys.stderr, flush=True))
     rows = []
     for row in table.measure(options.models, options.task, quick=options.quick):
+        print(f"{row['task']}, {row['method']}: {row['metric']} {row['value']:.4g}", file=sys.stderr, flush=True)
         rows.append(row)
         store(options.store, rows)
     if options.markdown is not None:
