@@ -86,3 +86,8 @@ def test_a_small_task_is_trained_scored_kept_and_not_trained_again(tmp_path, mon
     assert ours["reached"]
     page = table.markdown([*rungs, ours])
     assert f"| tiny | tiny | **fwnkf** | mse | {ours['value']:.4g} |" in page
+
+
+def test_a_target_can_be_a_band():
+    row = {"task": "t", "row": "r", "method": "fwnkf", "metric": "nis", "value": 1.2, "target": [0.9, 1.1]}
+    assert "| **fwnkf** | nis | 1.2 |  | 0.9 to 1.1 (not reached) |" in table.markdown([{**row, "reached": False}])

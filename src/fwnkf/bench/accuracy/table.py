@@ -86,7 +86,7 @@ def markdown(rows: Sequence[Row]) -> str:
         ours = row.get("target") is not None
         mean, spread = row.get("mean", row.get("seed_mean")), row.get("spread")
         seeds = "" if mean is None else f"{mean:.4g}" + ("" if spread is None else f" ± {spread:.2g}")
-        target = "" if not ours else f"{row['target']:.4g} ({'reached' if row.get('reached') else 'not reached'})"
+        target = "" if not ours else f"{_aim(row['target'])} ({'reached' if row.get('reached') else 'not reached'})"
         method = f"**{row['method']}**" if ours else row["method"]
         cells = (
             row["task"],
@@ -100,3 +100,8 @@ def markdown(rows: Sequence[Row]) -> str:
         )
         lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     return "\n".join([*lines, ""])
+
+
+def _aim(target: float | Sequence[float]) -> str:
+    """A bound, or the two ends of a band."""
+    return " to ".join(f"{end:g}" for end in target) if isinstance(target, Sequence) else f"{target:.4g}"
