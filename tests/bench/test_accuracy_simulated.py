@@ -91,3 +91,6 @@ def test_a_small_task_is_trained_scored_kept_and_not_trained_again(tmp_path, mon
 def test_a_target_can_be_a_band():
     row = {"task": "t", "row": "r", "method": "fwnkf", "metric": "nis", "value": 1.2, "target": [0.9, 1.1]}
     assert "| **fwnkf** | nis | 1.2 |  | 0.9 to 1.1 (not reached) |" in table.markdown([{**row, "reached": False}])
+    assert "| nis | 1.2 |  | 0.9 to 1.1 |" in table.markdown([row])  # of one seed, and judged by the mean
+    assert "| hold | nis | 1.2 |  |  |" in table.markdown([{**row, "method": "hold"}])  # a reference has no target
+    assert "| 6 of 1 s, 2 of 5 s |" in table.markdown([{**row, "records": {"1": 6, "5": 2}}])
