@@ -78,8 +78,8 @@ def markdown(rows: Sequence[Row]) -> str:
         "",
         "Written by `fwnkf bench accuracy --markdown docs/results/accuracy.md`: the shipped filters (`models/`) and "
         "their references, on the test records of each protocol. `value` was measured for this page with the shipped "
-        "weights, `mean of seeds` when the filters were trained; where a method is called *as shipped*, that row is the "
-        "one measured and the other the mean of seeds. Each task's card tells its data, seeds, spread and limits.",
+        "weights, `mean of seeds` when the filters were trained; where a method is called *as shipped*, that row is "
+        "the one measured and the other the mean of seeds. Each task's card tells its data, seeds, spread and limits.",
         "",
         HEAD,
     ]
