@@ -144,7 +144,7 @@ def with_noise_states(system: Linear, cycles: list[tuple[float, float, float]]) 
         solve="cholesky",
     )
     omega, radius, amplitude = (torch.tensor([column]).double() for column in zip(*cycles, strict=True))
-    model.noise_states.set_cycles(omega, radius, amplitude)
+    model.noise_states.set_oscillators(omega, radius, amplitude)
     return model
 
 

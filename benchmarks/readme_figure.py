@@ -15,16 +15,16 @@ import json
 from pathlib import Path
 
 import torch
+from tasks.dido.dido import CHUNK, rmse
+from tasks.dido.protocol import AXES, RATE, TEST, TRAIN, VALIDATION, denoise_task, flights
 from torch import Tensor
 
-from fwnkf.bench.accuracy import dido_ladder as ladder
-from fwnkf.bench.accuracy.dido import CHUNK, rmse
 from fwnkf.checkpoint import load
-from fwnkf.data.dido_tasks import AXES, RATE, TEST, TRAIN, VALIDATION, denoise_task, flights
 from fwnkf.filters.base import Filter
 from fwnkf.metrics.consistency import whiten
 from fwnkf.metrics.spectrum import innovation_spectrum, named_peaks
 from fwnkf.report.before_after import before_after
+from tasks.dido import baselines as ladder
 
 ROOT = Path(__file__).parents[1]
 MODEL = ROOT / "models" / "dido"

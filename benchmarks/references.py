@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from tables import write
 
-from fwnkf.bench.references import references
+from fwnkf.evaluation.baselines import references
 
 COLUMNS = (
     *("data", "protocol", "case", "records", "method", "mse", "mse_from_10"),

@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from . import filters
     from .checkpoint import dump_state, load, load_state, save
     from .core.layout import Layout, Part
+    from .core.preprocess import Preprocess
     from .core.system import LinearSystem, System
     from .filters.base import Filter, build
-    from .registry import FILTERS, SYSTEMS
+    from .registry import FILTERS, PREPROCESS, SYSTEMS
     from .types import Gaussian, Status, StepOutput, Trajectory
 
     register_filter = FILTERS.register
+    register_preprocess = PREPROCESS.register
     register_system = SYSTEMS.register
 
 __version__ = "0.1.0"
@@ -25,10 +27,12 @@ __version__ = "0.1.0"
 _HOMES = {
     "checkpoint": ("dump_state", "load", "load_state", "save"),
     "core.layout": ("Layout", "Part"),
+    "core.preprocess": ("Preprocess",),
     "core.system": ("LinearSystem", "System"),
     "filters.base": ("Filter", "build"),
     "types": ("Gaussian", "Status", "StepOutput", "Trajectory"),
 }
+_REGISTRIES = {"register_filter": "FILTERS", "register_preprocess": "PREPROCESS", "register_system": "SYSTEMS"}
 _WHERE = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -37,6 +41,7 @@ __all__ = [
     "Layout",
     "LinearSystem",
     "Part",
+    "Preprocess",
     "Status",
     "StepOutput",
     "System",
@@ -47,6 +52,7 @@ __all__ = [
     "load",
     "load_state",
     "register_filter",
+    "register_preprocess",
     "register_system",
     "save",
 ]
@@ -57,10 +63,10 @@ def __getattr__(name: str) -> Any:
         # the filters and systems of the package must be registered before anything is built or loaded by name
         importlib.import_module(".filters", __name__)
         importlib.import_module(".systems", __name__)
+        importlib.import_module(".preprocess", __name__)
         value = getattr(importlib.import_module(f".{_WHERE[name]}", __name__), name)
-    elif name in ("register_filter", "register_system"):
-        registry = importlib.import_module(".registry", __name__)
-        value = (registry.FILTERS if name == "register_filter" else registry.SYSTEMS).register
+    elif name in _REGISTRIES:
+        value = getattr(importlib.import_module(".registry", __name__), _REGISTRIES[name]).register
     elif name == "filters":
         value = importlib.import_module(".filters", __name__)
     else:

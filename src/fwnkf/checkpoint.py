@@ -17,40 +17,40 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import load_file, save_file
 from safetensors.torch import save as tensors_to_bytes
 
-from .core.system import System, build_system
+from .core.preprocess import build_preprocess
+from .core.system import build_system
 from .core.tree import named_leaves, tree_unflatten
 from .errors import CheckpointError
 from .filters.base import Filter, make, options_of
-from .registry import FILTERS, SYSTEMS, parse_config
+from .registry import FILTERS, PREPROCESS, SYSTEMS, Registry, parse_config
 
-FORMAT = 1
+FORMAT = 2
+"""2 added preprocessing; 1 is read as a filter without."""
 CONFIG_FILE = "config.json"
 TENSOR_FILE = "model.safetensors"
 CONFIG_LIMIT = 1 << 20
 """A config is a page of text; anything larger is refused unread."""
+NESTING_LIMIT = 3
+"""A preprocessing may hold a filter, which may have a preprocessing …"""
 _DTYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
 }
-_FIELDS = {"format", "filter", "config", "system", "dtype"}
+_FIELDS = {"format", "dtype", "filter", "config", "system", "preprocess"}
+_PART_FIELDS = {"name", "config"}
 
 
 def save(model: Filter, folder: str | Path) -> Path:
     """Write a filter to a folder, made if it is missing; returns the folder."""
-    name = FILTERS.name_of(type(model))
-    if name is None:
-        raise CheckpointError(f"{type(model).__name__} is not registered; use @fwnkf.register_filter('…') on it")
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     description = {
         "format": FORMAT,
-        "filter": name,
-        "config": options_of(model.config),
-        "system": None if model.owns_system or model.system is None else _describe_system(model.system),
         "dtype": str(model._like().dtype).removeprefix("torch."),
+        **_describe_filter(model),
     }
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     tensors = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
     save_file(tensors, folder / TENSOR_FILE, metadata={"format": "pt"})
     (folder / CONFIG_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
@@ -61,12 +61,7 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Filter:
     """Read a filter written by :func:`save`; every mismatch is an error that names file and field."""
     folder = Path(folder)
     description = _read_config(folder / CONFIG_FILE)
-    cls = FILTERS[description["filter"]]
-    config = parse_config(cls.Config, description["config"], f"{folder / CONFIG_FILE}: filter {description['filter']}")
-    system = None
-    if description["system"] is not None:
-        system = build_system(description["system"]["name"], description["system"]["config"])
-    model = make(cls, config, system, {}).to(dtype=_DTYPES[description["dtype"]])
+    model = _build_filter(description, str(folder / CONFIG_FILE)).to(dtype=_DTYPES[description["dtype"]])
     _fill(model, folder / TENSOR_FILE)
     return model.to(device)
 
@@ -103,14 +98,40 @@ def load_state(model: Filter, data: bytes) -> Any:
     return tree_unflatten(template, iter([tensors[name].to(like.device) for name in names]))
 
 
-def _describe_system(system: System) -> dict[str, Any]:
-    name = SYSTEMS.name_of(type(system))
+def _describe_filter(model: Filter) -> dict[str, Any]:
+    """Names and plain options of a filter, its system and its preprocessing, which may hold a filter of its own."""
+    name = FILTERS.name_of(type(model))
+    if name is None:
+        raise CheckpointError(f"{type(model).__name__} is not registered; use @fwnkf.register_filter('…') on it")
+    system = None if model.owns_system or model.system is None else _describe(model.system, SYSTEMS, "system")
+    preprocess = None
+    if model.preprocess is not None:
+        preprocess = _describe(model.preprocess, PREPROCESS, "preprocess")
+        if model.preprocess.inner is not None:
+            preprocess["filter"] = _describe_filter(model.preprocess.inner)
+    return {"filter": name, "config": options_of(model.config), "system": system, "preprocess": preprocess}
+
+
+def _describe(part: Any, registry: Registry[Any], kind: str) -> dict[str, Any]:
+    name = registry.name_of(type(part))
     if name is None:
         raise CheckpointError(
-            f"system {type(system).__name__} is not registered, so it could not be rebuilt on loading; "
-            "put @fwnkf.register_system('…') on the class and give it a Config of plain values"
+            f"{kind} {type(part).__name__} is not registered, so it could not be rebuilt on loading; "
+            f"put @fwnkf.register_{kind}('…') on the class and give it a Config of plain values"
         )
-    return {"name": name, "config": options_of(system.config)}
+    return {"name": name, "config": options_of(part.config)}
+
+
+def _build_filter(description: dict[str, Any], where: str) -> Filter:
+    cls = FILTERS[description["filter"]]
+    config = parse_config(cls.Config, description["config"], f"{where}: filter {description['filter']}")
+    part = description["system"]
+    model = make(cls, config, None if part is None else build_system(part["name"], part["config"]), {})
+    part = description["preprocess"]
+    if part is not None:
+        inner = None if part.get("filter") is None else _build_filter(part["filter"], where)
+        model.preprocess = build_preprocess(part["name"], part["config"], model.system, inner)
+    return model
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -122,23 +143,38 @@ def _read_config(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from error
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        version = found.get("format") if isinstance(found, dict) else None
-        raise CheckpointError(f"{path}: format {version!r}, this version reads {FORMAT}")
+    version = found.get("format") if isinstance(found, dict) else None
+    if isinstance(version, bool) or version not in (1, FORMAT):
+        raise CheckpointError(f"{path}: format {version!r}, this version reads 1 and {FORMAT}")
+    if version == 1:
+        found.setdefault("preprocess", None)
     _same_names(_FIELDS, set(found), str(path))
-    nested = found["system"]
-    well_formed = (
-        isinstance(found["filter"], str)
-        and isinstance(found["config"], dict)
-        and found["dtype"] in _DTYPES
-        and (
-            nested is None
-            or (isinstance(nested, dict) and set(nested) == {"name", "config"} and isinstance(nested["config"], dict))
-        )
-    )
-    if not well_formed:
-        raise CheckpointError(f"{path}: filter, config, system or dtype is not of the form save() writes")
+    if found["dtype"] not in _DTYPES:
+        raise CheckpointError(f"{path}: dtype {found['dtype']!r} is none of {', '.join(_DTYPES)}")
+    _check_filter({name: found[name] for name in found if name not in ("format", "dtype")}, str(path))
     return found
+
+
+def _check_filter(description: Any, where: str, depth: int = 0) -> None:
+    """The form of a description, before anything is built from it."""
+    if not isinstance(description, dict) or depth > NESTING_LIMIT:
+        raise CheckpointError(f"{where}: a filter is a mapping, nested at most {NESTING_LIMIT} deep")
+    _same_names(_FIELDS - {"format", "dtype"}, set(description), where)
+    if not isinstance(description["filter"], str) or not isinstance(description["config"], dict):
+        raise CheckpointError(f"{where}: filter or config does not have the form save() writes")
+    for kind in ("system", "preprocess"):
+        part = description[kind]
+        if part is None:
+            continue
+        names = set(part) if isinstance(part, dict) else set()
+        if (
+            names - {"filter"} != _PART_FIELDS
+            or not isinstance(part["config"], dict)
+            or not isinstance(part["name"], str)
+        ):
+            raise CheckpointError(f"{where}: {kind} does not have the form save() writes")
+        if "filter" in names:
+            _check_filter(part["filter"], where, depth + 1)
 
 
 def _fill(model: Filter, path: Path) -> None:

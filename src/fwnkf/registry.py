@@ -49,9 +49,10 @@ class Registry(Generic[T]):
         return next((name for name, known in self._classes.items() if known is cls), None)
 
 
-# classes of fwnkf.filters and of fwnkf.core.system, which lie above this module: it cannot name their types
+# classes of fwnkf.filters and of fwnkf.core, which lie above this module: it cannot name their types
 FILTERS: Registry[Any] = Registry("filter")
 SYSTEMS: Registry[Any] = Registry("system")
+PREPROCESS: Registry[Any] = Registry("preprocess")
 
 
 def fits(value: Any, hint: Any) -> bool:

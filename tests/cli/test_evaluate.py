@@ -11,8 +11,8 @@ import torch
 
 import fwnkf
 from fwnkf import cli
-from fwnkf.bench.evaluate import evaluate
 from fwnkf.data import protocols
+from fwnkf.evaluation.evaluate import evaluate
 
 from ..bench.run_folders import EXPERIMENT, make_run, row
 

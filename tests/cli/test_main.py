@@ -131,7 +131,7 @@ def test_errors_become_one_line(monkeypatch, capsys, error: BaseException, code:
 
 def test_json_is_strict_and_stored(tmp_path, capsys, monkeypatch):
     """NaN is no JSON: `hold` states no covariance, so its NEES is null."""
-    from fwnkf.bench import references
+    from fwnkf.evaluation import baselines as references
 
     rows = [{"method": "hold", "mse": float("inf"), "nees": float("nan"), "failures": 1}]
     monkeypatch.setattr(references, "references", lambda *a, **k: iter(rows))

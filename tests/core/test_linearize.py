@@ -167,7 +167,7 @@ def test_bending_of_a_quadratic_is_exact(rng):
     def function(x):
         return x @ torch.as_tensor(slope).mT + 0.5 * torch.einsum("bi,kij,bj->bk", x, torch.as_tensor(curves), x)
 
-    found = linearize.bending(
+    found = linearize.second_order_correction(
         function, torch.as_tensor(mean), torch.as_tensor(cov), Layout.euclidean(n), Layout.euclidean(outputs)
     )
     assert_close(found.shift, 0.5 * np.einsum("kij,bji->bk", curves, cov))
@@ -181,7 +181,7 @@ def test_bending_is_what_a_jacobian_does_not_see(rng):
     factor = torch.tensor([[[0.5, 0, 0], [0.2, 0.4, 0], [-0.5, 0.3, 5.0]]], dtype=torch.float64)
     dt = torch.full((1,), 0.02, dtype=torch.float64)
     moved, F = system.linearize_transition(mean, None, dt)
-    bent = linearize.bending(
+    bent = linearize.second_order_correction(
         lambda x: system.transition(x, None, dt.expand(len(x))), mean, factor @ factor.mT, system.layout, system.layout
     )
     draws = mean + torch.as_tensor(rng.normal(size=(1_000_000, 3))) @ factor[0].mT
@@ -197,7 +197,9 @@ def test_bending_of_a_known_state_is_nothing_and_can_be_differentiated(dtype):
     system = Lorenz(LorenzConfig()).to(dtype)
     mean = torch.tensor([[0.5, 1.0, 22.0]], dtype=dtype, requires_grad=True)
     cov = torch.zeros(1, 3, 3, dtype=dtype, requires_grad=True)
-    bent = linearize.bending(lambda x: system.transition(x, None, None), mean, cov, system.layout, system.layout)
+    bent = linearize.second_order_correction(
+        lambda x: system.transition(x, None, None), mean, cov, system.layout, system.layout
+    )
     torch.testing.assert_close(bent.shift, torch.zeros_like(bent.shift), atol=1e-5, rtol=0)
     torch.testing.assert_close(bent.cov, torch.zeros_like(bent.cov), atol=1e-9, rtol=0)
     (bent.cov.sum() + bent.shift.sum()).backward()
@@ -207,7 +209,9 @@ def test_bending_of_a_known_state_is_nothing_and_can_be_differentiated(dtype):
 
 def test_without_a_factor_nothing_is_added():
     cov = torch.stack((torch.eye(2), -torch.eye(2)))
-    bent = linearize.bending(torch.square, torch.ones(2, 2), cov, Layout.euclidean(2), Layout.euclidean(2))
+    bent = linearize.second_order_correction(
+        torch.square, torch.ones(2, 2), cov, Layout.euclidean(2), Layout.euclidean(2)
+    )
     assert float(bent.shift[0].abs().min()) > 0.5
     assert not bent.shift[1].any()
     assert not bent.cov[1].any()

@@ -20,7 +20,7 @@ import torch
 
 from fwnkf.data import broad, dido, euroc, uipdb
 from fwnkf.data.archives import extract
-from fwnkf.data.sequence import Sequence
+from fwnkf.data.recording import Recording
 from fwnkf.errors import FwnkfError
 
 from . import miniatures
@@ -200,7 +200,7 @@ class Target:
 
     make: Callable[[Path], object]
     files: tuple[str, ...]
-    read: Callable[[Path], Sequence | list[Sequence]]
+    read: Callable[[Path], Recording | list[Recording]]
     mutations: list[Mutation]
     limits: tuple[float, ...]
     """What no value of the observations may exceed, first to last third of the channels."""
@@ -252,7 +252,7 @@ TARGETS = {
 }
 
 
-def assert_sane(sequence: Sequence, limits: tuple[float, ...]) -> None:
+def assert_sane(sequence: Recording, limits: tuple[float, ...]) -> None:
     """What every user of a sequence relies on, said again apart from its own checks."""
     assert bool((sequence.time.diff() > 0).all())
     assert 1.0 <= sequence.rate <= 1e5

@@ -17,7 +17,7 @@ SMALL = {"train": 12, "val": 5, "test": 7}
 needs_euroc = pytest.mark.skipif(not os.environ.get("FWNKF_DATA"), reason="FWNKF_DATA does not name the recordings")
 
 
-def assert_same_task(a: protocols.Task, b: protocols.Task) -> None:
+def assert_same_task(a: protocols.Records, b: protocols.Records) -> None:
     for name in ("y", "truth", "mask", "dt", "u"):
         mine, theirs = getattr(a, name), getattr(b, name)
         assert (mine is None) == (theirs is None)

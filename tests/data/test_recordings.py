@@ -10,10 +10,10 @@ import torch
 from fwnkf.core import rotation
 from fwnkf.data import catalogue, dido, euroc
 from fwnkf.data._files import read_table
-from fwnkf.data.sequence import Sequence, assert_disjoint
+from fwnkf.data.recording import Recording, assert_disjoint
 
 
-def recordings(name: str, **options: object) -> list[Sequence]:
+def recordings(name: str, **options: object) -> list[Recording]:
     if not os.environ.get("FWNKF_DATA"):
         pytest.skip("FWNKF_DATA names no folder with recordings")
     folder = catalogue.folder_of(name)
@@ -22,7 +22,7 @@ def recordings(name: str, **options: object) -> list[Sequence]:
     return catalogue.load(name, **options)
 
 
-def by_name(name: str, **options: object) -> dict[str, Sequence]:
+def by_name(name: str, **options: object) -> dict[str, Recording]:
     return {sequence.name: sequence for sequence in recordings(name, **options)}
 
 
@@ -34,7 +34,7 @@ def test_no_copy_is_damaged():
 
 
 @pytest.fixture(scope="module")
-def flights() -> dict[str, Sequence]:
+def flights() -> dict[str, Recording]:
     found = by_name("euroc")
     if not set(euroc.SEQUENCES) <= set(found):
         pytest.skip("not all sequences of EuRoC are there")

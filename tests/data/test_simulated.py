@@ -230,10 +230,10 @@ class KnownTones(NoiseStates):
 @torch.no_grad()
 def with_noise_states(name, data, known=None):
     """The EKF on state and noise together, with the model of the scenario and not a number learned."""
-    model = noise.cycles(name, data.system.config.variance, None if known is None else CENTRE)
+    model = noise.oscillators(name, data.system.config.variance, None if known is None else CENTRE)
     system = type(data.system)(dataclasses.replace(data.system.config, variance=model.floor)).double()
     built = fwnkf.build("fwnkf", system=system, shaping="noise", hidden=0, sections=model.radius.shape[1])
-    built.noise_states.set_cycles(*model.states)
+    built.noise_states.set_oscillators(*model.states)
     if known is not None:
         tones = KnownTones(built.noise_states.channels, 1, True, built.config.pole_radius).double()
         tones.load_state_dict(built.noise_states.state_dict())

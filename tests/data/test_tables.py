@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fwnkf.data import tables
-from fwnkf.data.sequence import assert_disjoint
+from fwnkf.data.recording import assert_disjoint
 from fwnkf.data.tables import Columns
 from fwnkf.errors import ConfigError, DataError
 from tests.data.test_fuzz import TABLE, alarm

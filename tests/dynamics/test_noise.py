@@ -113,7 +113,7 @@ def test_drift_is_first_order():
 
 def test_pink_falls_as_one_over_f():
     samples = noise.Pink(1.0).sample((300, 4096, 1), draws())[..., 0]
-    bins, density = signal.welch(samples, nperseg=2048, axis=1)  # cycles per sample
+    bins, density = signal.welch(samples, nperseg=2048, axis=1)  # oscillators per sample
     use = (bins > 0.01 / (2 * np.pi) * 1.5) & (bins < 3 / (2 * np.pi))
     # equal weight per decade
     grid = np.geomspace(bins[use][0], bins[use][-1], 60)
@@ -183,8 +183,8 @@ def test_nonsense_is_refused():
         lambda: noise.Impulsive(rate=0.0),
         lambda: noise.Rotor(harmonics=()),
         lambda: noise.scenario("brown", 1.0),
-        lambda: noise.cycles("brown", 1.0),
-        lambda: noise.cycles("drift", 1.0, frequency=0.3),
+        lambda: noise.oscillators("brown", 1.0),
+        lambda: noise.oscillators("drift", 1.0, frequency=0.3),
         lambda: noise.Scenario(variance=1.0).sample((1, 2, 3), draws()),
     ):
         with pytest.raises(ConfigError):
@@ -224,7 +224,7 @@ def test_scenarios_have_one_variance_and_their_own_spectrum(name):
 
 @pytest.mark.parametrize("name", noise.SCENARIOS)
 def test_cycles_have_the_stated_variance(name):
-    model = noise.cycles(name, 0.26)
+    model = noise.oscillators(name, 0.26)
     assert_close(torch.tensor(model.total).double(), torch.tensor(0.26).double(), "rounding")
     omega = (torch.arange(20_000, dtype=torch.float64) + 0.5) * math.pi / 20_000
     # the mean over all frequencies of the spectrum is the variance: midpoint rule over the peak of the drift
@@ -240,7 +240,7 @@ def test_cycles_have_the_stated_variance(name):
 def test_cycles_are_the_spectrum_of_the_scenario(name, limit):
     f = (np.arange(20_000) + 0.5) / 20_000
     truth = torch.tensor(0.9 * SPECTRA[name](f) + 0.1 if name != "white" else np.ones_like(f))
-    model = noise.cycles(name, 1.0).spectrum(torch.tensor(f * np.pi))
+    model = noise.oscillators(name, 1.0).spectrum(torch.tensor(f * np.pi))
 
     def divergence(guess):
         return float((truth / guess - (truth / guess).log() - 1).mean())
@@ -272,7 +272,7 @@ def test_the_fitted_cycles_are_at_their_optimum():
 
 
 def test_a_known_tone_is_one_sharp_cycle():
-    model = noise.cycles("tone", 0.26, frequency=0.3)
+    model = noise.oscillators("tone", 0.26, frequency=0.3)
     omega = torch.linspace(0.01, 3.1, 3000, dtype=torch.float64)
     assert abs(float(omega[model.spectrum(omega).argmax()]) - 0.3 * math.pi) < 2e-3
     assert model.floor == pytest.approx(0.026)

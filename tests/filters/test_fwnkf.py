@@ -169,7 +169,7 @@ def test_every_part_can_be_learned_from_the_start():
 
 
 def test_noise_states_equal_filterpy_on_the_augmented_model(rng):
-    """The filter on [x; ν] against filterpy's on matrices put together by hand, with two cycles per channel."""
+    """The filter on [x; ν] against filterpy's on matrices put together by hand, with two oscillators per channel."""
     matrices = {name: value.numpy() for name, value in LINEAR.items()}
     omega, radius, amplitude = (
         np.array([[0.7, 1.9], [0.3, 2.5]]),
@@ -177,7 +177,7 @@ def test_noise_states_equal_filterpy_on_the_augmented_model(rng):
         np.array([[1.5, 0.5]] * 2),
     )
     model = fwnkf.build("fwnkf", system=linear_system(), shaping="noise", sections=2, shared_shaper=False, hidden=0)
-    model.noise_states.set_cycles(*(torch.from_numpy(part) for part in (omega, radius, amplitude)))
+    model.noise_states.set_oscillators(*(torch.from_numpy(part) for part in (omega, radius, amplitude)))
     n, m, s = 3, 2, 8
     oracle = KalmanFilter(n + s, m)
     F, Q, H = np.zeros((n + s, n + s)), np.zeros((n + s, n + s)), np.zeros((m, n + s))
@@ -207,7 +207,7 @@ def test_noise_states_follow_the_time_step():
         **{k: v for k, v in systems.continuous_matrices().items() if k != "B"}, continuous=True, dt=0.1
     )
     model = fwnkf.build("fwnkf", system=system, shaping="noise", hidden=0)
-    model.noise_states.set_cycles(*(torch.tensor([[v]]).double() for v in (0.8, 0.97, 2.0)))
+    model.noise_states.set_oscillators(*(torch.tensor([[v]]).double() for v in (0.8, 0.97, 2.0)))
     y = torch.tensor([[[0.3, -0.2]]]).double()
     whole = model.run(y, dt=torch.tensor([[0.1]]).double())
     halves = model.run(
@@ -331,4 +331,4 @@ def test_sections_outside_the_radius_are_refused():
         model.shaper.set_sections(Sections(torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([[-1.9999, 0.9999]])))
     noisy = fwnkf.build("fwnkf", state_dim=2, observation_dim=1, shaping="noise")
     with pytest.raises(ConfigError, match="at or above pole_radius"):
-        noisy.noise_states.set_cycles(torch.tensor([[1.0]]), torch.tensor([[0.9999]]), torch.tensor([[1.0]]))
+        noisy.noise_states.set_oscillators(torch.tensor([[1.0]]), torch.tensor([[0.9999]]), torch.tensor([[1.0]]))

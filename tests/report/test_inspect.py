@@ -12,7 +12,7 @@ import torch
 
 import fwnkf
 from fwnkf.core.iir import Sections
-from fwnkf.filters import conditions
+from fwnkf.filters import diagnostics
 from fwnkf.report.inspect import frequencies, group_delay, inspect
 
 from .. import systems
@@ -30,7 +30,7 @@ def on_linear(shaken: float = 0.0, full: bool = False, **options):
 @pytest.mark.parametrize("case", CASES)
 def test_every_filter_has_facts_that_fit_in_json(case, monkeypatch):
     """And come back from it as they were: no tuples, no NaN."""
-    monkeypatch.setattr(conditions, "BLOCKS", 1)  # settled or not, the facts have the same form
+    monkeypatch.setattr(diagnostics, "BLOCKS", 1)  # settled or not, the facts have the same form
     model = CASES[case].build(torch.float32)
     facts = inspect(model)
     assert json.loads(json.dumps(facts, allow_nan=False)) == facts
@@ -138,7 +138,7 @@ def test_the_noise_density_is_that_of_the_state_space(full, shared):
     model = on_linear(shaken=0.3, full=full, hidden=0, shaping="noise", sections=2, shared_shaper=shared)
     facts = inspect(model)["frequencies"]
     prepared = model.prepare()
-    A, Q, C = (x.detach().numpy() for x in prepared.cycles)
+    A, Q, C = (x.detach().numpy() for x in prepared.oscillators)
     head = model.head_bias.detach().numpy()[-2:]
     R = np.diag(LINEAR["R"].numpy()) * np.exp(6.0 * np.tanh(head))
     for i, one in enumerate(facts["channels"]):
@@ -149,10 +149,10 @@ def test_the_noise_density_is_that_of_the_state_space(full, shared):
         np.testing.assert_allclose(one["density"], expected, rtol=1e-9)
         # per Hz and one-sided: it integrates to the variance
         total = np.trapezoid(one["density"], facts["hz"])
-        variance = sum(cycle["std"] ** 2 for cycle in one["cycles"]) + one["white_std"] ** 2
+        variance = sum(cycle["std"] ** 2 for cycle in one["oscillators"]) + one["white_std"] ** 2
         assert abs(total / variance - 1) < 1e-3  # what trapezoids lose
         poles = np.linalg.eigvals(A[4 * i : 4 * i + 4, 4 * i : 4 * i + 4])
-        for cycle in one["cycles"]:
+        for cycle in one["oscillators"]:
             place = cycle["radius"] * np.exp(1j * np.pi * cycle["frequency"])
             assert abs(poles - place).min() < 1e-9
             assert abs(cycle["hz"] - 25 * cycle["frequency"]) < 1e-12
@@ -163,9 +163,9 @@ def test_the_density_agrees_with_welchs_of_simulated_noise(rng):
     """The unit, one-sided per Hz, is that of scipy and of ``fwnkf.metrics.spectrum``."""
     model = on_linear(hidden=0, shaping="noise")
     cycle = [torch.tensor([[value]]).double() for value in (0.8, 0.9, 2.0)]
-    model.noise_states.set_cycles(*cycle)
+    model.noise_states.set_oscillators(*cycle)
     facts = frequencies(model)
-    A, Q, C = (x.detach().numpy() for x in model.prepare().cycles)
+    A, Q, C = (x.detach().numpy() for x in model.prepare().oscillators)
     nu, drawn = np.zeros(4), rng.standard_normal((200_000, 4)) @ np.sqrt(Q)
     path = np.empty((200_000, 4))
     for t, kick in enumerate(drawn):

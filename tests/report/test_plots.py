@@ -16,7 +16,7 @@ import fwnkf
 from fwnkf.core import rotation
 from fwnkf.core.iir import Sections
 from fwnkf.core.layout import Layout
-from fwnkf.data.protocols import Task, load
+from fwnkf.data.protocols import Records, load
 from fwnkf.errors import ConfigError, ShapeError
 from fwnkf.extras import need
 from fwnkf.report import series
@@ -147,7 +147,7 @@ def test_quaternions_are_drawn_with_a_steady_sign_and_a_band():
     truth = torch.cat((q, torch.zeros(50, 3).double()), -1)[None]
     turned = truth.clone()
     turned[..., :4] *= -1
-    task = Task(
+    task = Records(
         "turning",
         torch.zeros(1, 50, 3).double(),
         truth,
@@ -294,7 +294,7 @@ def test_a_notch_does_not_flatten_the_rest(lorenz):
 
 def test_shaper_draws_the_noise_or_nothing(lorenz):
     model = fwnkf.build("fwnkf", system=lorenz.system, shaping="noise", hidden=0)
-    model.noise_states.set_cycles(*(torch.tensor([[x]], dtype=torch.float64) for x in (1.0, 0.99, 3.0)))
+    model.noise_states.set_oscillators(*(torch.tensor([[x]], dtype=torch.float64) for x in (1.0, 0.99, 3.0)))
     figure = plots.shaper(model)
     density, plane = figure.axes
     hz, found = line(density, "y1")

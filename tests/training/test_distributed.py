@@ -12,7 +12,7 @@ import pytest
 from safetensors.torch import load_file
 
 from fwnkf.cli import main
-from fwnkf.training.keeping import read_history
+from fwnkf.training.checkpointing import read_history
 
 pytestmark = pytest.mark.process
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import fwnkf
-from fwnkf.bench.references import told_noise
-from fwnkf.core import cycles
+from fwnkf.core import oscillators
 from fwnkf.data import protocols
 from fwnkf.errors import ConfigError
+from fwnkf.evaluation.baselines import oracle_filter
 from fwnkf.filters.hypotheses import FALLBACK_PRIOR, with_fallback
 from fwnkf.metrics.accuracy import summarize
 from fwnkf.training.noise_start import fit_cycles, noise_of, start_noise
@@ -21,7 +21,7 @@ def test_known_cycles_are_found_from_short_records():
     """Simulated by their state-space form, fitted through their periodogram."""
     g = torch.Generator().manual_seed(0)
     radius, frequency = torch.tensor([0.98, 0.9]).double(), torch.tensor([0.6, 2.0]).double()
-    A, Q = cycles.transition(radius, frequency)
+    A, Q = oscillators.transition(radius, frequency)
     amplitude = torch.tensor([1.0, 0.5]).double()
     state = torch.randn(2000, 4, generator=g, dtype=torch.float64)
     path = []
@@ -51,7 +51,7 @@ def test_a_filter_that_measured_its_noise_is_nearly_as_good_as_one_that_was_told
         with torch.no_grad():
             return float(summarize(task.layout, filter.run(**task.inputs()), task.truth)["mse"])
 
-    white, told = error(fwnkf.build("ekf", system=task.system)), error(told_noise(task.system, scenario, task))
+    white, told = error(fwnkf.build("ekf", system=task.system)), error(oracle_filter(task.system, scenario, task))
     assert (white - error(model)) / (white - told) > 0.85
 
 
@@ -76,7 +76,7 @@ def test_hypotheses_find_a_tone_whose_frequency_is_drawn_for_every_record():
         with torch.no_grad():
             return float(summarize(task.layout, filter.run(**task.inputs()), task.truth)["mse"])
 
-    white, told = error(fwnkf.build("ekf", system=task.system)), error(told_noise(task.system, "tone", task))
+    white, told = error(fwnkf.build("ekf", system=task.system)), error(oracle_filter(task.system, "tone", task))
     assert (white - error(model)) / (white - told) > 0.8
 
 
@@ -109,7 +109,7 @@ def test_a_fallback_is_the_learned_filter_beside_one_without_disturbance_and_the
     """Three filters run by hand: as learned, its floor alone, and the EKF; weighed by prior and likelihood."""
     made = protocols.simulated("lorenz", "strict", scenario="drift", train=4, val=1, test=1).split.train
     learned = fwnkf.build("fwnkf", system=made.system, shaping="noise", hidden=0, pole_radius=0.9999)
-    learned.noise_states.set_cycles(*(torch.tensor([[value]]) for value in (0.001, 0.99, 0.95)))
+    learned.noise_states.set_oscillators(*(torch.tensor([[value]]) for value in (0.001, 0.99, 0.95)))
     floor = fwnkf.build("fwnkf", system=made.system, shaping="none", hidden=0)
     with torch.no_grad():
         for model in (learned, floor):

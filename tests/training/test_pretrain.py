@@ -9,7 +9,7 @@ import torch
 import fwnkf
 from fwnkf.data import protocols
 from fwnkf.errors import ConfigError
-from fwnkf.filters.foresight import foresee
+from fwnkf.filters.one_step import predict_one_step
 from fwnkf.training.config import read_experiment
 from fwnkf.training.fit import prepare_filter
 from fwnkf.training.pretrain import pretrain
@@ -40,7 +40,7 @@ def test_foresight_is_the_prior_of_a_filter_that_knows_the_state(transition, rea
             if "context" not in name:  # foresight leaves the context of a residual network out
                 parameter.add_(0.1 * torch.randn(parameter.shape).double())
     x, y = task.truth[:, :12], task.y[:, :12]
-    found = foresee(model, x, y, None, task.dt[:, :12])
+    found = predict_one_step(model, x, y, None, task.dt[:, :12])
     state = model.init(3)
     for t in range(1, 12):
         state = state._replace(mean=x[:, t - 1], seen=y[:, t - 1])
@@ -67,7 +67,7 @@ def test_a_linear_system_is_found_and_what_is_left_is_its_noise():
     solution = np.linalg.lstsq(*pairs, rcond=None)[0]
     best = ((pairs[1] - pairs[0] @ solution) ** 2).mean(0)
     left = model.base_Q().diagonal().numpy()
-    assert "is left unforeseen" in said
+    assert "is not predicted" in said
     assert (left > 0.9 * best).all()
     assert (left < 1.15 * best).all()
 
@@ -75,7 +75,7 @@ def test_a_linear_system_is_found_and_what_is_left_is_its_noise():
 def test_a_pretrained_filter_is_far_better_than_a_random_walk_before_it_is_trained():
     experiment = read_experiment("lorenz", [*SMALL, "trainer.pretrain=200"])
     made = load_data(experiment)
-    from fwnkf.bench.evaluate import evaluate
+    from fwnkf.evaluation.evaluate import evaluate
 
     plain = evaluate(prepare_filter(experiment, made.split.train, fresh=False), made, "plain")
     ready = evaluate(prepare_filter(experiment, made.split.train), made, "pretrained")

@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 
 from fwnkf.cli import main
 from fwnkf.errors import CheckpointError
+from fwnkf.training.checkpointing import CheckpointCallback
 from fwnkf.training.config import read_experiment
 from fwnkf.training.fit import StoppedError, fit
-from fwnkf.training.keeping import Keeper
 from fwnkf.training.resume import read_state, write_state
 
 pytestmark = pytest.mark.process
@@ -95,7 +95,7 @@ def test_a_run_can_be_stopped_after_any_step(tmp_path, monkeypatch):
     small = command(tmp_path)
     experiment = read_experiment("lorenz", [word for word in small if "=" in word])
     whole = fit(experiment, tmp_path / "whole")
-    told = Keeper.on_train_batch_end
+    told = CheckpointCallback.on_train_batch_end
     for stop in (1, EVERY - 1, EVERY, EVERY + 1, 2 * EVERY, STEPS - 1):
         folder = tmp_path / str(stop)
 
@@ -104,7 +104,7 @@ def test_a_run_can_be_stopped_after_any_step(tmp_path, monkeypatch):
             return told(self, trainer, *rest)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Keeper, "on_train_batch_end", ask)
+            patch.setattr(CheckpointCallback, "on_train_batch_end", ask)
             with pytest.raises(StoppedError):
                 fit(experiment, folder)
         assert steps_done(folder) == stop

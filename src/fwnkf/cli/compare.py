@@ -40,7 +40,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, group, print."""
-    from ..bench.runs import compare
+    from ..evaluation.runs import compare
 
     rows = compare(options.runs)
     store(options.store, rows)

@@ -24,10 +24,10 @@ def add(commands: Any) -> None:
         "scored on other records than its own.",
     )
     parser.add_argument("folder", type=Path, metavar="RUN_OR_MODEL", help="a run folder, or a folder of a saved filter")
-    add_data_flags(parser, ("lorenz", "pendulum", "euroc"))
+    add_data_flags(parser)
     parser.add_argument("--seed", type=int, help="of the data, with --data only (default: 0)")
     parser.add_argument("--which", choices=("best", "last"), help="which filter of a run (default: best)")
-    parser.add_argument("--references", action="store_true", help="add the rungs of the reference ladder")
+    parser.add_argument("--references", action="store_true", help="add the baselines")
     add_store(parser)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -36,11 +36,11 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Load, filter, score; fails if the filter's estimate or covariance is not finite somewhere."""
     from .. import load
-    from ..bench.evaluate import evaluate
-    from ..bench.references import ladder
-    from ..bench.runs import is_run, read_run
+    from ..evaluation.baselines import baselines
+    from ..evaluation.evaluate import evaluate
+    from ..evaluation.runs import is_run, read_run
 
-    flags = ("protocol", "scenario", "horizon", "seed")
+    flags = ("protocol", "scenario", "seed")
     stray = [f"--{name}" for name in flags if getattr(options, name) is not None]
     if stray and options.data is None:
         raise UsageError(f"{', '.join(stray)} without --data: name the data too")
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         check_digest(found.test_digest, made, options.folder)
     rows = [evaluate(model, made, method, **labels)]
     if options.references:
-        rows += ladder(made, scenario=labels.get("scenario", "white"))
+        rows += baselines(made, scenario=labels.get("scenario", "white"))
     store(options.store, rows)
     columns = {name: name for name in COLUMNS if any(name in row for row in rows)}
     say_table(options, rows, columns, f"{made.data}, {made.name}, {rows[0]['records']} records, seed {made.seed}")
@@ -85,18 +85,8 @@ def _from_flags(options: argparse.Namespace) -> tuple[Protocol, dict[str, Any]]:
     """The records that were asked for, and what a row says of them besides."""
     from ..data import protocols
 
-    wanted: dict[str, Any] = {"seed": options.seed or 0}
-    labels: dict[str, Any] = {}
-    if options.data == "euroc":
-        if options.scenario is not None:
-            raise UsageError("--scenario is for simulated data; EuRoC has the noise it was recorded with")
-        if options.horizon is not None:
-            labels["horizon"] = options.horizon
-    else:
-        if options.horizon is not None:
-            raise UsageError(f"--horizon is for EuRoC; the records of {options.data} have one length")
-        labels["scenario"] = options.scenario or "white"
-    return protocols.load(options.data, options.protocol or "strict", **wanted, **labels), labels
+    labels = {"scenario": options.scenario or "white"}
+    return protocols.load(options.data, options.protocol or "strict", seed=options.seed or 0, **labels), labels
 
 
 def _from_experiment(values: dict[str, Any], where: str) -> tuple[Protocol, dict[str, Any]]:

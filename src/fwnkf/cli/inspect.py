@@ -28,7 +28,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Facts first; plots if asked for."""
     from .. import load
-    from ..bench.runs import is_run, read_run
+    from ..evaluation.runs import is_run, read_run
     from ..report import plots
     from ..report.inspect import inspect
 
@@ -55,9 +55,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _noise(model: Any, experiment: dict[str, Any], where: str, draw: bool) -> tuple[dict[str, Any] | None, Any]:
     """Standard deviations of Q_t and R_t over the run's test records: median, least and greatest of each coordinate."""
-    from ..bench.evaluate import inputs_for
     from ..errors import ConfigError
-    from ..filters.conditions import noise_over_time
+    from ..evaluation.evaluate import inputs_for
+    from ..filters.diagnostics import noise_over_time
     from ..report import plots
     from ..training.config import parse_experiment
     from ..training.setup import load_data

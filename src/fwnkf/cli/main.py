@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 
 from ..errors import FwnkfError
 from . import bench, compare, data, evaluate, inspect, listing, train
@@ -26,7 +26,7 @@ EPILOG = """\
 exit codes:
   0    done
   1    the work failed, or a check does not hold
-  2    the call's words are off
+  2    usage error
   130  stopped with Ctrl-C
 """
 
@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(arguments: Many[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors of the package become one message and an exit code."""
     try:
         options = parser().parse_args(arguments)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import FwnkfError
 
-Rows = Many[Mapping[str, Any]]
+Rows = Sequence[Mapping[str, Any]]
 
 
 class UsageError(FwnkfError):
@@ -31,7 +30,7 @@ def add_store(parser: argparse.ArgumentParser) -> None:
 
 def to_json(value: Any) -> str:
     """Strict JSON: NaN is null, infinity a word."""
-    from ..bench.plain import plain
+    from ..evaluation.plain import plain
 
     return json.dumps(plain(value), indent=2, allow_nan=False)
 

@@ -55,7 +55,7 @@ def add(commands: Any) -> None:
     own.add_argument("--control", metavar="COLUMNS", help="columns that hold known inputs")
     own.add_argument("--angles", metavar="COLUMNS", help="which of the state columns are angles, in radians")
     own.add_argument("--time", metavar="COLUMN", help="the column of time stamps")
-    parser.add_argument("--no-references", action="store_true", help="do not run the reference ladder afterwards")
+    parser.add_argument("--no-references", action="store_true", help="do not run the baselines afterwards")
     parser.add_argument("--no-plots", action="store_true", help="draw nothing")
     add_json(parser)
     parser.set_defaults(run=run)
@@ -212,16 +212,16 @@ def _survey(experiment: Experiment, tell: Any) -> Any:
 
 
 def _score(fitted: Fitted, references: bool) -> list[dict[str, Any]]:
-    """The trained filter and the ladder on the same test records, kept beside the run."""
-    from ..bench.evaluate import evaluate
-    from ..bench.references import ladder
+    """The trained filter and the baselines on the same test records, kept beside the run."""
+    from ..evaluation.baselines import baselines
+    from ..evaluation.evaluate import evaluate
 
     data = fitted.experiment.data
     labels: dict[str, Any] = {} if data.name == "tables" else {"scenario": data.scenario}
     rows = [evaluate(fitted.model, fitted.data, fitted.experiment.name, **labels)]
     store(fitted.folder / "rows.json", rows)
     if references:
-        for row in ladder(fitted.data, scenario=data.scenario):
+        for row in baselines(fitted.data, scenario=data.scenario):
             rows.append(row)
             store(fitted.folder / "rows.json", rows)
     return rows
@@ -231,11 +231,11 @@ def _draw(fitted: Fitted) -> list[Path]:
     """Trajectory, error over time, NEES, what was learned about frequencies, noise levels, and the history."""
     import torch
 
-    from ..bench.evaluate import inputs_for
+    from ..evaluation.evaluate import inputs_for
     from ..filters.base import Filter, build
-    from ..filters.conditions import noise_over_time
+    from ..filters.diagnostics import noise_over_time
     from ..report import plots
-    from ..training.keeping import read_history
+    from ..training.checkpointing import read_history
 
     task = fitted.data.split.test
     task = task.take(range(min(len(task), PLOTTED)))

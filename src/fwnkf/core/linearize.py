@@ -106,20 +106,20 @@ def repeated(item: Float[Tensor, "B *s"] | None, count: int) -> Float[Tensor, "R
     return None if item is None else item.repeat_interleave(count, 0)
 
 
-class Bending(NamedTuple):
+class SecondOrderCorrection(NamedTuple):
     """What a function's curvature does to a Gaussian: a shift of the mean, and covariance a Jacobian does not see."""
 
     shift: Float[Tensor, "B e"]
     cov: Float[Tensor, "B e e"]
 
 
-def bending(
+def second_order_correction(
     function: Callable[[Tensor], Tensor],
     mean: Float[Tensor, "B n"],
     cov: Float[Tensor, "B d d"],
     domain: Layout,
     image: Layout,
-) -> Bending:
+) -> SecondOrderCorrection:
     """The second-order terms of the Gaussian second-order filter, exact where ``f`` is quadratic.
 
     With ``s_i`` the columns of a factor of ``cov`` and ``D_ij = s_iᵀ f″ s_j``, the mean moves by ``½ Σ D_ii`` and the
@@ -142,7 +142,7 @@ def bending(
     straight = up + down  # D_ii
     across = 0.5 * (up2 + down2 - straight[:, first] - straight[:, second])  # D_ij, i < j
     grown = 0.5 * straight.mT @ straight + across.mT @ across
-    return Bending(0.5 * straight.sum(1), symmetrize(grown))
+    return SecondOrderCorrection(0.5 * straight.sum(1), symmetrize(grown))
 
 
 def statistical_linearization(

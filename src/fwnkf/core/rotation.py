@@ -105,3 +105,39 @@ def distance(p: Float[Tensor, "*B 4"], q: Float[Tensor, "*B 4"]) -> Float[Tensor
 def wrap(angle: Tensor) -> Tensor:
     """The same angle in ``[-π, π]``; one that lies there already keeps every bit."""
     return angle - 2 * torch.pi * torch.round(angle / (2 * torch.pi))
+
+
+# ---- from sensors ---------------------------------------------------------------------------------------------------
+
+
+def tilt(accel: Float[Tensor, "*B 3"]) -> Float[Tensor, "*B 4"]:
+    """The smallest turn that puts the measured force onto the vertical: right at rest, blind to motion.
+
+    A sensor upside down turns about its x axis. A force of zero says nothing and gives NaN.
+    """
+    x, y, z = (accel / accel.norm(dim=-1, keepdim=True)).unbind(-1)
+    zero = torch.zeros_like(z)
+    turn = torch.stack((1 + z, y, -x, zero), -1)
+    upside_down = torch.stack((zero, torch.ones_like(z), zero, zero), -1)
+    turn = torch.where((turn.norm(dim=-1, keepdim=True) < 1e-9), upside_down, turn)
+    return turn / turn.norm(dim=-1, keepdim=True)
+
+
+def compass(accel: Float[Tensor, "*B 3"], mag: Float[Tensor, "*B 3"]) -> Float[Tensor, "*B 4"]:
+    """The orientation in east-north-up whose vertical is the force and whose north is the magnetic field's."""
+    level = tilt(accel)
+    field = (to_matrix(level) @ mag.unsqueeze(-1)).squeeze(-1)
+    to_north = torch.atan2(field[..., 0], field[..., 1])
+    zero = torch.zeros_like(to_north)
+    return multiply(exp(torch.stack((zero, zero, to_north), -1)), level)
+
+
+def integrate(start: Float[Tensor, " 4"], gyro: Float[Tensor, "T 3"], dt: float) -> Float[Tensor, "T 4"]:
+    """``q_t = q_{t-1} ⊗ exp(ω_t dt)`` from ``start`` at the first sample: all prefix products, by doubling."""
+    q = torch.cat((start.unsqueeze(0), exp(gyro[1:] * dt)))
+    reach = 1
+    while reach < len(q):
+        q = torch.cat((q[:reach], multiply(q[:-reach], q[reach:])))
+        q = q / q.norm(dim=-1, keepdim=True)
+        reach *= 2
+    return q

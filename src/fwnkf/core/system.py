@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from ..registry import SYSTEMS, parse_config
 from ..shapes import Float
+from ..types import Gaussian
 from . import constrain, linearize
 from .gaussian import DiagonalNoise, FullNoise, Noise, matvec
 from .layout import Layout
@@ -43,6 +44,19 @@ class System(nn.Module):
     def takes_dt(self) -> bool:
         """Whether a step may have a length of its own; a discrete system holds for one length only."""
         return True
+
+    initial_steps: int = 0
+    """How many of the first steps :meth:`initial_belief` reads; 0 for a system that needs a prior to be given."""
+
+    def initial_belief(
+        self, y: Float[Tensor, "B k m"], weight: Float[Tensor, "B k m"], u: Float[Tensor, "B k p"] | None
+    ) -> Gaussian:
+        """The belief before the first step, from the first ``k ≤ initial_steps`` steps of a recording."""
+        raise NotImplementedError
+
+    def complete_prior(self, prior: Gaussian) -> Gaussian:
+        """A belief about the first parts of the state made one about all of it, where the system knows the rest."""
+        return prior
 
     def transition(
         self, x: Float[Tensor, "B n"], u: Float[Tensor, "B p"] | None, dt: Float[Tensor, "B"] | None

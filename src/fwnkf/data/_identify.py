@@ -16,7 +16,7 @@ from torch import Tensor
 from ..core.system import LinearSystem, discretize
 from ..errors import ConfigError, DataError
 from ..shapes import Bool, Float
-from .protocols import Task
+from .protocols import Records
 
 RIDGE = 1e-6
 """Weight of the ridge as a fraction of the data, all columns scaled to a mean square of one."""
@@ -36,7 +36,7 @@ class Fit(NamedTuple):
     notes: tuple[str, ...]
 
 
-def fit_linear(train: Task) -> LinearSystem:
+def fit_linear(train: Records) -> LinearSystem:
     """The linear model that explains the training records best, in their dtype, continuous, with ``dt`` their step.
 
     >>> from fwnkf.data import protocols
@@ -47,7 +47,7 @@ def fit_linear(train: Task) -> LinearSystem:
     return identify(train).system
 
 
-def identify(train: Task, channels: Sequence[str] = (), dtype: torch.dtype | None = None) -> Fit:
+def identify(train: Records, channels: Sequence[str] = (), dtype: torch.dtype | None = None) -> Fit:
     """:func:`fit_linear`, with what there is to say about it, under the names of the channels."""
     if not train.layout.flat:
         raise ConfigError("a linear model needs a Euclidean state; this one holds angles or quaternions")

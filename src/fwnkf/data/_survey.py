@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -166,7 +166,7 @@ class Survey:
         return [f"{few(names) if len(names) < max(2, every) else 'all files'}: {text}" for text, names in said.items()]
 
 
-def few(names: Many[str], most: int = 5) -> str:
+def few(names: Sequence[str], most: int = 5) -> str:
     """The first names of a list that may be long."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 

@@ -7,7 +7,6 @@ the IMU by the authors, so stamps are sample numbers over the sampling rate.
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ from torch import Tensor
 from ..core.layout import Layout
 from ..errors import DataError
 from . import _checks as checks
+from ._files import read_mat
 from ._interpolate import continuous_signs
-from ._mat5 import load_mat
-from .sequence import Channel, Sequence
+from .recording import Channel, Recording
 
 LAYOUT = Layout.parse([("q", "quaternion", 4)])
 CHANNELS = (
@@ -37,7 +36,7 @@ MAGNETIC_LIMIT = 1e5
 _SIZES = {"imu_gyr": 3, "imu_acc": 3, "imu_mag": 3, "opt_quat": 4, "opt_pos": 3, "movement": 1, "sampling_rate": 1}
 
 
-def read(path: str | Path) -> Sequence:
+def read(path: str | Path) -> Recording:
     """One trial from its ``.mat`` file: observations 9 (gyroscope, accelerometer, magnetometer), state 4.
 
     Rows without optical orientation are unknown (``truth_mask``); the quaternion's signs are made continuous.
@@ -45,7 +44,7 @@ def read(path: str | Path) -> Sequence:
     unknown).
     """
     path = Path(path)
-    variables, data = load_mat(path)
+    variables, digest = read_mat(path, tuple(_SIZES))
     arrays = {name: _array(variables, name, columns, path) for name, columns in _SIZES.items()}
     rates = arrays.pop("sampling_rate")
     rate = float(rates[0, 0])
@@ -82,9 +81,9 @@ def read(path: str | Path) -> Sequence:
     movement = arrays["movement"][:, 0]
     if not bool(((movement == 0) | (movement == 1)).all()):
         raise DataError(f"{path}: movement must hold 0 and 1 only")
-    return Sequence(
+    return Recording(
         path.stem, time, observations, CHANNELS, mask, q, LAYOUT, known, CONVENTIONS, tuple(notes),
-        hashlib.sha256(data).hexdigest(), {"movement": movement.bool(), "position": arrays["opt_pos"]},
+        digest, {"movement": movement.bool(), "position": arrays["opt_pos"]},
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from ..errors import DataError, UnknownNameError
 from . import _checksums, broad, dido, euroc, uipdb
 from ._files import file_digest
 from .archives import extract
-from .sequence import Sequence
+from .recording import Recording
 from .sources import Progress, download
 
 Status = Literal["ok", "differs", "missing", "unchecked"]
@@ -57,7 +57,7 @@ class DataSet:
     """How to get it by hand."""
     files: tuple[RemoteFile, ...]
     find: Callable[[Path], dict[str, Path]]
-    read: Callable[..., Sequence | list[Sequence]]
+    read: Callable[..., Recording | list[Recording]]
     folders: tuple[str, ...]
     """Names under which the set's folder is looked for; the first is the usual one."""
 
@@ -275,7 +275,7 @@ def verify(name: str, folder: str | Path | None = None) -> list[FileReport]:
 
 def load(
     name: str, folder: str | Path | None = None, *, sequences: Iterable[str] | None = None, **options: Any
-) -> list[Sequence]:
+) -> list[Recording]:
     """Read the sequences of a set that are there, in the order of their names, or the named ones in their order.
 
     Further options go to the reader of the set, such as ``truth="corrected"`` of EuRoC.

@@ -24,7 +24,7 @@ from . import _checks as checks
 from ._files import Column, Table, joint_digest, read_table
 from ._interpolate import continuous_signs, resample
 from .euroc import CHANNELS
-from .sequence import Sequence
+from .recording import Recording
 
 LAYOUT = Layout.parse([("p", "euclidean", 3), ("q", "quaternion", 4)])
 CONVENTIONS = (
@@ -47,7 +47,7 @@ _POSE = (
 )
 
 
-def read(folder: str | Path, *, trim: bool = True) -> Sequence:
+def read(folder: str | Path, *, trim: bool = True) -> Recording:
     """One flight from its folder: observations 6 (gyroscope, accelerometer, in this order), state 7.
 
     With ``trim`` only samples between the first and the last pose are kept.
@@ -96,7 +96,7 @@ def read(folder: str | Path, *, trim: bool = True) -> Sequence:
         notes.append(
             f"the truth is unknown at {int((~known).sum())} sample(s): rows missing or more than {MAX_GAP} s apart"
         )
-    return Sequence(
+    return Recording(
         folder.resolve().name, time, observations, CHANNELS, mask, torch.cat((onto[:, :3], q), -1), LAYOUT, known,
         CONVENTIONS, tuple(notes), joint_digest((imu.digest, pose.digest)), {}, int(stamps[0]),
     )  # fmt: skip

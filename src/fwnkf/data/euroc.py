@@ -20,7 +20,7 @@ from ..shapes import Bool, Float
 from . import _checks as checks
 from ._files import Column, Table, joint_digest, read_table
 from ._interpolate import continuous_signs, resample
-from .sequence import Channel, Sequence
+from .recording import Channel, Recording
 
 LAYOUT = Layout.parse([("p", "euclidean", 3), ("v", "euclidean", 3), ("q", "quaternion", 4)])
 CHANNELS = (
@@ -57,7 +57,9 @@ _TRUTH = (
 )
 
 
-def read(folder: str | Path, truth: str | Path = "official", *, trim: bool = True, mask_jumps: float = 0.0) -> Sequence:
+def read(
+    folder: str | Path, truth: str | Path = "official", *, trim: bool = True, mask_jumps: float = 0.0
+) -> Recording:
     """One sequence from its folder, the one that holds ``mav0``: observations 6, state 10.
 
     Quaternions are scaled to length one and given continuous signs; truth is put on the stamps of the IMU, linear for
@@ -107,7 +109,7 @@ def _corrected(folder: Path) -> Path:
     return found[0]
 
 
-def _sequence(name: str, imu: Table, table: Table | None, trim: bool, mask_jumps: float) -> Sequence:
+def _sequence(name: str, imu: Table, table: Table | None, trim: bool, mask_jumps: float) -> Recording:
     stamps, measurements = imu.stamps_ns, torch.from_numpy(imu.values)
     notes = [] if imu.has_header else [f"{imu.path} has no header; columns taken in the official order"]
     _check_rate(imu)
@@ -142,7 +144,7 @@ def _sequence(name: str, imu: Table, table: Table | None, trim: bool, mask_jumps
     mask, missing = checks.measured(measurements, "the IMU", str(imu.path), time)
     notes += missing
     if table is None:
-        return Sequence(
+        return Recording(
             name, time, measurements, CHANNELS, mask, conventions=CONVENTIONS, notes=tuple(notes), digest=imu.digest,
             epoch_ns=int(stamps[0]),
         )  # fmt: skip
@@ -168,7 +170,7 @@ def _sequence(name: str, imu: Table, table: Table | None, trim: bool, mask_jumps
         known = known & ~((near.abs() <= mask_jumps) & (after < len(moments)))
         onto = torch.where(known[:, None], onto, torch.nan)
         notes.append(f"the truth counts as unknown within {mask_jumps} s of a jump")
-    return Sequence(
+    return Recording(
         name, time, measurements, CHANNELS, mask, onto, LAYOUT, known, CONVENTIONS, tuple(notes),
         joint_digest((imu.digest, table.digest)),
         {"gyro_bias": biases[:, :3], "accel_bias": biases[:, 3:], "jump": jump},

@@ -9,9 +9,8 @@ sample, and one fixed test set serves all methods.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,39 +19,14 @@ from torch import Tensor
 
 from ..core.layout import Layout
 from ..core.system import System
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError
 from ..shapes import Bool, Float
 from ..types import Gaussian
-from . import catalogue
-from .sequence import Sequence, Span, assert_disjoint
+from .recording import Span, assert_disjoint
 from .simulated import Simulated, generate, tone_frequencies
 
 ProtocolName = Literal["paper", "strict"]
 
-EUROC_TEN = (
-    "MH_02_easy",
-    "MH_03_medium",
-    "MH_04_difficult",
-    "MH_05_difficult",
-    "V1_01_easy",
-    "V1_02_medium",
-    "V1_03_difficult",
-    "V2_01_easy",
-    "V2_02_medium",
-    "V2_03_difficult",
-)
-"""The ten sequences of the paper."""
-EUROC_STRICT = {
-    "train": ("MH_01_easy", "MH_03_medium", "MH_05_difficult", "V2_01_easy", "V2_03_difficult"),
-    "val": ("V1_02_medium",),
-    "test": ("MH_02_easy", "MH_04_difficult", "V1_01_easy", "V1_03_difficult", "V2_02_medium"),
-}
-"""The split by sequence that AirIO uses, one of its training sequences held back for validation."""
-EUROC_WINDOW, EUROC_STRIDE = 200, 50
-EUROC_START = (0.01, 0.01, float(np.deg2rad(0.5)))
-"""Standard deviations of the given position (m), velocity (m/s) and attitude (rad) in ``strict``."""
-START_SEED = 20260601
-"""Draws the errors of the given initial states in ``strict``, the same for every method."""
 SIMULATED_SIZES = {"lorenz": 1000, "pendulum": 30_000}
 """Trajectories of the paper."""
 STRICT_TEST = 1000
@@ -60,7 +34,7 @@ STRICT_TEST = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class Records:
     """Equally long records for ``filter.run``, what is true of them, and what a filter may start from."""
 
     name: str
@@ -86,7 +60,7 @@ class Task:
         """What ``filter.run`` takes, by its names."""
         return {"y": self.y, "u": self.u, "mask": self.mask, "dt": self.dt, "prior": self.start}
 
-    def take(self, index: Many[int] | Tensor) -> Task:
+    def take(self, index: Sequence[int] | Tensor) -> Records:
         """Some of the records, by number."""
         rows = torch.as_tensor(index)
         start = self.start
@@ -105,7 +79,7 @@ class Task:
         )
 
 
-def digest(*tasks: Task) -> str:
+def digest(*tasks: Records) -> str:
     """SHA-256 over everything a filter is given or scored by."""
     found = hashlib.sha256()
     for task in tasks:
@@ -116,15 +90,15 @@ def digest(*tasks: Task) -> str:
 
 
 class Split(NamedTuple):
-    train: Task
-    val: Task
-    test: Task
+    train: Records
+    val: Records
+    test: Records
 
-    def whole(self) -> Task:
+    def whole(self) -> Records:
         """All records together: for methods that train on none of them."""
         joined = {name: torch.cat([getattr(task, name) for task in self]) for name in ("y", "truth", "mask", "dt")}
         first = self.train
-        return Task(
+        return Records(
             first.name.split()[0],
             **joined,
             u=None if first.u is None else torch.cat([task.u for task in self if task.u is not None]),
@@ -151,6 +125,8 @@ class Protocol:
     seed: int
     split: Split
     notes: tuple[str, ...] = field(default=())
+    difference: Literal["shortest", "raw"] = "shortest"
+    """How angles and rotations are compared when it is scored: along the shortest way, or number by number."""
 
     def __post_init__(self) -> None:
         if self.name == "strict":
@@ -204,10 +180,10 @@ def simulated(
     return Protocol(protocol, system, seed, Split(*tasks))
 
 
-def _task(name: str, made: Simulated, start: Gaussian, scenario: Any, seed: int) -> Task:
+def _task(name: str, made: Simulated, start: Gaussian, scenario: Any, seed: int) -> Records:
     steps = made.y.shape[1]
     source = f"{name.split()[0]}, seed {seed}"
-    return Task(
+    return Records(
         name,
         made.y,
         made.truth,
@@ -222,78 +198,10 @@ def _task(name: str, made: Simulated, start: Gaussian, scenario: Any, seed: int)
     )
 
 
-# ---- EuRoC ----------------------------------------------------------------------------------------------------------
-
-
-def euroc(
-    protocol: ProtocolName,
-    *,
-    seed: int = 0,
-    horizon: float = 1.0,
-    folder: str | Path | None = None,
-    dtype: torch.dtype = torch.float64,
-) -> Protocol:
-    """Inertial navigation on EuRoC: observations are the IMU, truth is position, velocity and quaternion.
-
-    ``paper``: windows of 200 samples every 50 of ten sequences, pooled and split at random; initial state given.
-    ``strict``: windows of ``horizon`` seconds that do not overlap, split by sequence; the initial pose and velocity are
-    off the truth by 1 cm, 1 cm/s and 0.5 degrees at random, and the belief says so.
-    """
-    names = EUROC_TEN if protocol == "paper" else tuple(name for group in EUROC_STRICT.values() for name in group)
-    sequences = {sequence.source: sequence for sequence in catalogue.load("euroc", folder, sequences=names)}
-    if protocol == "paper":
-        windows = [w for name in names for w in sequences[name].windows(EUROC_WINDOW, EUROC_STRIDE)]
-        whole = inertial_task("euroc", windows, (0.0, 0.0, 0.0), dtype)
-        order = torch.from_numpy(np.random.default_rng(seed).permutation(len(whole)))
-        tenth = len(whole) // 10
-        parts = order.split([len(whole) - 2 * tenth, tenth, tenth])
-        return Protocol(protocol, "euroc", seed, Split(*(whole.take(rows) for rows in parts)))
-    tasks = []
-    for kind, group in EUROC_STRICT.items():
-        windows = []
-        for name in group:
-            length = round(horizon * sequences[name].rate) + 1
-            windows += sequences[name].windows(length, length)
-        tasks.append(inertial_task(f"euroc {kind}", windows, EUROC_START, dtype))
-    return Protocol(protocol, "euroc", seed, Split(*tasks))
-
-
-def inertial_task(name: str, windows: list[Sequence], spread: tuple[float, float, float], dtype: torch.dtype) -> Task:
-    """Windows with known truth throughout, started from the truth with the stated standard deviations."""
-    known = [w for w in windows if w.truth is not None and w.truth_mask is not None and bool(w.truth_mask.all())]
-    if not known:
-        raise DataError(f"{name}: no window has truth throughout; are these sequences with ground truth?")
-    layout = known[0].layout
-    if layout is None:
-        raise ConfigError(f"{name}: the windows have no layout")
-
-    def stack(part: str) -> Tensor:
-        return torch.stack([getattr(w, part) for w in known])
-
-    truth = stack("truth").to(dtype)
-    dt = stack("dt").to(dtype)
-    std = torch.tensor([s for s in spread for _ in range(3)], dtype=dtype)
-    drawn = torch.from_numpy(np.random.default_rng(START_SEED).standard_normal((len(known), 9))).to(dtype)
-    first = layout.boxplus(truth[:, 0], drawn * std) if any(spread) else truth[:, 0]
-    return Task(
-        name,
-        stack("observations").to(dtype),
-        truth,
-        stack("mask"),
-        dt,
-        None,
-        Gaussian(first, std.square().diag()),
-        layout,
-        tuple(w.span for w in known),
-    )
-
-
 def load(data: str, protocol: ProtocolName, **options: Any) -> Protocol:
-    """A protocol by name: ``lorenz``, ``pendulum`` or ``euroc``."""
+    """A protocol by name: ``lorenz`` or ``pendulum``."""
     if protocol not in ("paper", "strict"):
         raise ConfigError(f"protocol {protocol!r}: there are 'paper' and 'strict'")
     if data in SIMULATED_SIZES:
         return simulated(data, protocol, **options)  # type: ignore[arg-type]
-    if data == "euroc":
-        return euroc(protocol, **options)
-    raise ConfigError(f"no protocol for {data!r}; there are: lorenz, pendulum, euroc")
+    raise ConfigError(f"no protocol for {data!r}; there are: {', '.join(SIMULATED_SIZES)}")

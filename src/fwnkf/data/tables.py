@@ -6,7 +6,7 @@ fewer than three files, by time; no two splits share a sample. What was assumed,
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,8 +23,8 @@ from ..logs import Table
 from ..types import Gaussian
 from ._identify import fit_linear, identify
 from ._survey import Clock, Columns, FileSurvey, Survey, few, look, survey
-from .protocols import Protocol, Split, Task
-from .sequence import Span
+from .protocols import Protocol, Records, Split
+from .recording import Span
 
 __all__ = ["Columns", "FileSurvey", "Survey", "fit_linear", "load", "survey"]
 
@@ -155,7 +155,7 @@ def _lay(table: Table, clock: Clock, columns: Columns) -> _Grid:
     place = (cell - cell[0]).astype(np.intp)
     nearest_last = np.argsort(-offset, kind="stable")
 
-    def laid(names: Many[str]) -> Array:
+    def laid(names: Sequence[str]) -> Array:
         out = np.full((int(place[-1]) + 1, len(names)), np.nan)
         for number, name in enumerate(names):
             values = table.column(name)[clock.rows][nearest_last]
@@ -173,7 +173,7 @@ def _lay(table: Table, clock: Clock, columns: Columns) -> _Grid:
 Piece = tuple[_Grid, int, int]
 
 
-def _pieces(grids: list[_Grid], fractions: Many[float], seed: int) -> tuple[list[list[Piece]], str]:
+def _pieces(grids: list[_Grid], fractions: Sequence[float], seed: int) -> tuple[list[list[Piece]], str]:
     """Which steps of which file are for training, validation and test."""
     if len(grids) >= 3:
         count = len(grids)
@@ -197,7 +197,7 @@ def _pieces(grids: list[_Grid], fractions: Many[float], seed: int) -> tuple[list
     return groups, f"split by time, first train, then val, then test, because there is only {files} (3 go by file)"
 
 
-def _task(kind: str, pieces: Many[Piece], window: int, layout: Layout, angles: Tensor, notes: list[str]) -> Task:
+def _task(kind: str, pieces: Sequence[Piece], window: int, layout: Layout, angles: Tensor, notes: list[str]) -> Records:
     """Windows of some pieces, in float64, with a start that is still to be found."""
     parts: dict[str, list[Array]] = {"y": [], "truth": [], "u": [], "dt": []}
     spans, short, blind = [], 0, 0
@@ -233,10 +233,10 @@ def _task(kind: str, pieces: Many[Piece], window: int, layout: Layout, angles: T
     truth = torch.where(angles, wrap(truth), truth)
     start = Gaussian(truth.new_zeros(layout.size), torch.eye(layout.size).to(truth))
     mask = y.isfinite()
-    return Task(f"tables {kind}", y, truth, mask, dt, u if u.shape[-1] else None, start, layout, tuple(spans))
+    return Records(f"tables {kind}", y, truth, mask, dt, u if u.shape[-1] else None, start, layout, tuple(spans))
 
 
-def _start(train: Task) -> Gaussian:
+def _start(train: Records) -> Gaussian:
     """Where a system may be that nobody has seen yet: mean and covariance of all training states."""
     known = train.truth[train.truth.isfinite().all(-1)]
     columns = []
@@ -251,7 +251,7 @@ def _start(train: Task) -> Gaussian:
     return Gaussian(mean, cov + torch.where(cov.diagonal() > 0, 1e-6 * cov.diagonal(), least).diag())
 
 
-def _remarks(train: Task, start: Gaussian, columns: Columns, tables: list[Table], dtype: torch.dtype) -> list[str]:
+def _remarks(train: Records, start: Gaussian, columns: Columns, tables: list[Table], dtype: torch.dtype) -> list[str]:
     """What a user should hear before training on these columns."""
     notes = []
     if both := [name for name in columns.observe if name in columns.state]:
@@ -278,7 +278,7 @@ def _remarks(train: Task, start: Gaussian, columns: Columns, tables: list[Table]
     return notes
 
 
-def _convert(task: Task, start: Gaussian, dtype: torch.dtype, system: System | None) -> Task:
+def _convert(task: Records, start: Gaussian, dtype: torch.dtype, system: System | None) -> Records:
     given = {name: getattr(task, name).to(dtype) for name in ("y", "truth", "dt")}
     u = None if task.u is None else task.u.to(dtype)
     return replace(task, **given, u=u, start=Gaussian(start.mean.to(dtype), start.cov.to(dtype)), system=system)

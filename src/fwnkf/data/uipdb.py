@@ -23,10 +23,9 @@ from ..core.layout import Layout
 from ..errors import DataError
 from ..shapes import Bool, Float
 from . import _checks as checks
-from ._files import file_digest
+from ._files import file_digest, read_npz, read_pt
 from ._interpolate import continuous_signs
-from ._pickle_free import read_npz, read_pt
-from .sequence import Channel, Sequence
+from .recording import Channel, Recording
 
 SENSORS = ("left_wrist", "right_wrist", "left_knee", "right_knee", "head", "root")
 PAIRS = tuple(combinations(range(6), 2))
@@ -46,7 +45,7 @@ def _acceleration(sensors: tuple[str, ...]) -> tuple[Channel, ...]:
     return tuple(Channel(f"accel_{sensor}_{axis}", "m/s²") for sensor in sensors for axis in "xyz")
 
 
-def read_session(path: str | Path, *, mask_held: bool = True) -> Sequence:
+def read_session(path: str | Path, *, mask_held: bool = True) -> Recording:
     """One session from its ``.npz``: observations 21 (2 accelerations, 15 ranges), no truth.
 
     Args:
@@ -72,7 +71,7 @@ def read_session(path: str | Path, *, mask_held: bool = True) -> Sequence:
         q, finite = checks.unit_quaternions(wxyz[:, sensor], lambda row, _: f"{path}, quat_xyzw, frame {row}")
         turned.append(continuous_signs(q, finite)[0])
     observations, mask, notes = _observations(acc.flatten(1), ranges, mask_held, str(path))
-    return Sequence(
+    return Recording(
         path.stem.removeprefix("processed_"), torch.arange(T, dtype=torch.float64) / RATE, observations,
         (*_acceleration(("left_wrist", "root")), *_RANGES), mask,
         conventions=CONVENTIONS, notes=notes, digest=file_digest(path),
@@ -80,7 +79,7 @@ def read_session(path: str | Path, *, mask_held: bool = True) -> Sequence:
     )  # fmt: skip
 
 
-def read_processed(path: str | Path, *, mask_held: bool = True) -> list[Sequence]:
+def read_processed(path: str | Path, *, mask_held: bool = True) -> list[Recording]:
     """Every sequence of ``train.pt`` or ``test.pt``: observations 33 (6 accelerations, 15 ranges), truth 15 distances.
 
     ``extras`` holds ``orientation`` ``[T, 6, 3, 3]`` (rotation matrices), ``pose`` ``[T, 24, 3]`` (axis angle) and
@@ -109,14 +108,14 @@ def find(folder: str | Path) -> dict[str, Path]:
     return {path.stem.removeprefix("processed_"): path for path in paths}
 
 
-def read(path: str | Path, *, mask_held: bool = True) -> list[Sequence]:
+def read(path: str | Path, *, mask_held: bool = True) -> list[Recording]:
     """Either form, by the end of the name."""
     if Path(path).suffix == ".npz":
         return [read_session(path, mask_held=mask_held)]
     return read_processed(path, mask_held=mask_held)
 
 
-def _processed(path: Path, item: dict[str, Any], index: int, mask_held: bool, digest: str) -> Sequence:
+def _processed(path: Path, item: dict[str, Any], index: int, mask_held: bool, digest: str) -> Recording:
     name = item["fnames"]
     if not isinstance(name, str) or not 0 < len(name) <= 200:
         raise DataError(f"{path}, sequence {index}: its name is {str(name)[:80]!r}")
@@ -137,7 +136,7 @@ def _processed(path: Path, item: dict[str, Any], index: int, mask_held: bool, di
         notes += (f"{int(uneven.sum())} range(s) differ by more than 1 mm between the two directions; one is taken",)
     _check_ranges(truth, f"{where}, uwb_gt")
     known = truth.isfinite().all(-1)
-    return Sequence(
+    return Recording(
         name, torch.arange(T, dtype=torch.float64) / RATE, observations, (*_acceleration(SENSORS), *_RANGES), mask,
         torch.where(known[:, None], truth, torch.nan), LAYOUT, known, CONVENTIONS, notes, digest,
         {"orientation": tensors["ori"], "pose": pose, "translation": tensors["tran"]}, source=f"{path.stem}/{name}",

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.layout import Layout
+from ..core.preprocess import Inputs, Preprocess, Preprocessed, grouped
 from ..core.scan import scan
 from ..core.system import System
 from ..errors import ConfigError, NoObservationModelError, ShapeError
@@ -52,11 +53,14 @@ class Filter(nn.Module):
     """Whether the system is rebuilt from the filter's own config rather than saved beside it."""
     takes_system: ClassVar[bool] = True
     """Whether equations of motion can be given to it."""
+    preprocess: Preprocess | None
+    """What happens to raw samples before the filter; saved with it, applied by :meth:`run` and :meth:`step` alike."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
         self.config = config
         self.system = None
+        self.preprocess = None
 
     # ---- what a filter writes -------------------------------------------------------------------------------
 
@@ -112,7 +116,53 @@ class Filter(nn.Module):
 
     @property
     def observation_dim(self) -> int:
+        """Channels the filter itself reads, after preprocessing."""
         return self.observation_layout.size
+
+    @property
+    def initial_steps(self) -> int:
+        """How many of the first steps :meth:`initial_belief` reads; 0 where a prior has to be given."""
+        return 0 if self.system is None else self.system.initial_steps
+
+    def initial_belief(
+        self,
+        y: Float[Tensor, "B T m"],
+        u: Float[Tensor, "B T p"] | None = None,
+        mask: Bool[Tensor, "B T m"] | None = None,
+        dt: Float[Tensor, "B T"] | None = None,
+    ) -> Gaussian | None:
+        """The belief before the first step as the first samples of a recording say it; None if the filter cannot tell.
+
+        :meth:`run` starts from it if neither a prior nor a state is given. Whoever steps by hand gives it to
+        :meth:`init`.
+        """
+        if not self.initial_steps:
+            return None
+        self._check(y, u, mask, dt, time_axes=1)
+        y, weight, _ = clean(y, mask)
+        count = self.initial_steps * (1 if self.preprocess is None else self.preprocess.block)
+        first = slice(count)
+        inputs = Inputs(
+            y[:, first], weight[:, first], None if u is None else u[:, first], None if dt is None else dt[:, first]
+        )
+        return self._belief_from(inputs if self.preprocess is None else self.preprocessed(inputs))
+
+    def _belief_from(self, inputs: Inputs) -> Gaussian:
+        """The initial belief from the first steps, preprocessed."""
+        assert self.system is not None
+        return self.system.initial_belief(inputs.y, inputs.weight, inputs.u)
+
+    def preprocessed(self, raw: Inputs) -> Inputs:
+        """Whole sequences through the preprocessing, from its start."""
+        preprocess = self.preprocess
+        assert preprocess is not None
+        items = [grouped(item, preprocess.block) for item in raw]
+        state = preprocess.init(raw.y.shape[0], raw.y)
+
+        def body(carry: Any, inputs: Any) -> tuple[Any, Inputs]:
+            return preprocess(carry, Inputs(*inputs))
+
+        return Inputs(*scan(body, state, items)[1])
 
     def init(
         self,
@@ -135,6 +185,8 @@ class Filter(nn.Module):
         if prior is None:
             prior = Gaussian(self.layout.origin(like), torch.eye(self.layout.tangent_size).to(like))
         n, d = self.layout.size, self.layout.tangent_size
+        if prior.mean.shape[-1] < n and self.system is not None:
+            prior = self.system.complete_prior(prior)
         if prior.mean.dtype != like.dtype or prior.mean.device != like.device:
             raise ShapeError(
                 f"filter {self.name!r} works in {like.dtype} on {like.device}, the prior comes in "
@@ -152,7 +204,8 @@ class Filter(nn.Module):
             prior.mean.expand(batch_size, n).clone(),
             prior.cov.to(prior.mean).expand(batch_size, d, d).clone(),
         )
-        return self.init_state(belief, generator)
+        state = self.init_state(belief, generator)
+        return state if self.preprocess is None else Preprocessed(self.preprocess.init(batch_size, like), state)
 
     def step(
         self,
@@ -173,8 +226,18 @@ class Filter(nn.Module):
         y, weight, flagged = clean(y, mask)
         if prepared is None:
             prepared = self.prepare()
-        state, out = self.advance(prepared, state, y, weight, u, dt)
-        return state, out._replace(status=out.status | flagged)
+        state, out = self._advance(self.advance, prepared, state, Inputs(y, weight, u, dt))
+        return state, out._replace(status=out.status | _per_step(flagged, 1))
+
+    def _advance(
+        self, advance: Callable[..., tuple[Any, StepOutput]], prepared: Any, state: Any, inputs: Inputs
+    ) -> tuple[Any, StepOutput]:
+        """Preprocess, then one step of the filter; its state then holds the memory of both."""
+        if self.preprocess is None:
+            return advance(prepared, state, *inputs)
+        memory, inputs = self.preprocess(state.preprocess, inputs)
+        following, out = advance(prepared, state.filter, *inputs)
+        return Preprocessed(memory, following), out
 
     def run(
         self,
@@ -193,25 +256,30 @@ class Filter(nn.Module):
     ) -> Trajectory:
         """Filter whole sequences; ``state`` goes on from an earlier ``trajectory.state`` instead of a prior.
 
-        ``truncate=k`` cuts the gradient every ``k`` steps, ``checkpoint=k`` trades time for memory in training.
-        ``advance`` stands in for :meth:`advance`, compiled for instance.
+        Without either, the filter starts from :meth:`initial_belief`, or from zero with unit covariance. With a
+        preprocessing that reads blocks of samples there is one output for each whole block. ``truncate=k`` cuts the
+        gradient every ``k`` steps, ``checkpoint=k`` trades time for memory in training. ``advance`` stands in for
+        :meth:`advance`, compiled for instance.
         """
         self._check(y, u, mask, dt, time_axes=1)
         if state is not None and prior is not None:
             raise ConfigError("give either a prior (start) or a state (go on), not both")
         if state is None:
+            prior = self.initial_belief(y, u, mask, dt) if prior is None else prior
             state = self.init(y.shape[0], prior, generator=generator)
         y, weight, flagged = clean(y, mask)
+        block = 1 if self.preprocess is None else self.preprocess.block
         if prepared is None:
             prepared = self.prepare()
 
         step = self.advance if advance is None else advance
 
         def body(carry: Any, inputs: Any) -> tuple[Any, StepOutput]:
-            return step(prepared, carry, *inputs)
+            return self._advance(step, prepared, carry, Inputs(*inputs))
 
-        state, out = scan(body, state, (y, weight, u, dt), truncate=truncate, checkpoint=checkpoint)
-        out = out._replace(status=out.status | flagged)
+        inputs = [grouped(item, block) for item in (y, weight, u, dt)]
+        state, out = scan(body, state, inputs, truncate=truncate, checkpoint=checkpoint)
+        out = out._replace(status=out.status | _per_step(flagged if block == 1 else flagged.unfold(1, block, block), 2))
         return Trajectory(**out._asdict(), state=state)
 
     # ---- helpers --------------------------------------------------------------------------------------------
@@ -224,10 +292,15 @@ class Filter(nn.Module):
         return torch.zeros(())
 
     def _check(self, y: Tensor, u: Tensor | None, mask: Tensor | None, dt: Tensor | None, time_axes: int) -> None:
-        axes = ("B", "T")[: 1 + time_axes]
-        lead = y.shape[: 1 + time_axes]
-        wanted = f"[{', '.join((*axes, str(self.observation_dim)))}]"
-        if y.ndim != 2 + time_axes or y.shape[-1] != self.observation_dim:
+        front = self.preprocess
+        channels = self.observation_dim if front is None else front.observation_dim
+        controls = self.control_dim if front is None else front.control_dim
+        block = 1 if front is None else front.block
+        axes: tuple[str, ...] = ("B", "T") if time_axes else ("B",) if block == 1 else ("B", str(block))
+        lead = y.shape[: len(axes)]
+        wanted = f"[{', '.join((*axes, str(channels)))}]"
+        whole = time_axes or block == 1 or lead[-1] == block
+        if y.ndim != 1 + len(axes) or y.shape[-1] != channels or not whole:
             raise ShapeError(f"filter {self.name!r}: y has shape {tuple(y.shape)}, wanted {wanted}")
         like = self._like()
         if y.dtype != like.dtype or y.device != like.device:
@@ -242,10 +315,10 @@ class Filter(nn.Module):
         for name, item in (("u", u), ("dt", dt)):
             if item is not None and item.dtype != y.dtype:
                 raise ShapeError(f"{name} comes in {item.dtype}, y in {y.dtype}; convert it, e.g. {name}.to(y)")
-        if u is not None and (self.control_dim == 0 or u.shape != (*lead, self.control_dim)):
+        if u is not None and (controls == 0 or u.shape != (*lead, controls)):
             raise ShapeError(
                 f"u has shape {tuple(u.shape)}, filter {self.name!r} takes "
-                + (f"{(*lead, self.control_dim)}" if self.control_dim else "no control")
+                + (f"{(*lead, controls)}" if controls else "no control")
             )
 
 
@@ -258,6 +331,11 @@ def clean(
     strange = ~finite if mask is None else mask & ~finite
     flagged = strange.any(-1) * int(Status.NON_FINITE_OBSERVATION)
     return torch.where(present, y, 0.0), present.to(y.dtype), flagged
+
+
+def _per_step(flags: Int[Tensor, "*B"], axes: int) -> Int[Tensor, "*B"]:
+    """One status for each step: that of any of the samples of a block."""
+    return flags if flags.ndim == axes else flags.amax(-1)
 
 
 def failed(ok: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:

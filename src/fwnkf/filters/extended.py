@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..core.gaussian import Noise, condition, propagate
-from ..core.linearize import bending, repeated
+from ..core.linearize import repeated, second_order_correction
 from ..core.system import System
 from ..registry import FILTERS
 from ..types import Gaussian, StepOutput
@@ -74,7 +74,7 @@ class ExtendedKalmanFilter(SystemFilter):
             count = points.shape[0] // belief.mean.shape[0]
             return self.system.transition(points, repeated(u, count), repeated(dt, count))
 
-        bent = bending(move, *belief, self.layout, self.layout)
+        bent = second_order_correction(move, *belief, self.layout, self.layout)
         return Gaussian(self.layout.boxplus(mean, bent.shift), propagate(belief.cov, F, Q + bent.cov))
 
     def advance(

@@ -7,81 +7,26 @@ are in ``docs/design/fwnkf.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..core import iir
 from ..core.gaussian import DiagonalNoise, FullNoise, Noise, block_diagonal, condition, matvec, propagate
-from ..core.linearize import Bending, bending, repeated
+from ..core.linearize import SecondOrderCorrection, repeated, second_order_correction
 from ..core.shaped import Shaper, condition_shaped, shaper_blocks
 from ..core.system import Covariance, System, as_layout
 from ..errors import ConfigError
-from ..registry import FILTERS, at_least
+from ..registry import FILTERS
 from ..shapes import Float
 from ..types import Gaussian, StepOutput
 from .base import Filter, Statistics, step_output
+from .fwnkf_config import FWNKFConfig
 from .networks import CellWeights, GRUStack, Hidden, gru_step
 from .observation import NetworkObservation, ObservationModel, make_observation
-from .shaping import CycleMatrices, InnovationShaper, NoiseStates
+from .shaping import InnovationShaper, NoiseStates, OscillatorMatrices
 from .transition import LocallyLinearTransition, ResidualTransition, Transition
-
-
-@dataclass(frozen=True)
-class FWNKFConfig:
-    """Sizes and choices of an FW-NKF; every option is a plain value.
-
-    ``hidden=0`` leaves the encoder out (``Φ`` or noise states alone). ``adapt`` bounds how far the encoder may move the
-    log-variances of ``Q_t`` and ``R_t`` from their base. ``pole_radius`` bounds every pole that is learned.
-    ``residual_order=2`` lets a residual transition read products of state coordinates. ``moments="second_order"`` adds
-    what the transition's curvature does to mean and covariance.
-    """
-
-    state_dim: int
-    observation_dim: int
-    control_dim: int = 0
-    layout: tuple[Any, ...] = ()
-    dt: float = 1.0
-    transition: Literal["locally_linear", "residual"] = "locally_linear"
-    gate: Literal["diagonal", "low_rank", "full"] = "low_rank"
-    rank: int = at_least(1, 1)
-    residual_width: int = at_least(1, 64)
-    residual_order: Literal[1, 2] = 1
-    moments: Literal["linear", "second_order"] = "linear"
-    observation: Literal["given_matrix", "given_function", "learned_matrix", "learned_network"] = "given_matrix"
-    observation_width: int = at_least(1, 64)
-    shaping: Literal["none", "innovation", "noise"] = "innovation"
-    sections: int = at_least(1, 1)
-    shared_shaper: bool = True
-    pole_radius: float = 0.999
-    covariance: Literal["joseph", "augmented"] = "joseph"
-    gain: Literal["kalman", "shaped", "joint"] = "kalman"
-    encoder_reads: Literal["previous", "current"] = "previous"
-    hidden: int = at_least(0, 64)
-    layers: int = at_least(1, 1)
-    adapt: float = 6.0
-    diagonal_noise: bool = True
-    diagonal_process: bool = True
-    solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto"
-
-    def __post_init__(self) -> None:
-        faults = []
-        if self.covariance == "augmented" and self.shaping != "innovation":
-            faults.append(
-                "covariance='augmented' is the exact covariance of shaping='innovation'; set that, or 'joseph'"
-            )
-        if self.gain != "kalman" and self.covariance != "augmented":
-            faults.append(f"gain={self.gain!r} needs the joint covariance: set covariance='augmented'")
-        if self.solve == "sequential" and not self.diagonal_noise:
-            faults.append("solve='sequential' needs independent channels: diagonal_noise=True")
-        if self.moments != "linear" and self.transition != "residual":
-            faults.append("moments='second_order' needs a transition that bends: set transition='residual'")
-        if not 0 < self.pole_radius < 1:
-            faults.append(f"pole_radius = {self.pole_radius} must lie strictly between 0 and 1")
-        if faults:
-            raise ConfigError("\n".join(f"filter fwnkf: {fault}" for fault in faults))
 
 
 class FWState(NamedTuple):
@@ -107,7 +52,7 @@ class Prepared(NamedTuple):
     base: Tensor
     shaper: Tensor | None
     blocks: Shaper | None
-    cycles: CycleMatrices | None
+    oscillators: OscillatorMatrices | None
 
 
 class Prediction(NamedTuple):
@@ -236,7 +181,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         if self.config.covariance == "augmented":
             cov = nn.functional.pad(cov, (0, memory[0].numel(), 0, memory[0].numel()))
         elif extra:
-            # cycles have the identity as stationary covariance, and nothing is known of their phase
+            # oscillators have the identity as stationary covariance, and nothing is known of their phase
             cov = block_diagonal(cov, torch.eye(extra).to(cov))
         hidden = () if self.encoder is None else self.encoder.start(mean)
         return FWState(mean, cov, noise, memory, self.observe(mean), hidden)
@@ -275,11 +220,11 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         Q, noise = self._noises(prepared, head[..., split:], dt, ratio)
         mean, F = self.transition(state.mean, head[..., :split], hidden[-1] if hidden else None, u, dt, ratio)
         if self.config.moments == "second_order":
-            bent = self._bending(state, hidden, u, dt, ratio)
+            bent = self._second_order(state, hidden, u, dt, ratio)
             mean, Q = self.layout.boxplus(mean, bent.shift), Q + bent.cov
         ahead = Prediction(mean, F, Q, *self.observation.linearize(mean), noise, hidden)
-        if prepared.cycles is not None:
-            return self._with_noise_states(prepared.cycles, state, ahead, y, weight, ratio)
+        if prepared.oscillators is not None:
+            return self._with_noise_states(prepared.oscillators, state, ahead, y, weight, ratio)
         if prepared.blocks is not None:
             return self._with_joint_covariance(prepared.blocks, state, ahead, y, weight)
         return self._plainly(prepared, state, ahead, y, weight)
@@ -335,9 +280,9 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             return Q, DiagonalNoise(r)
         return Q, FullNoise(prepared.R.cov * _outer_root(r))
 
-    def _bending(
+    def _second_order(
         self, state: FWState, hidden: Hidden, u: Tensor | None, dt: Tensor | None, ratio: Tensor | None
-    ) -> Bending:
+    ) -> SecondOrderCorrection:
         """What the transition's curvature does to the belief about the state."""
         assert isinstance(self.transition, ResidualTransition)
         d, batch, move = self.layout.tangent_size, state.mean.shape[0], self.transition.move
@@ -347,7 +292,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             count = points.shape[0] // batch
             return move(points, *(repeated(item, count) for item in (context, u, dt, ratio)))
 
-        return bending(moved, state.mean, state.cov[..., :d, :d], self.layout, self.layout)
+        return second_order_correction(moved, state.mean, state.cov[..., :d, :d], self.layout, self.layout)
 
     def _plainly(
         self, prepared: Prepared, state: FWState, ahead: Prediction, y: Tensor, weight: Tensor
@@ -364,10 +309,16 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         return FWState(*posterior, state.noise, memory, torch.lerp(ahead.observed, y, weight), ahead.hidden), out
 
     def _with_noise_states(
-        self, cycles: CycleMatrices, state: FWState, ahead: Prediction, y: Tensor, weight: Tensor, ratio: Tensor | None
+        self,
+        oscillators: OscillatorMatrices,
+        state: FWState,
+        ahead: Prediction,
+        y: Tensor,
+        weight: Tensor,
+        ratio: Tensor | None,
     ) -> tuple[FWState, StepOutput]:
         """The Kalman filter on ``[x; ν]``: exact gain and covariance for coloured noise."""
-        A, noise_Q, C = cycles
+        A, noise_Q, C = oscillators
         if ratio is not None and self.noise_states is not None:
             A, noise_Q = self.noise_states.transition(ratio)
         d = self.layout.tangent_size

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..core import constrain, cycles
+from ..core import constrain, oscillators
 from ..core.gaussian import log_prob
 from ..core.layout import Layout
 from ..core.system import System
@@ -22,7 +22,8 @@ from ..errors import ConfigError
 from ..registry import FILTERS, at_least
 from ..shapes import Float
 from ..types import Gaussian, StepOutput
-from .fwnkf import FrequencyWeightedNeuralKalmanFilter, FWNKFConfig, FWState, Prepared
+from .fwnkf import FrequencyWeightedNeuralKalmanFilter, FWState, Prepared
+from .fwnkf_config import FWNKFConfig
 from .shaping import NoiseStates
 
 FALLBACK_PRIOR = 0.01
@@ -77,13 +78,13 @@ class HypothesisStates(NoiseStates):
         """For rows that run through the hypotheses in turn; without ``ratio`` the first one's, which no step uses."""
         frequency, radius = self.frequency().flatten(1), self.radius().flatten()
         if ratio is None:
-            return cycles.transition(radius, frequency[0])
+            return oscillators.transition(radius, frequency[0])
         frequency = torch.cat((frequency, frequency[:1].expand(self.silent, -1)))
         records = ratio.shape[0] // len(frequency)
-        A, Q = cycles.transition(radius, frequency.repeat(records, 1), ratio)
-        return A, Q * self.sounding(Q).repeat(records)[:, None, None]
+        A, Q = oscillators.transition(radius, frequency.repeat(records, 1), ratio)
+        return A, Q * self.active(Q).repeat(records)[:, None, None]
 
-    def sounding(self, like: Tensor) -> Float[Tensor, " K"]:
+    def active(self, like: Tensor) -> Float[Tensor, " K"]:
         """One for each hypothesis with a disturbance, zero for each without."""
         return torch.cat((like.new_ones(self.hypotheses), like.new_zeros(self.silent)))
 
@@ -133,7 +134,7 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         members = tree_map(lambda leaf: leaf.unsqueeze(1).repeat(1, count, *(1,) * (leaf.ndim - 1)), one)
         assert isinstance(self.noise_states, HypothesisStates)
         known = torch.ones_like(members.cov)
-        known[..., d:, d:] = self.noise_states.sounding(known)[:, None, None]
+        known[..., d:, d:] = self.noise_states.active(known)[:, None, None]
         members = members._replace(cov=members.cov * known)
         states, start = self.noise_states, known.new_full((count,), FALLBACK_PRIOR)
         start[: states.hypotheses] = (1 - FALLBACK_PRIOR * states.silent) / states.hypotheses

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..core import constrain, cycles, iir
+from ..core import constrain, iir, oscillators
 from ..errors import ConfigError
 from ..shapes import Float
 
@@ -43,7 +43,7 @@ class InnovationShaper(nn.Module):
         return iir.state_space(self.sections())
 
 
-class CycleMatrices(NamedTuple):
+class OscillatorMatrices(NamedTuple):
     """Noise states of all channels for the nominal step: ``ν⁺ = A ν + N(0, Q)``, ``v = C ν + white``."""
 
     A: Float[Tensor, "s s"]
@@ -52,7 +52,7 @@ class CycleMatrices(NamedTuple):
 
 
 class NoiseStates(nn.Module):
-    """Learned coloured measurement noise: per channel a few cycles of learned frequency, damping and amplitude.
+    """Learned coloured measurement noise: per channel a few oscillators of learned frequency, damping and amplitude.
 
     Amplitudes are in units of the channel's white standard deviation and start at 1e-4, that is 1e-8 of its power:
     small enough that an untrained filter is the classical one, yet not zero, where the gradient would vanish.
@@ -87,8 +87,8 @@ class NoiseStates(nn.Module):
         return constrain.bounded(self.raw_radius, 0.0, self.largest_radius).expand(self.channels, -1)
 
     @torch.no_grad()
-    def set_cycles(self, frequency: Tensor, radius: Tensor, amplitude: Tensor) -> None:
-        """Start from given cycles ``[m or 1, k]``: radians per step, pole radius, amplitude over the white std."""
+    def set_oscillators(self, frequency: Tensor, radius: Tensor, amplitude: Tensor) -> None:
+        """Start from given oscillators ``[m or 1, k]``: radians per step, pole radius, amplitude over the white std."""
         tiny = torch.finfo(self.raw_radius.dtype).eps
         self.raw_frequency.copy_(torch.logit((frequency / math.pi).clamp(tiny, 1 - tiny)))
         top = self.largest_radius
@@ -98,8 +98,8 @@ class NoiseStates(nn.Module):
         self.amplitude.copy_(amplitude)
 
     def transition(self, ratio: Float[Tensor, "B"] | None) -> tuple[Tensor, Tensor]:
-        return cycles.transition(self.radius().flatten(), self.frequency().flatten(), ratio)
+        return oscillators.transition(self.radius().flatten(), self.frequency().flatten(), ratio)
 
-    def forward(self, white_std: Float[Tensor, " m"]) -> CycleMatrices:
-        C = cycles.output(self.amplitude.expand(self.channels, -1) * white_std.unsqueeze(-1))
-        return CycleMatrices(*self.transition(None), C)
+    def forward(self, white_std: Float[Tensor, " m"]) -> OscillatorMatrices:
+        C = oscillators.output(self.amplitude.expand(self.channels, -1) * white_std.unsqueeze(-1))
+        return OscillatorMatrices(*self.transition(None), C)

@@ -86,7 +86,7 @@ class LocallyLinearTransition(nn.Module):
 
 
 class ResidualTransition(nn.Module):
-    """``x⁻ = f(x, u, dt) ⊞ (dt/dt₀) g(x, h_t)``: a given system, or none (``f = x``), plus a network."""
+    """``x⁻ = f(x, u, dt) ⊞ (dt/dt₀) g(x, h_t)``: a given system or none (``f = x``), and a network if ``width > 0``."""
 
     head_size = 0
     eye: Tensor
@@ -95,7 +95,9 @@ class ResidualTransition(nn.Module):
         super().__init__()
         self.layout = layout
         self._system = (system,)  # owned by the filter; see SystemObservation
-        self.network = JacobianNetwork(layout.feature_size, context, width, layout.tangent_size, order)
+        self.network = (
+            JacobianNetwork(layout.feature_size, context, width, layout.tangent_size, order) if width else None
+        )
         self.register_buffer("eye", torch.eye(layout.tangent_size), persistent=False)
 
     def start_head(self, bias: Tensor) -> None:
@@ -103,17 +105,21 @@ class ResidualTransition(nn.Module):
 
     def normalize(self, feature_mean: Tensor, feature_std: Tensor, step: Tensor) -> None:
         """Take the scales of training data."""
-        self.network.normalize(feature_mean, feature_std, step)
+        if self.network is not None:
+            self.network.normalize(feature_mean, feature_std, step)
 
     def move(
         self, x: Tensor, context: Tensor | None, u: Tensor | None, dt: Tensor | None, ratio: Tensor | None
     ) -> Float[Tensor, "B n"]:
         """Where ``x`` goes, without the Jacobian."""
         (system,) = self._system
+        moved = x if system is None else system.transition(x, u, dt)
+        if self.network is None:
+            return moved
         residual = self.network(self.layout.features(x), context)
         if ratio is not None:
             residual = residual * ratio.unsqueeze(-1)
-        return self.layout.boxplus(x if system is None else system.transition(x, u, dt), residual)
+        return self.layout.boxplus(moved, residual)
 
     def forward(
         self,
@@ -126,6 +132,8 @@ class ResidualTransition(nn.Module):
     ) -> tuple[Float[Tensor, "B n"], Float[Tensor, "B d d"]]:
         (system,) = self._system
         mean, F = (x, self.eye) if system is None else system.linearize_transition(x, u, dt)
+        if self.network is None:
+            return mean, F
         residual, slope = self.network.with_jacobian(self.layout.features(x), context)
         if ratio is not None:
             residual, slope = residual * ratio.unsqueeze(-1), slope * ratio[..., None, None]

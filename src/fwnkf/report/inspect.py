@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core import cycles, iir
+from ..core import iir, oscillators
 from ..core.gaussian import dense
 from ..core.shaped import spectral_radius
 from ..errors import ConfigError, NumericalFailureError
 from ..filters.base import Filter, options_of
-from ..filters.conditions import resting_noise, settled_loop
+from ..filters.diagnostics import nominal_noise, steady_state_loop
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from ..filters.hypotheses import HypothesisStates
 from ..filters.shaping import InnovationShaper, NoiseStates
@@ -33,8 +33,8 @@ def inspect(model: Filter) -> dict[str, Any]:
     """Facts of a filter: name, options, number of parameters, and under ``"frequencies"`` what it knows of them.
 
     ``shaping="innovation"`` gives sections, poles, zeros, magnitude and group delay of ``Φ`` and the spectral radius of
-    its loop; ``shaping="noise"`` gives cycles and the spectral density of the noise; other filters say that there is
-    nothing. What has no finite value is None.
+    its loop; ``shaping="noise"`` gives oscillators and the spectral density of the noise; other filters say that
+    there is nothing. What has no finite value is None.
 
     >>> import torch, fwnkf
     >>> model = fwnkf.build("fwnkf", H=torch.eye(1), Q=torch.eye(1), R=torch.eye(1), hidden=0, gate="diagonal")
@@ -124,7 +124,7 @@ def group_delay(cascade: iir.Sections, omega: Float[Tensor, " w"]) -> Float[Tens
 
 def _loop(model: FrequencyWeightedNeuralKalmanFilter) -> dict[str, Any]:
     try:
-        loop = settled_loop(model)
+        loop = steady_state_loop(model)
     except (ConfigError, NumericalFailureError) as reason:
         return {"spectral_radius": None, "reason": str(reason)}
     radius = float(spectral_radius(loop.matrix.double()))
@@ -146,21 +146,21 @@ def _roots(roots: Complex[Tensor, "k 2"], dt: float) -> list[dict[str, Any]]:
 
 
 def _noise(model: FrequencyWeightedNeuralKalmanFilter, states: NoiseStates, channels: list[str]) -> dict[str, Any]:
-    """Cycles over the white floor at rest: an encoder moves the floor from step to step, never the cycles."""
+    """Oscillators over the white floor at rest: an encoder moves the floor from step to step, never the oscillators."""
     dt = model.config.dt
     base = torch.diagonal(dense(model.prepare().R), dim1=-2, dim2=-1).double().sqrt()
-    floor = resting_noise(model)[1].double()
+    floor = nominal_noise(model)[1].double()
     radius, omega = states.radius().double(), states.frequency().double()
     amplitude = states.amplitude.double().abs().expand(states.channels, -1)
     grid = _grid(torch.polar(radius, omega).flatten())
     found = []
     for i, name in enumerate(channels):
         std = amplitude[i] * base[i]
-        coloured = cycles.spectrum(radius[i], omega[i], std.square(), grid)
+        coloured = oscillators.spectrum(radius[i], omega[i], std.square(), grid)
         found.append(
             {
                 "channel": name,
-                "cycles": [
+                "oscillators": [
                     {"frequency": w / math.pi, "hz": w / math.pi / 2 / dt, "radius": r, "amplitude": a, "std": s}
                     for w, r, a, s in zip(
                         omega[i].tolist(), radius[i].tolist(), amplitude[i].tolist(), std.tolist(), strict=True

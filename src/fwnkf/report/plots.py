@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..data.protocols import Task
+from ..data.protocols import Records
 from ..errors import ConfigError, ShapeError
 from ..extras import need
 from ..filters.base import Filter
@@ -42,7 +42,7 @@ DEEPEST = 100.0
 # ---- estimates ------------------------------------------------------------------------------------------------------
 
 
-def trajectory(task: Task, tracks: Tracks, record: int = 0) -> Figure:
+def trajectory(task: Records, tracks: Tracks, record: int = 0) -> Figure:
     """Truth, measurements and estimates of one record, a panel for each stored number of the state.
 
     The first method gets its 95 % band. A channel that measures a number of the state as it is lies as dots in that
@@ -91,7 +91,7 @@ def trajectory(task: Task, tracks: Tracks, record: int = 0) -> Figure:
     return figure
 
 
-def _groups(task: Task, apart: list[int]) -> dict[str, list[int]]:
+def _groups(task: Records, apart: list[int]) -> dict[str, list[int]]:
     """Channels that measure no single number, by the part of the observation they belong to: one scale per panel."""
     if not apart:
         return {}
@@ -101,7 +101,9 @@ def _groups(task: Task, apart: list[int]) -> dict[str, list[int]]:
     return {name: [i for i in apart if owners[i] == name] for name in dict.fromkeys(owners[i] for i in apart)}
 
 
-def _measurements(axis: Axes, name: str, channels: list[int], task: Task, record: int, time: Tensor, y: Tensor) -> None:
+def _measurements(
+    axis: Axes, name: str, channels: list[int], task: Records, record: int, time: Tensor, y: Tensor
+) -> None:
     names = channel_names(task.system, task.y.shape[-1])
     for k, channel in enumerate(channels):
         colour = COLOURS[-1 - k % len(COLOURS)]  # from the other end: these are channels, not methods
@@ -113,7 +115,7 @@ def _measurements(axis: Axes, name: str, channels: list[int], task: Task, record
     axis.set_ylabel(name)
 
 
-def error_over_time(task: Task, tracks: Tracks) -> Figure:
+def error_over_time(task: Records, tracks: Tracks) -> Figure:
     """Root mean squared error of each step over all records and dimensions (shortest arc), one line per method."""
     _check(task, tracks)
     figure, (axis,) = panels(1, height=3.6)
@@ -127,7 +129,7 @@ def error_over_time(task: Task, tracks: Tracks) -> Figure:
     return figure
 
 
-def nees_over_time(task: Task, tracks: Tracks) -> Figure:
+def nees_over_time(task: Records, tracks: Tracks) -> Figure:
     """NEES over the dimension, averaged over records: one is right, above the band a filter is too sure of itself.
 
     The band holds the average of as many consistent records with probability 95 %. Methods without a covariance are
@@ -183,7 +185,7 @@ def shaper(model: Filter) -> Figure | None:
         for k, one in enumerate(facts["channels"]):
             left[0].plot(facts["hz"], one["density"], label=one["channel"], **line(k))
             left[0].axhline(one["white_density"], color=line(k)["color"], linewidth=0.8, linestyle=":", zorder=1)
-            upper = [(c["radius"], math.pi * c["frequency"]) for c in one["cycles"]]
+            upper = [(c["radius"], math.pi * c["frequency"]) for c in one["oscillators"]]
             poles = [(r * math.cos(w), r * math.sin(sign * w)) for r, w in upper for sign in (1, -1)]
             roots(plane, poles, "x", k, "poles" if k == 0 else None)
         log_scale(left[0])
@@ -196,11 +198,11 @@ def shaper(model: Filter) -> Figure | None:
 
 
 def noise_over_time(
-    Q_diag: Float[Tensor, "B T d"], R_diag: Float[Tensor, "B T m"], task: Task, record: int = 0
+    Q_diag: Float[Tensor, "B T d"], R_diag: Float[Tensor, "B T m"], task: Records, record: int = 0
 ) -> Figure:
     """Standard deviations of process and measurement noise that a filter believed, step by step, in one record.
 
-    From :func:`fwnkf.filters.conditions.noise_over_time`. A step of no length has no process noise and is not drawn.
+    From :func:`fwnkf.filters.diagnostics.noise_over_time`. A step of no length has no process noise and is not drawn.
     """
     figure, axes = panels(2, height=2.4)
     time = series.seconds(task.dt[record])
@@ -292,7 +294,7 @@ def _with_unit(name: str, unit: str) -> str:
     return f"{name} ({unit})" if unit else name
 
 
-def _check(task: Task, tracks: Tracks) -> None:
+def _check(task: Records, tracks: Tracks) -> None:
     for name, (mean, cov) in tracks.items():
         wanted = (*task.truth.shape[:2], task.layout.tangent_size, task.layout.tangent_size)
         if mean.shape != task.truth.shape or (cov is not None and cov.shape != wanted):

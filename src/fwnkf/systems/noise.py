@@ -6,7 +6,8 @@ their mask. A :class:`Scenario` mixes them. All are frozen dataclasses of plain 
 ``numpy.random.Generator`` handed in, so that one seed gives the same bits. Arrays are ``[B, T, m]``: trajectories,
 steps, channels. Frequencies are fractions of Nyquist (:func:`of_nyquist` converts hertz), poles are per sample.
 
-:func:`scenario` names the five scenarios of the benchmarks, and :func:`cycles` gives the model of each as noise states.
+:func:`scenario` names the five scenarios of the benchmarks, and :func:`oscillators` gives the model of each as noise
+states.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core import cycles as core_cycles
+from ..core import oscillators as core_cycles
 from ..errors import ConfigError
 from ..shapes import Float
 
@@ -369,10 +370,11 @@ def _check_poles(part: object, poles: tuple[float, ...]) -> None:
 # ---- the same as states ---------------------------------------------------------------------------------------------
 
 
-class Cycles(NamedTuple):
-    """Coloured noise as cycles (:mod:`fwnkf.core.cycles`), ``[1, k]`` each, and the white variance beside them.
+class Oscillators(NamedTuple):
+    """Coloured noise as oscillators (:mod:`fwnkf.core.oscillators`), ``[1, k]`` each, and the white variance.
 
-    Goes into a filter by ``noise_states.set_cycles(*model.states)``, with a system whose ``variance`` is the floor.
+    Goes into a filter by ``noise_states.set_oscillators(*model.states)``, with a system whose ``variance`` is the
+    floor.
     """
 
     frequency: Float[Tensor, "1 k"]
@@ -389,7 +391,7 @@ class Cycles(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Variance of cycles and floor together."""
+        """Variance of oscillators and floor together."""
         return self.floor * (1 + float(self.amplitude.square().sum()))
 
     def spectrum(self, omega: Float[Tensor, " w"]) -> Float[Tensor, " w"]:
@@ -400,7 +402,7 @@ class Cycles(NamedTuple):
 
 FITTED: dict[str, tuple[float, tuple[tuple[float, float, float], ...]]] = {
     # share of the floor, then (frequency / π, radius, share) of each cycle: the least Whittle divergence from the
-    # scenario's spectrum at a fixed total; cycles have soft edges, so they reach into what is floor in truth
+    # scenario's spectrum at a fixed total; oscillators have soft edges, so they reach into what is floor in truth
     "high_band": (0.01, ((0.6073, 0.8886, 0.379), (0.8533, 0.8094, 0.611))),
     "tone": (0.05, ((0.2502, 0.9574, 0.4512), (0.3465, 0.9529, 0.4988))),
 }
@@ -408,13 +410,13 @@ TONE_RADIUS = 0.998
 """Of a tone of known frequency: over 100 samples as good as 1, and below the default limit of a filter's poles."""
 
 
-def cycles(name: str, variance: float, frequency: float | None = None) -> Cycles:
-    """The model of a named scenario as noise states; floor and cycles sum to ``variance``.
+def oscillators(name: str, variance: float, frequency: float | None = None) -> Oscillators:
+    """The model of a named scenario as noise states; floor and oscillators sum to ``variance``.
 
     Drift and pink are exact, and so is a tone whose ``frequency`` (fraction of Nyquist) is known, but for its radius.
-    The high band, and the tone when all that is known is its range, are two broad cycles fitted to the spectrum.
+    The high band, and the tone when all that is known is its range, are two broad oscillators fitted to the spectrum.
 
-    >>> cycles("drift", 0.26).radius
+    >>> oscillators("drift", 0.26).radius
     tensor([[0.9900]], dtype=torch.float64)
     """
     if frequency is not None and name != "tone":
@@ -431,4 +433,4 @@ def cycles(name: str, variance: float, frequency: float | None = None) -> Cycles
         raise ConfigError(f"no scenario is called {name!r}; there are: {', '.join(SCENARIOS)}")
     floor, found = known[name]
     table = torch.tensor(found, dtype=torch.float64).T.unsqueeze(1)
-    return Cycles(math.pi * table[0], table[1], (table[2] / floor).sqrt(), floor * variance)
+    return Oscillators(math.pi * table[0], table[1], (table[2] / floor).sqrt(), floor * variance)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..data.protocols import Task
+from ..data.protocols import Records
 from ..types import Gaussian
 from .losses import Batch
 
@@ -73,7 +73,7 @@ class Plan:
 class Batches:
     """What a Lightning trainer iterates over: ``per_epoch`` batches, from the step where the run stands."""
 
-    def __init__(self, task: Task, plan: Plan, per_epoch: int, stands_at: Callable[[], Place]) -> None:
+    def __init__(self, task: Records, plan: Plan, per_epoch: int, stands_at: Callable[[], Place]) -> None:
         self.task, self.plan, self.per_epoch, self.stands_at = task, plan, per_epoch, stands_at
 
     def __len__(self) -> int:
@@ -90,7 +90,7 @@ class Batches:
                 return
 
 
-def gather(task: Task, piece: Piece, rank: int = 0, world: int = 1) -> Batch:
+def gather(task: Records, piece: Piece, rank: int = 0, world: int = 1) -> Batch:
     """One process's part of a batch; shares are those within the whole batch."""
     stretch = slice(piece.start, piece.stop)
     mask = task.mask[piece.rows, stretch]

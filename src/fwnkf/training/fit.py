@@ -24,14 +24,14 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from ..checkpoint import load
-from ..data.protocols import Protocol, Task, digest
+from ..data.protocols import Protocol, Records, digest
 from ..errors import ConfigError
 from ..extras import need
 from ..filters.base import Filter
 from . import memory
 from .batches import Batches, Place, Plan
+from .checkpointing import STATE_FILE, CheckpointCallback, StoppedError
 from .config import LOGGERS, Experiment, parse_experiment
-from .keeping import STATE_FILE, Keeper, StoppedError
 from .losses import parse_terms
 from .module import TrainingModule
 from .noise_start import start_noise
@@ -88,8 +88,8 @@ def fit(
         say(f"training for {steps} steps rather than {options.steps}, so that the run ends with a validation")
     say(memory.check(memory.estimate(model, task, plan, options), options))
     module = TrainingModule(model, experiment, plan, made.split.val, steps)
-    keeper = Keeper(folder, options.monitor, options.patience, options.save_seconds, begin)
-    trainer = _trainer(experiment, folder, steps, keeper)
+    checkpoints = CheckpointCallback(folder, options.monitor, options.patience, options.save_seconds, begin)
+    trainer = _trainer(experiment, folder, steps, checkpoints)
     record = {**_record(experiment, made, model, command), "steps": 0, "cpu_seconds": 0.0}
     if previous is not None:
         _same_ground(previous, record, folder)
@@ -100,13 +100,13 @@ def fit(
     loader = Batches(task, plan, every, lambda: Place(trainer.global_step, trainer.global_rank, trainer.world_size))
     status = "stopped"
     try:
-        with _asked_to_stop(keeper), _quiet():
+        with _asked_to_stop(checkpoints), _quiet():
             trainer.fit(module, loader, [0], ckpt_path=str(folder / STATE_FILE) if going_on else None)
         status = "done"
     finally:
         if trainer.is_global_zero:
-            record |= {"status": status, "steps": trainer.global_step, "cpu_seconds": round(keeper.cpu_seconds, 1)}
-            record |= {"best_step": keeper.best_step, "best": keeper.best}
+            record |= {"status": status, "steps": trainer.global_step, "cpu_seconds": round(checkpoints.cpu_seconds, 1)}
+            record |= {"best_step": checkpoints.best_step, "best": checkpoints.best}
             write_record(folder, record)
     if not trainer.is_global_zero:
         return None
@@ -114,7 +114,7 @@ def fit(
 
 
 def prepare_filter(
-    experiment: Experiment, task: Task, say: Callable[[str], None] = lambda text: None, *, fresh: bool = True
+    experiment: Experiment, task: Records, say: Callable[[str], None] = lambda text: None, *, fresh: bool = True
 ) -> Filter:
     """The filter before training: with the scales of its records, pretrained if so wanted, or a saved one.
 
@@ -227,7 +227,7 @@ def _commit() -> str | None:
     return found.stdout.strip() or None
 
 
-def _trainer(experiment: Experiment, folder: Path, steps: int, keeper: Keeper) -> lightning.Trainer:
+def _trainer(experiment: Experiment, folder: Path, steps: int, checkpoints: CheckpointCallback) -> lightning.Trainer:
     options = experiment.trainer
     several = options.devices > 1
     loggers = [_logger(name, folder, experiment) for name in options.loggers]
@@ -243,7 +243,7 @@ def _trainer(experiment: Experiment, folder: Path, steps: int, keeper: Keeper) -
             num_sanity_val_steps=0,
             logger=loggers,
             log_every_n_steps=10,
-            callbacks=[keeper, ProgressLine(experiment.name, steps)],
+            callbacks=[checkpoints, ProgressLine(experiment.name, steps)],
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
@@ -276,13 +276,13 @@ def _told_as_config() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _asked_to_stop(keeper: Keeper) -> Iterator[None]:
+def _asked_to_stop(checkpoints: CheckpointCallback) -> Iterator[None]:
     """Ctrl-C once: finish the step, save, stop. Twice: stop at once."""
 
     def ask(number: int, frame: Any) -> None:
-        if keeper.stop_asked:
+        if checkpoints.stop_asked:
             raise KeyboardInterrupt
-        keeper.stop_asked = True
+        checkpoints.stop_asked = True
         print("\nstopping after this step; Ctrl-C again to stop at once", file=sys.stderr)
 
     try:

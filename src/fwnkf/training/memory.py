@@ -7,7 +7,7 @@ import os
 import torch
 from torch import Tensor
 
-from ..data.protocols import Task
+from ..data.protocols import Records
 from ..errors import ConfigError
 from ..filters.base import Filter
 from .batches import Piece, Plan, gather
@@ -17,7 +17,7 @@ PROBE = 2
 """Records of the probe; what autograd keeps grows with the number of records, but for the weights."""
 
 
-def saved_bytes(model: Filter, task: Task, records: int, steps: int) -> int:
+def saved_bytes(model: Filter, task: Records, records: int, steps: int) -> int:
     """Bytes that autograd keeps for the backward pass over so many records and steps."""
     seen: dict[int, int] = {}
     held: list[Tensor] = []  # or the address of one that is freed would stand for two tensors
@@ -46,7 +46,7 @@ def saved_bytes(model: Filter, task: Task, records: int, steps: int) -> int:
     return sum(seen.values())
 
 
-def estimate(model: Filter, task: Task, plan: Plan, options: TrainerSection) -> int:
+def estimate(model: Filter, task: Records, plan: Plan, options: TrainerSection) -> int:
     """Bytes of one training step: a line through two short probes, drawn out to the run's batch and length.
 
     Gradients cut by ``truncate`` still live until the loss of the whole stretch is taken, so it saves no memory;

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core.gaussian import log_prob
 from ..core.tree import tree_map
-from ..data.protocols import Task
+from ..data.protocols import Records
 from ..errors import NumericalFailureError
 from ..filters.base import Filter
 from ..metrics.accuracy import summarize
@@ -31,7 +31,7 @@ VALIDATION_BATCH = 1024
 class TrainingModule(lightning.LightningModule):
     """One filter and what it is trained for."""
 
-    def __init__(self, model: Filter, experiment: Experiment, plan: Plan, val: Task, steps: int) -> None:
+    def __init__(self, model: Filter, experiment: Experiment, plan: Plan, val: Records, steps: int) -> None:
         super().__init__()
         self.model, self.experiment, self.plan, self.val, self.steps = model, experiment, plan, val, steps
         self.loss = weighted_sum(experiment.loss)
@@ -82,7 +82,7 @@ class TrainingModule(lightning.LightningModule):
         self.log_dict(found, batch_size=len(self.val))
 
     @torch.no_grad()
-    def validate_on(self, task: Task) -> dict[str, float]:
+    def validate_on(self, task: Records) -> dict[str, float]:
         """Loss, error and consistency over a task, in batches that fit any memory."""
         tracks, total = [], 0.0
         for first in range(0, len(task), VALIDATION_BATCH):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..core import spectral
-from ..data.protocols import Task
+from ..data.protocols import Records
 from ..errors import ConfigError
 from ..filters.base import Filter
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
@@ -28,7 +28,7 @@ SHARE_FLOOR = 1e-4
 """Least share of the noise power that stays white: without it the spectrum of a tone has no likelihood."""
 
 
-def start_noise(model: Filter, task: Task) -> str:
+def start_noise(model: Filter, task: Records) -> str:
     """Set frequencies, dampings, amplitudes and the white level; returns a line that says what was found."""
     if not isinstance(model, FrequencyWeightedNeuralKalmanFilter) or model.noise_states is None:
         raise ConfigError("filter.noise_from_spectrum sets noise states; it needs an fwnkf with shaping: noise")
@@ -43,7 +43,9 @@ def start_noise(model: Filter, task: Task) -> str:
     frequency, radius, power, floor = (torch.stack(parts).to(noise) for parts in zip(*found, strict=True))
     base = model.prepare().base[model.layout.tangent_size :]
     white = base[: len(found)] if states.raw_frequency.shape[0] > 1 else base.mean().unsqueeze(0)
-    states.set_cycles(frequency, radius.clamp_max(0.999 * states.largest_radius), (power / white.unsqueeze(-1)).sqrt())
+    states.set_oscillators(
+        frequency, radius.clamp_max(0.999 * states.largest_radius), (power / white.unsqueeze(-1)).sqrt()
+    )
     bound = float(model.config.adapt)
     with torch.no_grad():
         scale = (floor / white).log().clamp(-0.99 * bound, 0.99 * bound)
@@ -72,7 +74,7 @@ def _start_hypotheses(model: FrequencyWeightedNeuralKalmanFilter, states: Hypoth
 
 
 @torch.no_grad()
-def noise_of(model: Filter, task: Task) -> Float[Tensor, "N T m"]:
+def noise_of(model: Filter, task: Records) -> Float[Tensor, "N T m"]:
     """The measurements less what the true states should have given; zero where either is missing."""
     valid = task.truth.isfinite().all(-1, keepdim=True)
     truth = torch.where(valid, task.truth, task.layout.origin(task.truth))
@@ -84,7 +86,7 @@ def noise_of(model: Filter, task: Task) -> Float[Tensor, "N T m"]:
 def fit_cycles(
     seen: Float[Tensor, " w"], count: int, length: int
 ) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"], Float[Tensor, " k"], Float[Tensor, ""]]:
-    """Frequencies, radii and powers of ``count`` cycles and a white floor, of greatest likelihood."""
+    """Frequencies, radii and powers of ``count`` oscillators and a white floor, of greatest likelihood."""
     floor = seen.quantile(0.1)
     # two starts, for a strong peak hides a weak one: at equal shares of the power above the floor, and of its logarithm
     starts = ((seen - floor).clamp_min(0) + 1e-6 * seen.mean(), (seen / floor).log().clamp_min(0) + 1e-6)

@@ -12,11 +12,11 @@ import math
 import torch
 from torch import Tensor
 
-from ..data.protocols import Task
+from ..data.protocols import Records
 from ..errors import ConfigError
 from ..filters.base import Filter
-from ..filters.foresight import foresee
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
+from ..filters.one_step import predict_one_step
 from .batches import Plan
 from .setup import step_sizes
 
@@ -27,10 +27,10 @@ NOISE_FLOOR = 1e-8
 """Least process variance, as a share of one step's mean square: below it float32 has nothing to say."""
 
 
-def pretrain(model: Filter, task: Task, steps: int, share: float, seed: int) -> str:
+def pretrain(model: Filter, task: Records, steps: int, share: float, seed: int) -> str:
     """Fit the transition, and take for process noise ``share`` of the mean square that is left.
 
-    Returns a line that says how much of a step's motion is foreseen.
+    Returns a line that says how much of a step's motion is predicted.
     """
     if not isinstance(model, FrequencyWeightedNeuralKalmanFilter) or model.system is not None:
         raise ConfigError(
@@ -60,10 +60,10 @@ def pretrain(model: Filter, task: Task, steps: int, share: float, seed: int) -> 
             count += known.sum()
         left = squares / count
         model.set_noise((share * left).maximum(NOISE_FLOOR * scale.square()).diag())
-    return f"pretrained: {float((left / scale.square()).mean().sqrt()):.2g} of a step's motion is left unforeseen"
+    return f"pretrained: {float((left / scale.square()).mean().sqrt()):.2g} of a step's motion is not predicted"
 
 
-def _errors(model: FrequencyWeightedNeuralKalmanFilter, task: Task, rows: Tensor) -> tuple[Tensor, Tensor]:
+def _errors(model: FrequencyWeightedNeuralKalmanFilter, task: Records, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Errors of predicting one step ahead, and which of them count."""
     truth, y = task.truth[rows], task.y[rows]
     valid = truth.isfinite().all(-1)
@@ -71,6 +71,6 @@ def _errors(model: FrequencyWeightedNeuralKalmanFilter, task: Task, rows: Tensor
     truth = torch.where(valid.unsqueeze(-1), truth, origin)
     seen = torch.where(task.mask[rows] & y.isfinite(), y, model.observe(truth).detach())
     u = task.u[rows] if task.u is not None and model.control_dim else None
-    predicted = foresee(model, truth, seen, u, task.dt[rows])
+    predicted = predict_one_step(model, truth, seen, u, task.dt[rows])
     known = valid[:, 1:] & valid[:, :-1] & (task.dt[rows][:, 1:] > 0)
     return task.layout.boxminus(predicted, truth[:, 1:]), known.to(truth.dtype)

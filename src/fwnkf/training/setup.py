@@ -12,7 +12,7 @@ from torch import Tensor
 from ..core.layout import Layout, Part
 from ..core.system import LinearSystem, System
 from ..data import protocols, tables
-from ..data.protocols import Protocol, Task
+from ..data.protocols import Protocol, Records
 from ..errors import ConfigError
 from ..filters.base import Filter, Statistics, build
 from ..registry import FILTERS
@@ -62,7 +62,7 @@ def of_system(system: System) -> Signature:
     return Signature(system.layout, system.observation_layout.size, system.control_dim, system, system.dt)
 
 
-def of_task(task: Task) -> Signature:
+def of_task(task: Records) -> Signature:
     """The shape of loaded records, with the system that came with them."""
     step = float(task.dt[:, 1:].median()) if task.dt.shape[1] > 1 else 1.0
     if task.system is not None:
@@ -145,7 +145,7 @@ def build_filter(experiment: Experiment, shape: Signature, measured: Measured | 
 # ---- what training data say -----------------------------------------------------------------------------------------
 
 
-def measure(task: Task) -> Measured:
+def measure(task: Records) -> Measured:
     """Observation matrix and noise variances for a filter that starts as a random walk, from training records.
 
     The matrix is that of the data's system where the observation is linear in the state, and otherwise the least
@@ -163,7 +163,7 @@ def measure(task: Task) -> Measured:
     return Measured(H.clone(), step_sizes(task).square().diag(), R)
 
 
-def statistics(task: Task) -> Statistics:
+def statistics(task: Records) -> Statistics:
     """Scales of the training records, for networks inside filters."""
     features, present = _features(task)
     valid = task.truth.isfinite().all(-1)
@@ -176,7 +176,7 @@ def statistics(task: Task) -> Statistics:
     )
 
 
-def _features(task: Task) -> tuple[Tensor, Tensor]:
+def _features(task: Records) -> tuple[Tensor, Tensor]:
     """Features of the true states, and where both they and all channels of the measurement are there."""
     valid = task.truth.isfinite().all(-1)
     origin = task.layout.origin(task.truth)
@@ -197,7 +197,7 @@ def _centre(values: Tensor) -> tuple[Tensor, Tensor]:
     return values.double().mean(0).to(values), torch.where(std > 1e-12, std, 1.0).to(values)
 
 
-def step_sizes(task: Task) -> Tensor:
+def step_sizes(task: Records) -> Tensor:
     """Root mean square of what one step adds to each tangent coordinate."""
     valid = task.truth.isfinite().all(-1)
     both = valid[:, 1:] & valid[:, :-1] & (task.dt[:, 1:] > 0)

@@ -1,1 +1,0 @@
-"""The accuracy table: one module for each task, with `measure` and `train`."""

@@ -1,0 +1,1 @@
+"""Preprocessing of raw samples for particular sensors, one kind a file. Importing this package registers them all."""

@@ -1,0 +1,232 @@
+"""``python -m tasks``: list, run and train the tasks, and write their cards and tables."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fwnkf import load
+from fwnkf.cli.output import UsageError, add_json, add_store, say_table, store, to_json
+from fwnkf.errors import FwnkfError
+from tasks import cards, results
+from tasks.interface import SEEDS, Task, all_tasks, chosen, data_sets
+from tasks.results import Results, Score, reached
+
+MODELS = Path("models")
+README_TASKS = ("lorenz-drift", "lorenz-strict", "euroc-strict", "dido", "broad")
+"""The five rows of the README: noise states, learned dynamics, navigation, vibration, orientation."""
+COLUMNS = ("task", "method", "metric", "value", "mean", "spread", "target", "reached")
+Row = dict[str, Any]
+
+
+def parser() -> argparse.ArgumentParser:
+    """Every command with its options."""
+    top = argparse.ArgumentParser(prog="python -m tasks", description="Benchmarks of the fwnkf filters.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    listing = commands.add_parser("list", help="tasks by name")
+    listing.set_defaults(run=list_tasks)
+    for name, function, text in (
+        ("references", references, "baselines on the test records; no trained filter is needed"),
+        ("run", run, "the shipped filters and their baselines on the test records"),
+        ("train", train, "train from scratch: minutes for each seed"),
+        ("card", write_cards, "write the cards again from results.json"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("tasks", nargs="*", metavar="TASK", help="tasks or data sets by name; all if not given")
+        command.set_defaults(run=function)
+        if name in ("references", "run"):
+            command.add_argument("--quick", action="store_true", help="a small fixed part of the test records")
+            command.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as a page too")
+            add_store(command)
+        if name == "train":
+            command.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="default: 0,1,2,3,4")
+    readme = commands.add_parser("readme", help="write the tables of README.md and docs/results/accuracy.md")
+    readme.add_argument("--page", type=Path, default=Path("README.md"))
+    readme.add_argument("--results", type=Path, default=Path("docs/results/accuracy.md"))
+    readme.set_defaults(run=write_tables)
+    for package in data_sets().values():
+        if hasattr(package, "add_commands"):
+            package.add_commands(commands)
+    for command in commands.choices.values():
+        command.add_argument("--models", type=Path, default=MODELS, help="where trained filters are kept (models)")
+        add_json(command)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; exit codes are those of ``fwnkf``."""
+    try:
+        options = parser().parse_args(arguments)
+        code: int = options.run(options)
+    except UsageError as error:
+        print(f"tasks: {error}", file=sys.stderr)
+        return 2
+    except FwnkfError as error:
+        print(f"tasks: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("tasks: stopped", file=sys.stderr)
+        return 130
+    return code
+
+
+def say(text: str) -> None:
+    """Progress goes to standard error, so that standard output holds the result alone."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise UsageError(f"--seeds {text!r}: whole numbers separated by commas") from None
+
+
+# ---- commands -------------------------------------------------------------------------------------------------------
+
+
+def list_tasks(options: argparse.Namespace) -> int:
+    rows = [
+        {"task": task.name, "data": name, "title": task.title, "metric": task.metric}
+        for name, package in data_sets().items()
+        for task in package.TASKS
+    ]
+    say_table(options, rows, {name: name for name in ("task", "data", "title", "metric")})
+    return 0
+
+
+def references(options: argparse.Namespace) -> int:
+    """Rows of the baselines alone."""
+    rows: list[Row] = []
+    for task in chosen(options.tasks):
+        kept = results.read(options.models / task.name) if (options.models / task.name).is_dir() else None
+        for name, score in task.baselines(task.load(quick=options.quick), kept):
+            rows += rows_of(task, name, score)
+            say(f"{task.name}, {name}: {task.metric} {score.metrics.get(task.metric, float('nan')):.4g}")
+            store(options.store, rows)
+    return finish(options, rows, "references")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Rows of baselines and shipped filters; fails if a filter misses one of its targets."""
+    rows: list[Row] = []
+    for task in chosen(options.tasks):
+        for row in measure(task, options.models, quick=options.quick):
+            rows.append(row)
+            store(options.store, rows)
+    return finish(options, rows, "run")
+
+
+def measure(task: Task, models: Path, *, quick: bool = False) -> list[Row]:
+    """The rows of one task: baselines first, then the shipped filter, with spread and targets where they apply."""
+    folder = models / task.name
+    if not folder.is_dir():
+        raise UsageError(f"{folder} does not exist; trained filters come with the source, or name their --models")
+    kept, data = results.read(folder), task.load(quick=quick)
+    baselines: dict[str, Score] = {}
+    rows: list[Row] = []
+    for name, score in task.baselines(data, kept):
+        baselines[name] = score
+        rows += rows_of(task, name, score)
+        say(f"{task.name}, {name}: {task.metric} {score.metrics.get(task.metric, float('nan')):.4g}")
+    score = task.evaluate(load(folder), data)
+    score.metrics.update(task.compare(score, baselines))
+    say(f"{task.name}, ours: {task.metric} {score.metrics.get(task.metric, float('nan')):.4g}")
+    return rows + rows_of(task, "ours", score, None if quick else kept)
+
+
+def train(options: argparse.Namespace) -> int:
+    for task in chosen(options.tasks):
+        folder = options.models / task.name
+        kept = task.train(folder, seeds=parse_seeds(options.seeds), say=say)
+        results.write(folder, kept)
+        write_card(task, folder, kept)
+        say(f"{task.name}: {task.metric} {cards.headline(kept)}; {folder}")
+    return 0
+
+
+def write_cards(options: argparse.Namespace) -> int:
+    for task in chosen(options.tasks):
+        folder = options.models / task.name
+        write_card(task, folder, results.read(folder))
+        say(f"{folder / 'README.md'}")
+    return 0
+
+
+def write_tables(options: argparse.Namespace) -> int:
+    """The five rows of the README, and all rows with every metric on the results page."""
+    known = all_tasks()
+    kept = {name: results.read(options.models / name) for name in known}
+    few = [known[name] for name in README_TASKS]
+    cards.insert(options.page, cards.accuracy_table(few, kept, options.models, options.page.parent))
+    cards.insert(
+        options.results, cards.accuracy_table(list(known.values()), kept, options.models, options.results.parent)
+    )
+    if options.json:
+        print(to_json([{"task": name, "mean": one.mean(one.metric)} for name, one in kept.items()]))
+    return 0
+
+
+# ---- rows -----------------------------------------------------------------------------------------------------------
+
+
+def write_card(task: Task, folder: Path, kept: Results) -> None:
+    (folder / "README.md").write_text(cards.card(task, kept), encoding="utf-8")
+
+
+def rows_of(task: Task, method: str, score: Score, kept: Results | None = None) -> list[Row]:
+    """One row for each metric of a method; ``kept`` adds mean and spread over seeds, targets and verdicts."""
+    rows = []
+    for metric, value in score.metrics.items():
+        row: Row = {
+            "task": task.name, "protocol": task.protocol, "method": method, "metric": metric, "value": value,
+            "cpu_seconds": round(score.cpu_seconds, 2), "command": task.command,
+        }  # fmt: skip
+        if kept is not None:
+            target = kept.targets.get(metric)
+            better = task.better if metric == task.metric else "lower"
+            known = bool(kept.values(metric))
+            row |= {
+                "mean": kept.mean(metric) if known else None,
+                "spread": kept.std(metric) if known else None,
+                "seeds": [seed.seed for seed in kept.seeds],
+                "target": target,
+                "reached": None if target is None else reached(value, target, better),
+                "learned": kept.learned,
+                "records": kept.records,
+            }
+        rows.append(row)
+    return rows
+
+
+def finish(options: argparse.Namespace, rows: list[Row], name: str) -> int:
+    """Print the rows, write the page, and fail if a target was missed."""
+    if options.markdown is not None:
+        options.markdown.parent.mkdir(parents=True, exist_ok=True)
+        options.markdown.write_text(page(rows, name, options), encoding="utf-8")
+    say_table(options, rows, {column: column for column in COLUMNS})
+    return int(any(row.get("reached") is False for row in rows))
+
+
+def page(rows: Sequence[Row], name: str, options: argparse.Namespace) -> str:
+    """The rows as Markdown, one table for each task: methods down, metrics across."""
+    words = " ".join(["python -m tasks", name, *options.tasks, *(["--quick"] if options.quick else [])])
+    lines = ["# Baselines" if name == "references" else "# Accuracy, measured anew", "", f"Written by `{words}`.", ""]
+    for task in dict.fromkeys(row["task"] for row in rows):
+        mine = [row for row in rows if row["task"] == task]
+        metrics = list(dict.fromkeys(row["metric"] for row in mine))
+        lines += [f"## {task}", "", f"Protocol: {mine[0]['protocol']}.", ""]
+        lines += [cards.table_row(("method", *metrics)), "|---" * (1 + len(metrics)) + "|"]
+        for method in dict.fromkeys(row["method"] for row in mine):
+            values = {row["metric"]: row["value"] for row in mine if row["method"] == method}
+            shown = (f"{values[metric]:.4g}" if metric in values else "" for metric in metrics)
+            lines.append(cards.table_row((method, *shown)))
+        lines.append("")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

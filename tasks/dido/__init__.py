@@ -1,0 +1,5 @@
+"""TODO."""
+
+from tasks.interface import Task
+
+TASKS: tuple[Task, ...] = ()

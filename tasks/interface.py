@@ -1,0 +1,119 @@
+"""What every task provides: records, baselines, training, evaluation, and the texts of its card."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import tasks
+from fwnkf import Filter
+from fwnkf.errors import ConfigError
+from tasks.results import Results, Score, Target
+
+SEEDS = (0, 1, 2, 3, 4)
+Say = Callable[[str], None]
+
+
+class Task(ABC):
+    """One row of the accuracy table: a data set under one protocol, and the filter trained for it.
+
+    ``name`` is the folder of ``models/``. ``metric`` is the headline metric of :class:`Score`, ``label`` says in words
+    what it is, unit included. ``recording`` names what the bootstrap draws (flight, trial, subject, session).
+    """
+
+    name: ClassVar[str] | str
+    title: ClassVar[str] | str
+    protocol: ClassVar[str] | str
+    metric: ClassVar[str] | str
+    label: ClassVar[str] | str
+    better: ClassVar[Literal["lower", "higher"]] = "lower"
+    recording: ClassVar[str] = "record"
+    published: ClassVar[str | None] | str | None = None
+    """The figure of the paper's public code for the same task, where there is one."""
+    columns: ClassVar[Sequence[str]] | Sequence[str] = ()
+    """The metrics shown in the card's table, in this order; all if empty."""
+
+    @abstractmethod
+    def load(self, *, quick: bool = False) -> Any:
+        """The test records; ``quick`` is a small fixed part of them."""
+
+    @abstractmethod
+    def baselines(self, data: Any, results: Results | None) -> Iterator[tuple[str, Score]]:
+        """Methods that stand beside the filter, by name; ``results`` holds what was tuned for them in training."""
+
+    @abstractmethod
+    def evaluate(self, model: Filter, data: Any) -> Score:
+        """The metrics of a filter on the test records."""
+
+    @abstractmethod
+    def train(self, folder: Path, *, seeds: Sequence[int] = SEEDS, say: Say = print) -> Results:
+        """Train every seed from scratch, save the first seed's filter to ``folder``, return all figures."""
+
+    @abstractmethod
+    def learned(self, model: Filter) -> dict[str, int]:
+        """How many numbers were learned from data, by kind: GRU, Φ, noise states, network, constants."""
+
+    @abstractmethod
+    def about(self, results: Results) -> str:
+        """The card's description: data, protocol, filter, how it was chosen."""
+
+    @abstractmethod
+    def limits(self, results: Results) -> str:
+        """What limits the figures, where not to use the filter, what was tried and not shipped."""
+
+    def targets(self, baselines: Mapping[str, Score]) -> dict[str, Target]:
+        """Limits of metrics, one-sided in the direction of ``better`` or a band."""
+        return {}
+
+    def compare(self, score: Score, baselines: Mapping[str, Score]) -> dict[str, float]:
+        """Metrics that need the baselines too, such as a ratio to the best of them."""
+        return {}
+
+    def report_baselines(self, results: Results) -> Mapping[str, Score]:
+        """The baselines among which the best one is looked for in the tables; an oracle is not among them."""
+        return results.baselines
+
+    @property
+    def command(self) -> str:
+        return f"python -m tasks run {self.name}"
+
+
+def all_tasks() -> dict[str, Task]:
+    """Every task by name: each package below ``tasks`` lists its own in ``TASKS``."""
+    by_name: dict[str, Task] = {}
+    for module in data_sets().values():
+        by_name |= {task.name: task for task in module.TASKS}
+    return by_name
+
+
+def data_sets() -> dict[str, Any]:
+    """The packages below ``tasks``, by name."""
+    names = [module.name for module in pkgutil.iter_modules(tasks.__path__) if module.ispkg]
+    return {name: importlib.import_module(f"tasks.{name}") for name in names}
+
+
+def chosen(names: Sequence[str]) -> list[Task]:
+    """Tasks by their own name or that of their data set; all if none is given."""
+    known, sets = all_tasks(), data_sets()
+    unknown = [name for name in names if name not in known and name not in sets]
+    if unknown:
+        raise ConfigError(f"no task is called {', '.join(unknown)}; there are: {', '.join((*sets, *known))}")
+    wanted = {task.name for name in names if name in sets for task in sets[name].TASKS} | set(names)
+    return [task for task in known.values() if not names or task.name in wanted]
+
+
+def parameters(model: Filter, kinds: Mapping[str, str]) -> dict[str, int]:
+    """Numbers of parameters and buffers by kind; ``kinds`` maps the beginning of a tensor's name to its kind.
+
+    The first match counts, and a tensor that matches nothing is not learned.
+    """
+    counts: dict[str, int] = {}
+    for name, tensor in model.state_dict().items():
+        kind = next((kind for start, kind in kinds.items() if name.startswith(start)), None)
+        if kind is not None:
+            counts[kind] = counts.get(kind, 0) + tensor.numel()
+    return counts

@@ -1,0 +1,362 @@
+"""What each part of the FW-NKF is worth: the same training with one part taken out, put in or turned, over seeds.
+
+Three tasks, and on each the paper's form beside its variants; everything else (records, steps, batch, learning rate,
+loss) is equal within a task. Two variants that are the same experiment are trained once. Seeds draw training records,
+weights and (protocol ``paper``) the split anew, so variants are compared seed by seed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from fwnkf.checkpoint import load
+from fwnkf.data.protocols import Protocol, Records
+from fwnkf.errors import ConfigError, NumericalFailureError
+from fwnkf.evaluation.baselines import oracle_filter
+from fwnkf.evaluation.evaluate import inputs_for
+from fwnkf.evaluation.plain import number, plain
+from fwnkf.evaluation.rows import Row
+from fwnkf.evaluation.runs import mean_and_std
+from fwnkf.filters.base import Filter, build
+from fwnkf.metrics.accuracy import summarize
+
+if TYPE_CHECKING:
+    from fwnkf.training.config import Experiment
+
+RUNS = Path("runs/ablations")
+SEEDS = (0, 1, 2)
+FIGURES = ("mse", "mse_from_10", "nees", "nees_from_10", "coverage95")
+REFERENCES = {
+    "ekf": "equations known, noise taken for white",
+    "noise_state_ekf": "equations known, noise told",
+    "untrained": "the paper's form before any training: the classical filter it extends",
+    "pretrained": "its transition by regression on known states, not trained through the filter",
+    "noise states, untrained": "noise states as the spectrum of the noise sets them, not trained",
+}
+LATE = 10
+"""Steps until the start is forgotten; one that is given exactly has no NEES."""
+BATCH = 1024
+SCORE_FILE = "score.json"
+PAPER = "paper form"
+"""The variant all others are variants of."""
+NOISE_STATES = "noise states"
+QUICK = (
+    "trainer.steps=2",
+    "trainer.validate_every=2",
+    "trainer.compile=false",
+    "trainer.batch_size=4",
+    "data.train=8",
+    "data.val=2",
+    "data.test=4",
+)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One row: what is changed of the paper's form, in words and as overrides of the experiment."""
+
+    name: str
+    said: str
+    overrides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Study:
+    """One table: a shipped experiment turned into the paper's form, and its variants."""
+
+    task: str
+    said: str
+    experiment: str
+    overrides: tuple[str, ...]
+    variants: tuple[Variant, ...]
+
+    def read(self, variant: Variant, seed: int, *, quick: bool = False) -> Experiment:
+        """The experiment of one run."""
+        from fwnkf.training.config import read_experiment
+
+        words = [*self.overrides, *variant.overrides, *(QUICK if quick else ())]
+        if quick and any(word.startswith("trainer.pretrain=") for word in words):
+            words.append("trainer.pretrain=2")
+        return read_experiment(self.experiment, [*words, f"name=ablation-{self.task}", f"seed={seed}"])
+
+    def variant(self, name: str) -> Variant:
+        return next(variant for variant in self.variants if variant.name == name)
+
+
+def loss(spectral: float, which: str = "prior", likelihoods: float = 0.0) -> str:
+    """Algorithm 1's loss with a weight ``λ_Φ`` of the spectral term, as an override."""
+    terms = ["{kind: state}", f"{{kind: spectral, weight: {spectral}, which: {which}}}"]
+    if likelihoods:
+        terms += [f"{{kind: {kind}, weight: {likelihoods}}}" for kind in ("posterior_nll", "innovation_nll")]
+    return f"loss=[{', '.join(terms)}]"
+
+
+def spectral_name(weight: float) -> str:
+    return f"λ_Φ = {weight:g}"
+
+
+NOISE = ("filter.options.shaping=noise", "filter.noise_from_spectrum=true")
+WEIGHTS = (0.0, 0.01, 0.1, 1.0)
+POSTERIOR = f"{spectral_name(0.1)}, posterior"
+LIKELIHOODS = f"{NOISE_STATES}, likelihoods"
+VARIANTS = (
+    Variant(PAPER, "GRU and Φ on the innovation, λ_Φ = 0.01 on the prior"),
+    Variant("no Φ", "the innovation as it is", ("filter.options.shaping=none",)),
+    Variant(
+        "no GRU", "no encoder: what it would condition, Q and R among it, is constant", ("filter.options.hidden=0",)
+    ),
+    Variant(NOISE_STATES, "the noise coloured instead of the innovation, started from its spectrum", NOISE),
+    *(Variant(spectral_name(w), f"spectral loss of weight {w:g} on the prior", (loss(w),)) for w in WEIGHTS),
+    Variant(POSTERIOR, "spectral loss of weight 0.1 on the posterior", (loss(0.1, "posterior"),)),
+)
+EXACT = Variant(
+    LIKELIHOODS,
+    "noise states, trained for the likelihood of states and measurements too",
+    (*NOISE, loss(0.01, "prior", 0.3)),
+)
+"""Not for a start that is given exactly, at which the posterior has no density."""
+_SHORT = ("trainer.batch_size=64", "trainer.validate_every=20", "trainer.compile=true", "trainer.loggers=[]")
+_COLOURED = (
+    "data.dtype=float32",
+    "filter.options.shaping=innovation",
+    "filter.options.moments=linear",  # as the paper has it
+    "filter.noise_from_spectrum=false",
+    "optimizer.learning_rate=2e-3",
+    "optimizer.rates={transition: 0}",  # the equations are given; what is learned are frequencies, Q and R
+    "trainer.monitor=val_mse",
+    loss(0.01),
+)
+STUDIES = (
+    Study(
+        "lorenz-algorithm3",
+        "Lorenz `paper`, no equations, Algorithm 3 as written",
+        "lorenz-algorithm3",
+        (*_SHORT, "trainer.steps=100", "trainer.pretrain=300", loss(0.01)),
+        VARIANTS,
+    ),
+    Study(
+        "lorenz-high-band",
+        "Lorenz `strict` with equations, noise in a high band",
+        "lorenz-coloured",
+        (*_SHORT, *_COLOURED, "trainer.steps=60", "data.scenario=high_band", "filter.options.sections=3"),
+        (*VARIANTS, EXACT),
+    ),
+    Study(
+        "pendulum-drift",
+        "Pendulum `strict` with equations, drifting noise",
+        "lorenz-coloured",
+        (
+            *_SHORT,
+            *_COLOURED,
+            "trainer.steps=60",
+            "data.name=pendulum",
+            "data.scenario=drift",
+            "data.val=200",
+            "filter.options.sections=1",
+        ),
+        (*VARIANTS, EXACT),
+    ),
+)
+TASKS = tuple(study.task for study in STUDIES)
+
+
+def chosen(tasks: Sequence[str] = ()) -> list[Study]:
+    """The studies of these tasks, all if none is named."""
+    strange = [task for task in tasks if task not in TASKS]
+    if strange:
+        raise ConfigError(f"no ablation is called {', '.join(strange)}; there are: {', '.join(TASKS)}")
+    return [study for study in STUDIES if not tasks or study.task in tasks]
+
+
+def owners(study: Study, *, quick: bool = False) -> dict[str, str]:
+    """For each variant the first one with the same experiment: that one is trained, the others are it."""
+    first: dict[str, str] = {}
+    found = {}
+    for variant in study.variants:
+        told = json.dumps(study.read(variant, 0, quick=quick).as_dict(), sort_keys=True)
+        found[variant.name] = first.setdefault(told, variant.name)
+    return found
+
+
+# ---- measuring ------------------------------------------------------------------------------------------------------
+
+
+def measure(
+    studies: Sequence[Study] = STUDIES,
+    *,
+    seeds: Sequence[int] = SEEDS,
+    quick: bool = False,
+    runs: Path = RUNS,
+    say: Callable[[str], None] = print,
+) -> Iterator[list[Row]]:
+    """Train what is not done yet, seed by seed, and give all rows known so far after every seed of a task.
+
+    A run that was stopped is gone on with, one that is done is not repeated, and its score is kept beside it.
+    """
+    runs = runs / "quick" if quick else runs
+    scores: dict[str, dict[str, list[Row]]] = {study.task: {} for study in studies}
+    for seed in seeds:
+        for study in studies:
+            found = scores[study.task]
+            for name, score in _references(study, seed, quick, runs).items():
+                found.setdefault(name, []).append(score)
+            for name, owner in owners(study, quick=quick).items():
+                if name == owner:
+                    score = _trained(study, study.variant(name), seed, quick, runs, say)
+                    found.setdefault(name, []).append(score)
+                    say(f"{study.task}, {name}, seed {seed}: mse {score['mse']:.4g}")
+            yield [row for one in studies if scores[one.task] for row in _rows(one, scores[one.task], quick)]
+
+
+def _rows(study: Study, scores: dict[str, list[Row]], quick: bool) -> list[Row]:
+    """References first, then every variant; one that is another's experiment has its figures and says so."""
+    shared = owners(study, quick=quick)
+    told = {"settings": settings(study.read(study.variants[0], 0, quick=quick))}
+    rows = [
+        {**_over_seeds(study, name, said, "reference", scores[name]), **told}
+        for name, said in REFERENCES.items()
+        if name in scores
+    ]
+    for variant in study.variants:
+        owner = shared[variant.name]
+        row = {**_over_seeds(study, variant.name, variant.said, "trained", scores[owner]), **told}
+        rows.append(row if owner == variant.name else {**row, "same_as": owner})
+    return rows
+
+
+def _over_seeds(study: Study, name: str, said: str, kind: str, scores: list[Row]) -> Row:
+    row: Row = {"task": study.task, "method": name, "said": said, "kind": kind}
+    row["seeds"] = [score["seed"] for score in scores]
+    row["records"] = scores[0].get("records")
+    for figure in (*FIGURES, "cpu_seconds"):
+        values = [score.get(figure) for score in scores]
+        row[figure], row[f"{figure}_std"] = mean_and_std(values)
+        row[f"{figure}_by_seed"] = values
+    row["best_steps"] = [score.get("best_step") for score in scores]
+    row["failed"] = [score["failed"] for score in scores if "failed" in score]
+    row["command"] = f"fwnkf bench ablations --task {study.task}"
+    return row
+
+
+def settings(experiment: Experiment) -> str:
+    """What all rows of a task share, in words."""
+    data, trainer, options = experiment.data, experiment.trainer, experiment.filter.options
+    sections = options.get("sections", 1)
+    still = [name for name, rate in experiment.optimizer.rates.items() if rate == 0]
+    held = f"; not trained: {', '.join(still)}" if still else ""
+    pretrained = f", {trainer.pretrain} steps of regression before" if trainer.pretrain else ""
+    records = "as many training records as the paper" if data.train is None else f"{data.train} training records"
+    return (
+        f"{trainer.steps} steps on batches of {trainer.batch_size}, learning rate "
+        f"{experiment.optimizer.learning_rate:g}{pretrained}; {records}, {data.dtype}; a GRU of {options['hidden']}, "
+        f"which reads the {options.get('encoder_reads', 'previous')} measurement; {sections} "
+        f"section{'s' if sections > 1 else ''} of Φ, as many cycles of noise states{held}"
+    )
+
+
+def _trained(study: Study, variant: Variant, seed: int, quick: bool, runs: Path, say: Callable[[str], None]) -> Row:
+    """The score of one run, which is trained first if it is not done."""
+    from fwnkf.training.config import parse_experiment
+    from fwnkf.training.fit import fit, read_record
+    from fwnkf.training.setup import load_data
+
+    experiment = study.read(variant, seed, quick=quick)
+    folder = runs / f"{study.task}-{_slug(variant.name)}-{seed}"
+    started = (folder / "run.json").is_file()
+    if started and parse_experiment(read_record(folder)["experiment"], str(folder)) != experiment:
+        raise ConfigError(f"{folder} holds another run than this study's; move it away, or name another --runs")
+    kept = folder / SCORE_FILE
+    if started and kept.is_file():
+        return _read_score(kept)
+    score: Row = {"seed": seed}
+    try:
+        if not (started and read_record(folder)["status"] == "done"):
+            torch.compiler.reset()  # torch keeps a few compiled steps of one function, and refuses further ones
+            command = f"fwnkf bench ablations --task {study.task}"
+            fit(experiment, folder, resume=started, command=command, say=lambda text: None)
+        score |= evaluated(load(folder / "best"), load_data(experiment))
+    except NumericalFailureError as error:  # a result too
+        say(f"{study.task}, {variant.name}, seed {seed}: {error}")
+        score |= {"mse": float("inf"), "failed": str(error).splitlines()[0]}
+    record = read_record(folder)
+    score |= {name: record.get(name) for name in ("cpu_seconds", "best_step", "parameters")}
+    _write_score(kept, score)
+    return score
+
+
+def _references(study: Study, seed: int, quick: bool, runs: Path) -> dict[str, Row]:
+    """What needs no training through the filter, on the same test records."""
+    from fwnkf.training.fit import prepare_filter
+    from fwnkf.training.setup import load_data
+
+    paper, noise = (study.read(study.variant(name), seed, quick=quick) for name in (PAPER, NOISE_STATES))
+    told = json.dumps([paper.as_dict(), noise.as_dict()], sort_keys=True)
+    kept = runs / f"{study.task}-references-{seed}.json"
+    if kept.is_file():
+        found = _read_score(kept)
+        if found.pop("experiments") == told:
+            return found
+    made = load_data(paper)
+    train, test = made.split.train, made.split.test
+    assert test.system is not None
+    system, scenario = test.system, paper.data.scenario
+    plainly = replace(paper, trainer=replace(paper.trainer, pretrain=0))
+    methods: dict[str, Callable[[], Filter]] = {
+        "ekf": lambda: build("ekf", system=system),
+        "noise_state_ekf": lambda: oracle_filter(system, scenario, test),
+        "untrained": lambda: prepare_filter(plainly, train),
+        "pretrained": lambda: prepare_filter(paper, train),
+        "noise states, untrained": lambda: prepare_filter(noise, train),
+    }
+    if not paper.trainer.pretrain:
+        del methods["pretrained"]
+    if scenario == "white":
+        del methods["noise_state_ekf"], methods["noise states, untrained"]
+    found = {name: {"seed": seed, **evaluated(make(), made)} for name, make in methods.items()}
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    _write_score(kept, {**found, "experiments": told})
+    return found
+
+
+@torch.no_grad()
+def evaluated(model: Filter, made: Protocol) -> Row:
+    """Figures of one filter on the test records."""
+    task = made.split.test
+    model.eval()
+    pieces = [task.take(rows) for rows in torch.arange(len(task)).split(BATCH)]
+    tracks = [model.run(**inputs_for(model, piece)) for piece in pieces]
+    mean, cov = torch.cat([track.mean for track in tracks]), torch.cat([track.cov for track in tracks])
+    whole = summarize(task.layout, (mean, cov), task.truth, late=LATE)
+    late = summarize(task.layout, (mean, cov), task.truth, valid=_late_steps(task))
+    return {
+        "records": len(task),
+        **{name: whole[name] for name in ("mse", "mse_from_10", "nees", "coverage95", "failures")},
+        "nees_from_10": late["nees"],
+    }
+
+
+def _late_steps(task: Records) -> torch.Tensor:
+    return (torch.arange(task.truth.shape[1]) >= LATE).expand(task.truth.shape[:-1])
+
+
+def _slug(name: str) -> str:
+    plain_name = name.replace("Φ", "phi").replace("λ", "lambda").lower()
+    return "-".join("".join(c if c.isalnum() or c in "._" else " " for c in plain_name).split())
+
+
+def _write_score(path: Path, score: Row) -> None:
+    path.write_text(json.dumps(plain(score), indent=1) + "\n", encoding="utf-8")
+
+
+def _read_score(path: Path) -> Row:
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return {
+        name: {key: number(item) for key, item in value.items()} if isinstance(value, dict) else number(value)
+        for name, value in found.items()
+    }

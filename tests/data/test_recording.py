@@ -1,0 +1,123 @@
+"""A sequence is valid by construction, and its parts can prove where they came from."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from fwnkf.core.layout import Layout
+from fwnkf.data.recording import Channel, Recording, assert_disjoint
+from fwnkf.errors import DataError
+
+from ..tolerances import assert_close, assert_same_bits
+
+LAYOUT = Layout.parse([("p", "euclidean", 3), ("q", "quaternion", 4)])
+
+
+def make(samples: int = 20, name: str = "walk", **changes: object) -> Recording:
+    time = torch.arange(samples, dtype=torch.float64) / 50
+    truth = torch.zeros(samples, 7, dtype=torch.float64)
+    truth[:, 3] = 1.0
+    observations = torch.arange(samples * 2, dtype=torch.float64).reshape(samples, 2)
+    values: dict = {
+        "name": name,
+        "time": time,
+        "observations": observations,
+        "channels": (Channel("a", "m"), Channel("b", "m/s")),
+        "mask": torch.ones(samples, 2, dtype=torch.bool),
+        "truth": truth,
+        "layout": LAYOUT,
+        "digest": "0" * 64,
+        "extras": {"flag": torch.zeros(samples, dtype=torch.bool)},
+    }
+    return Recording(**{**values, **changes})
+
+
+def test_what_it_says_of_itself():
+    sequence = make()
+    assert len(sequence) == 20
+    assert_close(torch.tensor(sequence.rate), torch.tensor(50.0), "rounding")
+    assert_close(sequence.dt, torch.tensor([0.0] + [0.02] * 19, dtype=torch.float64), "rounding")
+    assert_same_bits(sequence.column("b"), sequence.observations[:, 1])
+    assert sequence.truth_mask is not None
+    assert bool(sequence.truth_mask.all())
+    assert "p+q" in repr(sequence)
+    with pytest.raises(DataError, match="'c'; there are: a, b"):
+        sequence.column("c")
+    with pytest.raises(DataError, match="no rate"):
+        _ = sequence.slice(0, 1).rate
+    with pytest.raises(TypeError):
+        sequence.extras["flag"] = torch.zeros(20)  # type: ignore[index]
+
+
+UNCHECKED = pytest.mark.skipif("FWNKF_CHECK_SHAPES" in os.environ, reason="the type checker refuses it first")
+NAN = torch.full((20, 2), torch.nan, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"time": torch.zeros(20, dtype=torch.float64)}, "increase strictly, but sample 1"),
+        ({"time": torch.arange(20, dtype=torch.float32)}, "time is torch.float32"),
+        pytest.param({"time": torch.arange(20, dtype=torch.float64).reshape(20, 1)}, "time has shape", marks=UNCHECKED),
+        ({"time": torch.full((20,), torch.nan, dtype=torch.float64)}, "NaN or infinity"),
+        ({"observations": NAN}, "channel a is not finite at sample 0 .*40 such"),
+        pytest.param({"observations": NAN[:, :1]}, "observations is", marks=UNCHECKED),
+        pytest.param({"mask": torch.ones(20, 2)}, "mask is torch.float32", marks=UNCHECKED),
+        ({"channels": (Channel("a", "m"), Channel("a", "m"))}, "names repeat"),
+        ({"truth": None}, "without truth"),
+        ({"layout": None}, "needs a layout"),
+        ({"layout": Layout.euclidean(6)}, "truth is"),
+        ({"truth": torch.full((20, 7), torch.nan, dtype=torch.float64)}, "not finite at sample 0"),
+        ({"truth": torch.full((20, 7), 0.9, dtype=torch.float64)}, "quaternion q has length 1.8"),
+        pytest.param({"truth_mask": torch.ones(19, dtype=torch.bool)}, "truth_mask is", marks=UNCHECKED),
+        ({"extras": {"flag": torch.zeros(3)}}, "extra 'flag'"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_name(changes, message):
+    with pytest.raises(DataError, match=f"'walk': .*{message}"):
+        make(**changes)
+
+
+def test_a_missing_value_may_be_anything():
+    sequence = make(observations=NAN, mask=torch.zeros(20, 2, dtype=torch.bool))
+    assert not bool(sequence.mask.any())
+
+
+def test_windows_are_views_with_their_place():
+    whole = make(20)
+    windows = whole.windows(8, 5)
+    assert [window.name for window in windows] == ["walk[0:8]", "walk[5:13]", "walk[10:18]"]
+    for start, window in zip((0, 5, 10), windows, strict=True):
+        assert window.span == ("walk", "0" * 64, start, start + 8)
+        assert_same_bits(window.observations, whole.observations[start : start + 8])
+        assert_same_bits(window.time, whole.time[start : start + 8])
+        assert window.observations.data_ptr() == whole.observations[start:].data_ptr()
+        assert len(window.extras["flag"]) == 8
+        assert float(window.dt[0]) == 0.0
+    part = whole.slice(4, 16).slice(2, 6)
+    assert part.span == ("walk", "0" * 64, 6, 10)
+    assert part.name == "walk[6:10]"
+    assert whole.windows(21, 1) == []
+    for start, stop in ((-1, 4), (3, 3), (0, 21)):
+        with pytest.raises(DataError, match="does not lie within"):
+            whole.slice(start, stop)
+    with pytest.raises(DataError, match="at least 1"):
+        whole.windows(5, 0)
+
+
+def test_a_split_proves_that_it_shares_nothing():
+    one, two = make(name="one"), make(name="two")
+    assert_disjoint([one], [two])
+    assert_disjoint(one.windows(8, 4)[:1], one.windows(8, 4)[2:], [two])
+    assert_disjoint([one.slice(0, 9), one.slice(0, 12)], [one.slice(12, 20)])
+    with pytest.raises(DataError, match=r"one\[0:12\] and one\[8:20\]"):
+        assert_disjoint([one.slice(0, 12)], [two, one.slice(8, 20)])
+    with pytest.raises(DataError, match="share samples"):  # the shorter one begins later but ends within the longer
+        assert_disjoint([one.slice(0, 20), one.slice(1, 3)], [two], [one.slice(6, 8)])
+    windows = one.windows(8, 4)
+    assert any(a.span.overlaps(b.span) for a in windows[:2] for b in windows[2:])
+    with pytest.raises(DataError, match="share samples"):
+        assert_disjoint(windows[:2], windows[2:])
