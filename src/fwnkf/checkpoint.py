@@ -38,7 +38,7 @@ _DTYPES = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
 }
-_FIELDS = {"format", "dtype", "filter", "config", "system", "preprocess"}
+_FIELDS = {"format", "dtype", "filter", "config", "system", "preprocess", "covariance_scale"}
 _PART_FIELDS = {"name", "config"}
 
 
@@ -109,7 +109,13 @@ def _describe_filter(model: Filter) -> dict[str, Any]:
         preprocess = _describe(model.preprocess, PREPROCESS, "preprocess")
         if model.preprocess.inner is not None:
             preprocess["filter"] = _describe_filter(model.preprocess.inner)
-    return {"filter": name, "config": options_of(model.config), "system": system, "preprocess": preprocess}
+    return {
+        "filter": name,
+        "config": options_of(model.config),
+        "system": system,
+        "preprocess": preprocess,
+        "covariance_scale": model.covariance_scale is not None,
+    }
 
 
 def _describe(part: Any, registry: Registry[Any], kind: str) -> dict[str, Any]:
@@ -131,6 +137,8 @@ def _build_filter(description: dict[str, Any], where: str) -> Filter:
     if part is not None:
         inner = None if part.get("filter") is None else _build_filter(part["filter"], where)
         model.preprocess = build_preprocess(part["name"], part["config"], model.system, inner)
+    if description["covariance_scale"]:
+        model.calibrate_covariance(torch.ones(model.layout.tangent_size))
     return model
 
 
@@ -147,7 +155,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     if isinstance(version, bool) or version not in (1, FORMAT):
         raise CheckpointError(f"{path}: format {version!r}, this version reads 1 and {FORMAT}")
     if version == 1:
-        found.setdefault("preprocess", None)
+        found = {**found, "preprocess": None, "covariance_scale": False}
     _same_names(_FIELDS, set(found), str(path))
     if found["dtype"] not in _DTYPES:
         raise CheckpointError(f"{path}: dtype {found['dtype']!r} is none of {', '.join(_DTYPES)}")
@@ -160,7 +168,10 @@ def _check_filter(description: Any, where: str, depth: int = 0) -> None:
     if not isinstance(description, dict) or depth > NESTING_LIMIT:
         raise CheckpointError(f"{where}: a filter is a mapping, nested at most {NESTING_LIMIT} deep")
     _same_names(_FIELDS - {"format", "dtype"}, set(description), where)
-    if not isinstance(description["filter"], str) or not isinstance(description["config"], dict):
+    scaled = description["covariance_scale"]
+    if not (
+        isinstance(description["filter"], str) and isinstance(description["config"], dict) and scaled in (True, False)
+    ):
         raise CheckpointError(f"{where}: filter or config does not have the form save() writes")
     for kind in ("system", "preprocess"):
         part = description[kind]

@@ -9,7 +9,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -34,7 +34,11 @@ MAT_INFLATED_LIMIT = 1 << 29
 """Bytes of all variables of a MAT-file, decompressed."""
 ARRAY_LIMIT = 1 << 30
 """Bytes of one array of an ``.npz`` file, decompressed."""
-_NUMERIC = {"double", "single", "logical", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))}
+_MAT_COMPRESSED, _MAT_COMPLEX = 15, 0x800
+_MAT_NUMERIC = range(6, 16)
+"""Classes of arrays: double, single, int8 to uint64."""
+_MAT_NUMBERS = (1, 2, 3, 4, 5, 6, 7, 9, 12, 13)
+"""Types in which the values of such arrays are stored."""
 _PT_GLOBALS = re.compile(r"torch\._utils _rebuild_tensor_v2|collections OrderedDict|torch \w+Storage")
 # a plain decimal with at most a small exponent: the conversion to nanoseconds cannot overflow or take long
 _STAMP = re.compile(r"[+-]?\d{1,19}(\.\d{0,18})?([eE][+-]?\d{1,2})?")
@@ -85,22 +89,20 @@ def joint_digest(digests: Iterable[str]) -> str:
 # ---- binary formats -------------------------------------------------------------------------------------------------
 
 
-def read_mat(path: Path, names: Iterable[str]) -> tuple[dict[str, NDArray[Any]], str]:
-    """The numeric arrays with these names in a MAT-file of version 5, and the digest of the file."""
+def read_mat(path: Path, names: Sequence[str]) -> tuple[dict[str, NDArray[Any]], str]:
+    """The real numeric arrays with these names from a MAT-file of version 5, and the digest of the file."""
     data = read_bytes(path, MAT_LIMIT)
     with _reading(path, "MAT-file of version 5 (MATLAB -v6 or -v7)"):
-        io = need("scipy.io", extra="data")
-        file = BytesIO(_inflate(data))
-        # the class is checked before an array is read: scipy reads nested cells by recursion, without a limit
-        numeric = [name for name, _, kind in io.whosmat(file) if name in set(names) and kind in _NUMERIC]
-        if len(set(numeric)) < len(numeric):
-            raise ValueError(f"a variable is defined twice: {', '.join(sorted(numeric))}")
-        arrays = io.loadmat(file, variable_names=numeric)
-    return {name: arrays[name] for name in numeric}, hashlib.sha256(data).hexdigest()
+        arrays = need("scipy.io", extra="data").loadmat(BytesIO(_numeric_variables(data)), variable_names=names)
+    return {name: arrays[name] for name in names if name in arrays}, hashlib.sha256(data).hexdigest()
 
 
-def _inflate(data: bytes) -> bytes:
-    """Decompress the variables of a MAT-file; scipy, which does so too, does not limit their size."""
+def _numeric_variables(data: bytes) -> bytes:
+    """The MAT-file with only its real numeric variables, decompressed.
+
+    scipy neither limits the size of a decompressed variable, nor the depth of nested cells, and ends the process with
+    a segmentation fault on a number type it does not know.
+    """
     if data[124:128] != b"\x00\x01IM":
         raise ValueError("no header of a little-endian file of version 5")
     parts, at, left = [data[:128]], 128, MAT_INFLATED_LIMIT
@@ -108,17 +110,25 @@ def _inflate(data: bytes) -> bytes:
         kind, size = struct.unpack_from("<II", data, at)
         part = data[at : at + 8 + size]
         at += 8 + size
-        if kind == 15:
+        if kind == _MAT_COMPRESSED:
             stream = zlib.decompressobj()
             part = stream.decompress(part[8:], left + 1)
-            if not stream.eof:
-                raise ValueError(f"a variable is truncated, or all exceed {MAT_INFLATED_LIMIT:,} bytes decompressed")
+            if not stream.eof and len(part) <= left:
+                raise ValueError("a compressed variable is truncated")
         left -= len(part)
-        parts.append(part)
+        if left < 0:
+            raise ValueError(f"the variables have more than {MAT_INFLATED_LIMIT:,} bytes")
+        flags = struct.unpack_from("<I", part, 16)[0]
+        field = 24
+        for _ in ("dimensions", "name", "values"):
+            kind, size = struct.unpack_from("<II", part, field)
+            field += 8 if kind >> 16 else 8 + size + -size % 8  # a small field lies within its tag
+        if flags & 0xFF in _MAT_NUMERIC and not flags & _MAT_COMPLEX and kind & 0xFFFF in _MAT_NUMBERS:
+            parts.append(part)
     return b"".join(parts)
 
 
-def read_npz(path: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+def read_npz(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """Numeric arrays from an ``.npz`` file; numpy allocates what a header claims, so that is checked first."""
     with _reading(path, "readable .npz file"):
         with zipfile.ZipFile(path) as archive:
@@ -275,5 +285,6 @@ def _numbers(path: Path, rows: list[str], first: int, columns: tuple[Column, ...
             try:
                 float(cell)
             except ValueError:
-                raise DataError(f"{path}, line {number} ({column.name}): {cell.strip()[:40]!r} is not a number") from None
+                place = f"{path}, line {number} ({column.name})"
+                raise DataError(f"{place}: {cell.strip()[:40]!r} is not a number") from None
     raise DataError(f"{path}: a cell is not a plain number (digits with underscores, or non-ASCII digits)")

@@ -124,7 +124,7 @@ def _members(archive: Path, stack: ExitStack) -> Iterator[Member]:
     opener = next((opener for magic, opener in _OPENERS.items() if head.startswith(magic)), open)
     stream = _Metered(stack.enter_context(opener(archive, "rb")), archive)
     # "r|" never seeks; "r|gz" would not verify the checksum of gzip, which gzip.open does at the end of the file
-    tar = stack.enter_context(tarfile.open(fileobj=stream, mode="r|", tarinfo=_TarHeader))  # type: ignore[call-overload]
+    tar = stack.enter_context(tarfile.TarFile.open(fileobj=stream, mode="r|", tarinfo=_TarHeader))
     for member in tar:
         if not (member.isreg() or member.isdir()) or member.issparse():
             raise DataError(f"{archive.name} contains {member.name[:200]!r}, a link or special file; refused")

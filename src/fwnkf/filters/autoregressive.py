@@ -13,8 +13,9 @@ from ..core.system import LinearConfig, LinearSystem, System
 from ..errors import ConfigError
 from ..registry import FILTERS, at_least
 from ..types import Gaussian, StepOutput
-from .base import Filter, step_output
+from .base import Filter
 from .kalman import infer_sizes
+from .outputs import step_output
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from ..core.scan import scan
 from ..core.system import System
 from ..errors import ConfigError, NoObservationModelError, ShapeError
 from ..registry import FILTERS, parse_config
-from ..shapes import Bool, Float, Int
-from ..types import Gaussian, Status, StepOutput, Trajectory
+from ..shapes import Bool, Float
+from ..types import Gaussian, StepOutput, Trajectory
+from .outputs import clean, per_step, scale_covariance
 
 
 class Statistics(NamedTuple):
@@ -55,12 +56,15 @@ class Filter(nn.Module):
     """Whether equations of motion can be given to it."""
     preprocess: Preprocess | None
     """What happens to raw samples before the filter; saved with it, applied by :meth:`run` and :meth:`step` alike."""
+    covariance_scale: Tensor | None
+    """Factors on the reported variances of the state, from recordings left out; the recursion is not touched."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
         self.config = config
         self.system = None
         self.preprocess = None
+        self.register_buffer("covariance_scale", None)
 
     # ---- what a filter writes -------------------------------------------------------------------------------
 
@@ -227,17 +231,19 @@ class Filter(nn.Module):
         if prepared is None:
             prepared = self.prepare()
         state, out = self._advance(self.advance, prepared, state, Inputs(y, weight, u, dt))
-        return state, out._replace(status=out.status | _per_step(flagged, 1))
+        return state, out._replace(status=out.status | per_step(flagged, 1))
 
     def _advance(
         self, advance: Callable[..., tuple[Any, StepOutput]], prepared: Any, state: Any, inputs: Inputs
     ) -> tuple[Any, StepOutput]:
-        """Preprocess, then one step of the filter; its state then holds the memory of both."""
+        """Preprocess, one step of the filter, calibrate what it reports; the state holds the memory of both."""
         if self.preprocess is None:
-            return advance(prepared, state, *inputs)
-        memory, inputs = self.preprocess(state.preprocess, inputs)
-        following, out = advance(prepared, state.filter, *inputs)
-        return Preprocessed(memory, following), out
+            state, out = advance(prepared, state, *inputs)
+        else:
+            memory, inputs = self.preprocess(state.preprocess, inputs)
+            following, out = advance(prepared, state.filter, *inputs)
+            state = Preprocessed(memory, following)
+        return state, out if self.covariance_scale is None else scale_covariance(out, self.covariance_scale)
 
     def run(
         self,
@@ -279,8 +285,21 @@ class Filter(nn.Module):
 
         inputs = [grouped(item, block) for item in (y, weight, u, dt)]
         state, out = scan(body, state, inputs, truncate=truncate, checkpoint=checkpoint)
-        out = out._replace(status=out.status | _per_step(flagged if block == 1 else flagged.unfold(1, block, block), 2))
+        out = out._replace(status=out.status | per_step(flagged if block == 1 else flagged.unfold(1, block, block), 2))
         return Trajectory(**out._asdict(), state=state)
+
+    @torch.no_grad()
+    def calibrate_covariance(self, scale: Float[Tensor, " d"] | None) -> None:
+        """Multiply the reported variances of the state by these factors (None: as they are), saved with the filter.
+
+        For a filter whose error is larger in some coordinates than it states, measured on recordings left out of its
+        fit (:func:`fwnkf.metrics.consistency.variance_ratio`). Gains, innovations and NIS stay as they are.
+        """
+        if scale is not None and (scale.shape != (self.layout.tangent_size,) or not bool((scale > 0).all())):
+            raise ShapeError(
+                f"covariance scale {tuple(scale.shape)}: wanted {self.layout.tangent_size} positive factors"
+            )
+        self.covariance_scale = None if scale is None else scale.detach().clone().to(self._like())
 
     # ---- helpers --------------------------------------------------------------------------------------------
 
@@ -322,27 +341,6 @@ class Filter(nn.Module):
             )
 
 
-def clean(
-    y: Float[Tensor, "*B m"], mask: Bool[Tensor, "*B m"] | None
-) -> tuple[Float[Tensor, "*B m"], Float[Tensor, "*B m"], Int[Tensor, "*B"]]:
-    """Finite values, weights, and a status bit where a channel said to be present was not finite."""
-    finite = (y - y) == 0  # two calls where isfinite takes five
-    present = finite if mask is None else finite & mask
-    strange = ~finite if mask is None else mask & ~finite
-    flagged = strange.any(-1) * int(Status.NON_FINITE_OBSERVATION)
-    return torch.where(present, y, 0.0), present.to(y.dtype), flagged
-
-
-def _per_step(flags: Int[Tensor, "*B"], axes: int) -> Int[Tensor, "*B"]:
-    """One status for each step: that of any of the samples of a block."""
-    return flags if flags.ndim == axes else flags.amax(-1)
-
-
-def failed(ok: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
-    """Status of a factorisation: 0 where it worked."""
-    return ~ok * int(Status.FACTORIZATION_FAILED)
-
-
 def build(name: str, **options: Any) -> Filter:
     """A filter by name: plain options go to its config, tensors to its arrays, a system to ``system``.
 
@@ -375,19 +373,6 @@ def adopt(module: Filter, system: System | None) -> System:
     module.layout, module.observation_layout = system.layout, system.observation_layout
     module.control_dim = system.control_dim
     return system
-
-
-def step_output(
-    prior: Gaussian,
-    posterior: Gaussian,
-    innovation: Float[Tensor, "B m"],
-    innovation_cov: Float[Tensor, "B m m"],
-    ok: Bool[Tensor, "B"],
-    shaped: Float[Tensor, "B m"] | None = None,
-) -> StepOutput:
-    """Gather the output of a step; without shaping the shaped innovation is the innovation."""
-    shaped = innovation if shaped is None else shaped
-    return StepOutput(*posterior, *prior, innovation, shaped, innovation_cov, failed(ok))
 
 
 def available() -> list[str]:

@@ -16,9 +16,10 @@ from ..errors import ConfigError
 from ..registry import FILTERS, at_least
 from ..shapes import Float
 from ..types import Gaussian, StepOutput
-from .base import adopt, step_output
+from .base import adopt
 from .extended import SystemFilter
 from .gain_features import applied_correction, last_seen, observation_change, unit
+from .outputs import step_output
 
 TEMPERATURE = 0.1
 """Of the relaxed Bernoulli masks (Gal et al. 2017): small enough that a mask is nearly 0 or 1."""

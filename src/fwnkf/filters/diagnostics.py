@@ -15,10 +15,11 @@ from ..core.shaped import loop_matrix, shaper_blocks
 from ..errors import ConfigError, NumericalFailureError
 from ..shapes import Bool, Float
 from ..types import Gaussian
-from .base import Filter, clean
+from .base import Filter
 from .fwnkf import FrequencyWeightedNeuralKalmanFilter, FWState, Prepared
 from .hypotheses import FrequencyHypotheses
 from .networks import Hidden
+from .outputs import clean
 
 BLOCK, BLOCKS = 100, 5
 """Steps between two looks at a settling gain, and how often to look before giving up."""

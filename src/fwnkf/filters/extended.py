@@ -13,7 +13,8 @@ from ..core.linearize import repeated, second_order_correction
 from ..core.system import System
 from ..registry import FILTERS
 from ..types import Gaussian, StepOutput
-from .base import Filter, adopt, step_output
+from .base import Filter, adopt
+from .outputs import step_output
 
 
 @dataclass(frozen=True)

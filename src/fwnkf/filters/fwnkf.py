@@ -21,10 +21,11 @@ from ..errors import ConfigError
 from ..registry import FILTERS
 from ..shapes import Float
 from ..types import Gaussian, StepOutput
-from .base import Filter, Statistics, step_output
+from .base import Filter, Statistics
 from .fwnkf_config import FWNKFConfig
 from .networks import CellWeights, GRUStack, Hidden, gru_step
 from .observation import NetworkObservation, ObservationModel, make_observation
+from .outputs import step_output
 from .shaping import InnovationShaper, NoiseStates, OscillatorMatrices
 from .transition import LocallyLinearTransition, ResidualTransition, Transition
 

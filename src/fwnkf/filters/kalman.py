@@ -12,8 +12,9 @@ from ..core.system import LinearConfig, LinearSystem, System
 from ..errors import ConfigError
 from ..registry import FILTERS
 from ..types import Gaussian, StepOutput
-from .base import adopt, step_output
+from .base import adopt
 from .extended import SystemFilter
+from .outputs import step_output
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from ..core.system import System
 from ..registry import FILTERS, at_least
 from ..shapes import Float
 from ..types import Gaussian, StepOutput
-from .base import adopt, step_output
+from .base import adopt
 from .extended import SystemFilter
 from .gain_features import applied_correction, last_seen, observation_change
+from .outputs import step_output
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from ..errors import ConfigError
 from ..registry import FILTERS, at_least
 from ..shapes import Float
 from ..types import Gaussian, StepOutput
-from .base import Filter, Statistics, step_output
+from .base import Filter, Statistics
+from .outputs import step_output
 
 MIN_VARIANCE = 1e-6
 """Added to every learned variance: ``elu + 1`` reaches zero in float32."""

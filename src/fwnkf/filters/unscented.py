@@ -19,8 +19,9 @@ from ..core.linearize import (
 from ..core.system import System
 from ..registry import FILTERS
 from ..types import Gaussian, StepOutput
-from .base import adopt, step_output
+from .base import adopt
 from .extended import SystemFilter
+from .outputs import step_output
 
 
 @dataclass(frozen=True)
