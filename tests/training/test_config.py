@@ -10,7 +10,8 @@ import pytest
 from fwnkf.data import protocols
 from fwnkf.errors import ConfigError
 from fwnkf.training import setup
-from fwnkf.training.config import Experiment, parse_experiment, parse_yaml, read_experiment, shipped
+from fwnkf.training.config import Experiment
+from fwnkf.training.experiments import parse_experiment, parse_yaml, read_experiment, shipped
 
 GOOD = {
     "name": "good",

@@ -17,7 +17,8 @@ import fwnkf
 from fwnkf.cli.main import parser
 from fwnkf.data import protocols
 from fwnkf.registry import FILTERS
-from fwnkf.training.config import Experiment, parse_yaml, read_experiment
+from fwnkf.training.config import Experiment
+from fwnkf.training.experiments import parse_yaml, read_experiment
 from fwnkf.training.losses import LOSSES
 
 HOWTO = Path(__file__).parents[2] / "docs" / "howto"

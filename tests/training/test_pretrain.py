@@ -10,7 +10,7 @@ import fwnkf
 from fwnkf.data import protocols
 from fwnkf.errors import ConfigError
 from fwnkf.filters.one_step import predict_one_step
-from fwnkf.training.config import read_experiment
+from fwnkf.training.experiments import read_experiment
 from fwnkf.training.fit import prepare_filter
 from fwnkf.training.pretrain import pretrain
 from fwnkf.training.setup import load_data

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from fwnkf.cli import main
 from fwnkf.errors import CheckpointError
 from fwnkf.training.checkpointing import CheckpointCallback
-from fwnkf.training.config import read_experiment
+from fwnkf.training.experiments import read_experiment
 from fwnkf.training.fit import StoppedError, fit
 from fwnkf.training.resume import read_state, write_state
 

@@ -13,7 +13,8 @@ from fwnkf.data import protocols
 from fwnkf.errors import ConfigError
 from fwnkf.training import memory
 from fwnkf.training.batches import Batches, Piece, Place, Plan, gather
-from fwnkf.training.config import TrainerSection, read_experiment
+from fwnkf.training.config import TrainerSection
+from fwnkf.training.experiments import read_experiment
 from fwnkf.training.fit import prepare_filter
 from fwnkf.training.setup import build_filter, load_data, measure, of_task, signature, statistics
 

@@ -91,7 +91,7 @@ def _from_flags(options: argparse.Namespace) -> tuple[Protocol, dict[str, Any]]:
 
 def _from_experiment(values: dict[str, Any], where: str) -> tuple[Protocol, dict[str, Any]]:
     """The records a run was trained for."""
-    from ..training.config import parse_experiment
+    from ..training.experiments import parse_experiment
     from ..training.setup import load_data
 
     experiment = parse_experiment(values, where)

@@ -59,7 +59,7 @@ def _noise(model: Any, experiment: dict[str, Any], where: str, draw: bool) -> tu
     from ..evaluation.evaluate import inputs_for
     from ..filters.diagnostics import noise_over_time
     from ..report import plots
-    from ..training.config import parse_experiment
+    from ..training.experiments import parse_experiment
     from ..training.setup import load_data
 
     task = load_data(parse_experiment(experiment, where)).split.test

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 def named(kind: str) -> list[dict[str, str]]:
     """Names of one kind with the first line of what they say of themselves."""
     if kind == "experiments":
-        from ..training.config import shipped
+        from ..training.experiments import shipped
 
         return [{"name": name, "description": line} for name, line in shipped().items()]
     if kind == "data":

@@ -113,7 +113,7 @@ def _can_draw(tell: Callable[[str], None]) -> bool:
 
 def _experiment(options: argparse.Namespace) -> tuple[Experiment, Path]:
     """The checked experiment and its folder, from whatever words the call used."""
-    from ..training.config import read_experiment
+    from ..training.experiments import read_experiment
 
     columns = {name: getattr(options, name) for name in ("state", "observe", "control", "angles", "time")}
     if options.resume is not None and options.experiment is None and options.data is None:
@@ -142,7 +142,7 @@ def _experiment(options: argparse.Namespace) -> tuple[Experiment, Path]:
 
 def _own_data(options: argparse.Namespace, columns: dict[str, str | None]) -> dict[str, Any]:
     """An experiment on tables: a file's, with these records in the place of its own, or one that does for most."""
-    from ..training.config import read_values
+    from ..training.experiments import read_values
 
     if options.experiment is not None and not str(options.experiment).endswith((".yaml", ".yml")):
         raise UsageError(f"--data and the experiment {options.experiment!r} name two sets of records: give one")

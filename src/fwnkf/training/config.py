@@ -1,24 +1,17 @@
-"""One experiment as data: frozen dataclasses, filled from YAML and ``a.b=c`` overrides, checked before anything runs.
+"""One experiment as data: frozen dataclasses that hold everything a run needs.
 
-Everything a run needs is here, and nothing else is: the same experiment gives the same bits. Faults come one readable
-line each, all at once, with the field, its value and what would do.
+The same experiment gives the same bits. :mod:`fwnkf.training.experiments` fills them from YAML and overrides.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import math
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import resources
-from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import ConfigError
-from ..extras import need
-from ..registry import FILTERS, as_tuples, at_least, limited, try_config
+from ..registry import at_least, limited
 
 LOGGERS = {
     "tensorboard": "TensorBoardLogger",
@@ -29,8 +22,6 @@ LOGGERS = {
     "neptune": "NeptuneLogger",
 }
 """Lightning's loggers by their short names."""
-FILE_LIMIT = 1 << 20
-"""An experiment is a page of text; anything larger is refused unread."""
 
 
 def _raise(faults: list[str]) -> None:
@@ -195,181 +186,5 @@ class Experiment:
             _raise([f"name = {self.name!r} names the run's folder: letters, digits, and . _ + - after the first"])
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, from which :func:`parse_experiment` makes the same experiment again."""
+        """Plain values; :func:`fwnkf.training.experiments.parse_experiment` makes the same experiment of them."""
         return dataclasses.asdict(self)
-
-
-# ---- from text to an experiment -------------------------------------------------------------------------------------
-
-
-def parse_experiment(values: Mapping[str, Any], owner: str = "experiment") -> Experiment:
-    """Check everything that can be checked without data, and tell every fault at once, one line each."""
-    from .losses import parse_terms
-
-    made, faults = try_config(Experiment, values, owner)
-    found = made.filter.name if made else _section(values, "filter").get("name", "fwnkf")
-    if isinstance(found, str) and found not in list(FILTERS):
-        near = difflib.get_close_matches(found, list(FILTERS), 1)
-        faults.append(
-            f"{owner}: option filter.name = {found!r}: no filter is called that; "
-            f"there are: {', '.join(sorted(FILTERS))}" + (f"; did you mean {near[0]}?" if near else "")
-        )
-    terms = values.get("loss", ({"kind": "state"},))
-    if isinstance(terms, (list, tuple)):
-        faults += parse_terms(terms, owner)[1]
-    if made is not None and not faults:
-        faults += [f"{owner}: {line}" for line in _combinations(made)]
-    if faults or made is None:
-        raise ConfigError("\n".join(dict.fromkeys(faults)))
-    return made
-
-
-def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = values.get(name)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _combinations(experiment: Experiment) -> list[str]:
-    """What only shows when sections meet: a filter that cannot be built for these data, a loss it cannot serve."""
-    from ..filters.base import Filter
-    from .losses import parse_terms
-    from .setup import build_filter, signature
-
-    faults = [
-        f"trainer.loggers: no logger is called {name!r}; there are: {', '.join(LOGGERS)}"
-        for name in experiment.trainer.loggers
-        if name not in LOGGERS
-    ]
-    try:
-        model = build_filter(experiment, signature(experiment.data))
-    except (ConfigError, ValueError, TypeError, RuntimeError) as error:
-        return [*faults, *(f"filter.options: {line}" for line in str(error).splitlines())]
-    for term in parse_terms(experiment.loss, "")[0]:
-        faults += [f"loss: {fault}" for fault in term.unfit(model)]
-    blind = type(model).observe is Filter.observe
-    if blind and experiment.trainer.monitor == "val_innovation_nll":
-        faults.append(f"trainer.monitor = 'val_innovation_nll': filter {model.name!r} has no innovations of the sensor")
-    if experiment.trainer.pretrain and (model.name != "fwnkf" or model.system is not None):
-        faults.append(
-            f"trainer.pretrain = {experiment.trainer.pretrain} fits the transition of an fwnkf without equations; "
-            "set it to 0"
-        )
-    if experiment.filter.noise_from_spectrum and experiment.filter.options.get("shaping") != "noise":
-        faults.append("filter.noise_from_spectrum = true sets noise states; set filter.options.shaping: noise")
-    faults += _rates(experiment.optimizer.rates, [name for name, _ in model.named_parameters()])
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        faults.append(
-            f"filter.name = {experiment.filter.name!r} with these options has nothing to train; "
-            "evaluate it with `fwnkf bench references`, or let it learn (filter.options.learn, or another filter)"
-        )
-    return faults
-
-
-def _rates(rates: Mapping[str, Any], names: list[str]) -> list[str]:
-    """What is wrong with the factors on the learning rate."""
-    parts = ", ".join(sorted({name.split(".")[0] for name in names}))
-    faults = [
-        f"optimizer.rates: no parameter's name begins with {given!r}; there are: {parts}"
-        for given in rates
-        if not any(name.startswith(given) for name in names)
-    ]
-    return faults + [
-        f"optimizer.rates.{given} = {factor!r} must be a number of at least 0"
-        for given, factor in rates.items()
-        if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 <= factor < math.inf
-    ]
-
-
-def read_experiment(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> Experiment:
-    """An experiment from a YAML file, the name of one that ships with the package, or plain values.
-
-    Overrides are ``section.field=value``, read as YAML: ``optimizer.learning_rate=1e-3``, ``loss.1.weight=0.1``.
-    """
-    values, owner = (dict(source), "experiment") if isinstance(source, Mapping) else (read_values(source), str(source))
-    for text in overrides:
-        _override(values, text)
-    return parse_experiment(values, owner)
-
-
-def shipped() -> dict[str, str]:
-    """The experiments that come with the package: name and first line."""
-    folder = resources.files("fwnkf") / "experiments"
-    found = {}
-    for entry in sorted(folder.iterdir(), key=lambda item: item.name):
-        if entry.name.endswith(".yaml"):
-            found[entry.name.removesuffix(".yaml")] = entry.read_text().splitlines()[0].lstrip("# ")
-    return found
-
-
-def read_values(source: str | Path) -> dict[str, Any]:
-    """The plain values of a YAML file, or of an experiment that ships with the package; not checked yet."""
-    path = Path(source)
-    if path.suffix in (".yaml", ".yml"):
-        try:
-            data = path.read_bytes()[: FILE_LIMIT + 1]
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-        if len(data) > FILE_LIMIT:
-            raise ConfigError(f"{path} is larger than {FILE_LIMIT:,} bytes; that is no experiment")
-        text = data.decode("utf-8", errors="replace")
-    else:
-        known = shipped()
-        if str(source) not in known:
-            near = difflib.get_close_matches(str(source), known, 1)
-            hint = f"Did you mean {near[0]}?" if near else "One of your own is a file that ends in .yaml"
-            if path.is_dir() or path.suffix in (".csv", ".parquet"):
-                hint = f"To train on your own tables: fwnkf train --data {source} --state … --observe … --time …"
-            raise ConfigError(f"no experiment is called {str(source)!r}; there are: {', '.join(known)}. {hint}")
-        text = (resources.files("fwnkf") / "experiments" / f"{source}.yaml").read_text(encoding="utf-8")
-    found = parse_yaml(text, str(source))
-    if not isinstance(found, dict):
-        raise ConfigError(f"{source}: an experiment is a mapping of sections (name, data, filter, loss, …)")
-    return found
-
-
-def parse_yaml(text: str, where: str) -> Any:
-    """YAML's plain values (no tags, so no objects), with ``1e-3`` read as the number it is."""
-    yaml = need("yaml", "train")
-
-    class Loader(yaml.SafeLoader):  # type: ignore[misc, name-defined]
-        """YAML 1.1 takes 1e-3 for text, because it has no point."""
-
-    Loader.add_implicit_resolver(
-        "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d[\d_]*(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-    )
-    try:
-        return yaml.load(text, Loader)
-    except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f", line {mark.line + 1}" if mark is not None else ""
-        raise ConfigError(f"{where}{place}: this is not YAML: {getattr(error, 'problem', None) or error}") from error
-
-
-def _override(values: dict[str, Any], text: str) -> None:
-    """Set one value in place, making the sections on the way."""
-    path, sign, raw = text.partition("=")
-    keys = path.strip().split(".")
-    if not sign or not all(keys):
-        raise ConfigError(f"--set {text!r}: write section.field=value, e.g. optimizer.learning_rate=1e-3")
-    value = as_tuples(parse_yaml(raw, f"--set {path}"))
-    at: Any = values
-    for depth, key in enumerate(keys):
-        last = depth == len(keys) - 1
-        if isinstance(at, (list, tuple)):
-            if not key.isdigit() or int(key) >= len(at):
-                raise ConfigError(
-                    f"--set {text!r}: {'.'.join(keys[:depth])} has entries 0 to {len(at) - 1}, not {key!r}"
-                )
-            index: Any = int(key)
-        elif isinstance(at, dict):
-            index = key
-            if not last and not isinstance(at.get(key), (dict, list, tuple)):
-                at[key] = {}
-            if not last and isinstance(at[key], tuple):
-                at[key] = list(at[key])
-        else:
-            raise ConfigError(f"--set {text!r}: {'.'.join(keys[:depth])} is {at!r}, which has no parts")
-        if last:
-            at[index] = value
-        else:
-            at = at[index]

@@ -31,7 +31,8 @@ from ..filters.base import Filter
 from . import memory
 from .batches import Batches, Place, Plan
 from .checkpointing import STATE_FILE, CheckpointCallback, StoppedError
-from .config import LOGGERS, Experiment, parse_experiment
+from .config import LOGGERS, Experiment
+from .experiments import parse_experiment
 from .losses import parse_terms
 from .module import TrainingModule
 from .noise_start import start_noise
