@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 import fwnkf
+from fwnkf.core.preprocess import Calibration, CalibrationConfig
 
 from .. import systems
 
@@ -111,6 +112,17 @@ def weighted_on(make: Callable[..., fwnkf.System], correlation: float = 0.0, **o
     return lambda dtype: built("fwnkf", system=make(dtype, correlation=correlation), **SMALL | options)
 
 
+def calibrated(dtype: torch.dtype) -> fwnkf.Filter:
+    """A filter with preprocessing and with factors on the covariance it reports."""
+    model = on(systems.pendulum, "ekf")(dtype)
+    mixing = torch.tensor([[1.1, 0.0], [0.0, 0.9]], dtype=dtype)
+    model.preprocess = Calibration(
+        CalibrationConfig(channels=2), model.system, bias=torch.tensor([0.1, -0.2], dtype=dtype), matrix=mixing
+    )
+    model.calibrate_covariance(torch.tensor([2.0, 0.5], dtype=dtype))
+    return model
+
+
 CASES: dict[str, Case] = {
     # -- classical -------------------------------------------------------------------------------------------------
     "kf": Case("kf", linear("kf", learn=("F", "B", "H", "Q", "R")), 2, 1),
@@ -121,6 +133,7 @@ CASES: dict[str, Case] = {
     "ekf-pendulum": Case("ekf", on(systems.pendulum, "ekf"), 2, 1, uses_dt=True),
     "ekf-analytic": Case("ekf", on(systems.analytic_pendulum, "ekf", correlation=0.4), 2, 1, uses_dt=True),
     "ekf-attitude": Case("ekf", on(systems.attitude, "ekf"), 3, 3, uses_dt=True, traced_first=True),
+    "ekf-calibrated": Case("ekf", calibrated, 2, 1, uses_dt=True),
     "ekf-curved": Case("ekf", on(systems.wave, "ekf", moments="second_order"), 2, 1, uses_dt=True),
     "ukf-wave": Case("ukf", on(systems.wave, "ukf", correlation=0.3), 2, 1, uses_dt=True),
     "ukf-pendulum": Case("ukf", on(systems.pendulum, "ukf"), 2, 1, uses_dt=True),
