@@ -1,6 +1,7 @@
 """One filter, one file. Importing this package registers them all."""
 
 from . import (
+    adaptive,
     autoregressive,
     bayesian_kalmannet,
     extended,
@@ -16,6 +17,7 @@ from .base import Filter, available, build
 
 __all__ = [
     "Filter",
+    "adaptive",
     "autoregressive",
     "available",
     "bayesian_kalmannet",

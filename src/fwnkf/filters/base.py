@@ -143,15 +143,17 @@ class Filter(nn.Module):
         if not self.initial_steps:
             return None
         self._check(y, u, mask, dt, time_axes=1)
+        if y.shape[1] == 0:
+            return None
         y, weight, _ = clean(y, mask)
         count = self.initial_steps * (1 if self.preprocess is None else self.preprocess.block)
         first = slice(count)
         inputs = Inputs(
             y[:, first], weight[:, first], None if u is None else u[:, first], None if dt is None else dt[:, first]
         )
-        return self._belief_from(inputs if self.preprocess is None else self.preprocessed(inputs))
+        return self.belief_from(inputs if self.preprocess is None else self.preprocessed(inputs))
 
-    def _belief_from(self, inputs: Inputs) -> Gaussian:
+    def belief_from(self, inputs: Inputs) -> Gaussian:
         """The initial belief from the first steps, preprocessed."""
         assert self.system is not None
         return self.system.initial_belief(inputs.y, inputs.weight, inputs.u)

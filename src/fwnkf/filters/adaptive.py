@@ -1,0 +1,245 @@
+"""A Kalman filter whose process noise follows the innovations (innovation-based adaptive estimation).
+
+After R. K. Mehra, On the identification of variances and adaptive Kalman filtering, IEEE Trans. Automatic Control 15,
+1970, and A. H. Mohamed, K. P. Schwarz, Adaptive Kalman filtering for INS/GPS, Journal of Geodesy 73, 1999. The moments
+are those of expectation maximisation, so channels that are missing enter by their conditional mean and covariance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core.gaussian import (
+    DiagonalNoise,
+    FullNoise,
+    Noise,
+    condition,
+    congruence,
+    matvec,
+    propagate,
+    solve_psd,
+    symmetrize,
+)
+from ..core.layout import Layout
+from ..core.preprocess import Inputs
+from ..core.system import System
+from ..errors import ConfigError
+from ..registry import FILTERS, at_least, limited
+from ..shapes import Float, Int
+from ..types import Gaussian, StepOutput
+from .base import Filter
+from .kalman import infer_sizes
+from .outputs import step_output
+
+
+@dataclass(frozen=True)
+class AdaptiveConfig:
+    """Sizes, and how ``Σ`` follows the innovations.
+
+    ``half_life`` counts measured steps: half the weight of ``Σ`` is younger than that; None keeps ``Σ`` as given.
+    ``update_every`` steps are gathered before ``Σ`` moves. ``shrink`` is the share of the correlations taken off before
+    use, for a covariance of few samples overstates them. ``nugget`` is the share of every variance of ``G Σ Gᵀ`` that
+    is added as independent noise: it keeps the covariances definite in float32.
+    """
+
+    state_dim: int
+    observation_dim: int
+    control_dim: int = 0
+    half_life: float | None = limited(None, above=0.0)
+    update_every: int = at_least(1, 1)
+    shrink: float = limited(0.0, min=0.0, max=1.0)
+    nugget: float = at_least(0.0, 0.0)
+    diagonal_noise: bool = False
+    solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto"
+
+
+class AdaptiveState(NamedTuple):
+    """The belief, ``Σ``, and what has been gathered since ``Σ`` last moved."""
+
+    mean: Float[Tensor, "B n"]
+    cov: Float[Tensor, "B n n"]
+    noise_cov: Float[Tensor, "B m m"]
+    """``Σ``."""
+    moment: Float[Tensor, "B m m"]
+    """Sum of the expected ``e eᵀ`` over measured steps."""
+    measured: Int[Tensor, " B"]
+    """How many of those there were."""
+    steps: Int[Tensor, " B"]
+    """Steps since ``Σ`` last moved."""
+
+
+class Matrices(NamedTuple):
+    """What no step changes."""
+
+    F: Tensor
+    B: Tensor
+    c: Tensor
+    G: Tensor
+    H: Tensor
+    R: Noise
+
+
+@FILTERS.register("adaptive_kf")
+class AdaptiveKalmanFilter(Filter):
+    """Kalman filter for ``x⁺ = F x + B u + c + G e``, ``y = H x + v`` with ``e ~ N(0, Σ_t)``, ``v ~ N(0, R)``.
+
+    ``Σ_t`` starts at ``S`` and follows the innovations of the last seconds: it is part of the state. ``G`` is scaled
+    such that ``H G = I``, so one step's ``e`` is what it adds to each channel (the innovations form of ARMA models), and
+    ``Σ`` has the units of the measurements squared. Without a prior the filter starts at the first measurement,
+    ``H x = y_0``, with covariance ``P0``; a channel missing there starts at zero with its variance raised by one.
+
+    >>> import torch, fwnkf
+    >>> eye = torch.eye(2)
+    >>> model = fwnkf.build("adaptive_kf", F=eye, H=eye, S=0.1 * eye, R=0.01 * eye, half_life=20.0, update_every=10)
+    >>> calm, rough = torch.zeros(1, 100, 2), torch.randn(1, 100, 2).cumsum(1)
+    >>> variances = [model.run(y).state.noise_cov[0, 0, 0] for y in (calm, rough)]
+    >>> bool(variances[0] < 0.1 < variances[1])
+    True
+    """
+
+    Config = AdaptiveConfig
+    arrays = ("F", "B", "H", "G", "S", "R", "c", "P0")
+    takes_system = False
+    F: Tensor
+    B: Tensor
+    H: Tensor
+    G: Tensor
+    S: Tensor
+    R: Tensor
+    c: Tensor
+    P0: Tensor
+
+    def __init__(self, config: AdaptiveConfig, system: System | None = None, **arrays: Tensor) -> None:
+        super().__init__(config)
+        if system is not None:
+            raise ConfigError("filter 'adaptive_kf' takes matrices F, H, G, S, R, not a system")
+        n, m, p = config.state_dim, config.observation_dim, config.control_dim
+        defaults = {
+            "F": torch.eye(n),
+            "B": torch.zeros(n, p),
+            "H": torch.eye(m, n),
+            "G": torch.eye(n, m),
+            "S": torch.eye(m),
+            "R": torch.eye(m),
+            "c": torch.zeros(n),
+            "P0": torch.eye(n),
+        }
+        for name, default in defaults.items():
+            value = arrays.get(name, default)
+            if value.shape != default.shape:
+                raise ConfigError(f"{name} has shape {tuple(value.shape)}, wanted {tuple(default.shape)}")
+            self.register_buffer(name, value.detach().clone().to(value.dtype))
+        self.layout, self.observation_layout = Layout.euclidean(n), Layout.euclidean(m, "y")
+        self.control_dim = p
+        product = self.H.double() @ self.G.double()
+        if not torch.allclose(product, torch.eye(m, dtype=product.dtype, device=product.device), atol=1e-5):
+            raise ConfigError(
+                "H G must be the identity: scale the columns of G so that one step's e is what it adds to each channel"
+            )
+
+    @classmethod
+    def infer_options(cls, options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:
+        return {**infer_sizes(options, arrays), **options}
+
+    @property
+    def takes_dt(self) -> bool:
+        return False
+
+    @property
+    def initial_steps(self) -> int:
+        return 1
+
+    def belief_from(self, inputs: Inputs) -> Gaussian:
+        """The smallest state that shows the first measurement, with covariance ``P0``."""
+        y, weight = inputs.y[:, 0], inputs.weight[:, 0]
+        coordinates = solve_psd(self.H @ self.H.mT, y.mT)[0].mT
+        unknown = congruence(self.H.mT, torch.diag_embed(1 - weight), torch.zeros_like(self.P0))
+        return Gaussian(coordinates @ self.H, self.P0 + unknown)
+
+    def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> AdaptiveState:
+        batch = len(belief.mean)
+        noise = self.S.expand(batch, -1, -1).clone()
+        counter = torch.zeros(batch, dtype=torch.int64, device=noise.device)
+        return AdaptiveState(*belief, noise, torch.zeros_like(noise), counter, counter.clone())
+
+    def prepare(self) -> Matrices:
+        noise = DiagonalNoise(self.R.diagonal()) if self.config.diagonal_noise else FullNoise(self.R)
+        return Matrices(self.F, self.B, self.c, self.G, self.H, noise)
+
+    def observe(self, x: Tensor) -> Tensor:
+        return matvec(self.H, x)
+
+    def advance(
+        self,
+        prepared: Matrices,
+        state: AdaptiveState,
+        y: Tensor,
+        weight: Tensor,
+        u: Tensor | None,
+        dt: Tensor | None,
+    ) -> tuple[AdaptiveState, StepOutput]:
+        if dt is not None:
+            raise ConfigError("filter 'adaptive_kf' counts in steps: its F has no length in seconds, leave dt out")
+        F, B, c, _, H, R = prepared
+        mean = matvec(F, state.mean) + c
+        mean = mean if u is None else mean + matvec(B, u)
+        cov = propagate(state.cov, F, self._process_noise(prepared, state.noise_cov))
+        innovation = (y - matvec(H, mean)) * weight
+        update = condition(cov, innovation, H, R, weight, self.config.solve)
+        prior, posterior = Gaussian(mean, cov), Gaussian(mean + update.correction, update.cov)
+        added = self._moment(prepared, state.noise_cov, update.correction, update.cov, cov)
+        measured = (weight > 0).any(-1) & update.ok
+        following = self._follow(
+            state._replace(
+                mean=posterior.mean,
+                cov=posterior.cov,
+                moment=state.moment + torch.where(measured[:, None, None], added, 0.0),
+                measured=state.measured + measured,
+                steps=state.steps + 1,
+            )
+        )
+        return following, step_output(prior, posterior, innovation, update.innovation_cov, update.ok)
+
+    def _process_noise(self, prepared: Matrices, noise_cov: Tensor) -> Float[Tensor, "B n n"]:
+        """``G Σ Gᵀ`` of the shrunk ``Σ``, and the nugget."""
+        shrink, nugget = self.config.shrink, self.config.nugget
+        diagonal = torch.diag_embed(noise_cov.diagonal(dim1=-2, dim2=-1))
+        Q = symmetrize(prepared.G @ ((1 - shrink) * noise_cov + shrink * diagonal) @ prepared.G.mT)
+        return Q + nugget * torch.diag_embed(Q.diagonal(dim1=-2, dim2=-1))
+
+    def _moment(
+        self, prepared: Matrices, noise_cov: Tensor, correction: Tensor, cov: Tensor, prior_cov: Tensor
+    ) -> Float[Tensor, "B m m"]:
+        """The moment of one step's ``e`` as the measurement tells it; its variances are those of ``Σ`` on average.
+
+        What the channels were moved by, and what is left unknown of them, add up to the prior's ``H P⁻ Hᵀ`` on average.
+        That holds more than one step's ``e``, after a gap much more, and is scaled to the share of one step.
+        """
+        H = prepared.H
+        moved = matvec(H, correction)
+        left = symmetrize(H @ cov @ H.mT)
+        expected = ((H @ prior_cov) * H).sum(-1)
+        share = (noise_cov.diagonal(dim1=-2, dim2=-1) / expected).sqrt().clamp(max=1.0)
+        whole = moved.unsqueeze(-1) * moved.unsqueeze(-2) + left
+        return whole * (share.unsqueeze(-1) * share.unsqueeze(-2))
+
+    def _follow(self, state: AdaptiveState) -> AdaptiveState:
+        """Move ``Σ`` towards the mean of the gathered moments, where enough steps have passed."""
+        half_life = self.config.half_life
+        if half_life is None:
+            return state._replace(moment=torch.zeros_like(state.moment))
+        due = state.steps >= self.config.update_every
+        count = state.measured.to(state.moment)[:, None, None]
+        kept = 0.5 ** (count / half_life)
+        moved = kept * state.noise_cov + (1 - kept) * state.moment / count.clamp_min(1.0)
+        wide = due[:, None, None]
+        return state._replace(
+            noise_cov=torch.where(wide, moved, state.noise_cov),
+            moment=torch.where(wide, 0.0, state.moment),
+            measured=torch.where(due, 0, state.measured),
+            steps=torch.where(due, 0, state.steps),
+        )
