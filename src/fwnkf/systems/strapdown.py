@@ -1,4 +1,4 @@
-"""Inertial navigation: gyroscope and accelerometer carried along ("strapped down") and integrated."""
+"""Strapdown inertial navigation: integration of a gyroscope and an accelerometer fixed to the body."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class StrapdownConfig:
     """Noise of the sensors, gravity, and what is observed.
 
     ``biases`` adds those of gyroscope and accelerometer to the state. Densities are per root hertz (rad/s/√Hz and
-    m/s²/√Hz), walks those of the biases (rad/s²/√Hz, m/s³/√Hz); the defaults are the data sheet's for the ADIS16448
-    that flew the EuRoC sequences. ``gravity`` is in the world frame.
+    m/s²/√Hz), walks those of the biases (rad/s²/√Hz, m/s³/√Hz); the defaults are those of the
+    data sheet of an ADIS16448. ``gravity`` is in the world frame.
 
     ``observed`` is ``"position"``, ``"velocity"`` (a zero-velocity update, say) or ``"pose"``: position, roll, pitch
-    and yaw, that is six channels, of which the angles wrap. Pose is singular where the pitch is ±90 degrees. Inertial
-    navigation without any fix is any of these with every channel masked. ``variance`` belongs to position or velocity,
+    and yaw, that is six channels, of which the angles wrap. Pose is singular where the pitch is ±90 degrees. Pure
+    inertial navigation is any of these with every channel masked. ``variance`` belongs to position or velocity,
     ``angle_variance`` to roll, pitch and yaw.
     """
 
@@ -44,7 +44,7 @@ class StrapdownConfig:
 
 @SYSTEMS.register("strapdown")
 class Strapdown(System):
-    """Position, velocity (world), orientation (body to world) and, if wanted, biases; ``u = (gyro, accelerometer)``.
+    """Position, velocity (world), orientation (body to world) and, optionally, biases; ``u = (gyro, accelerometer)``.
 
     With ``ω = gyro - b_g``, ``f = accelerometer - b_a`` and ``a = R(q ⊗ exp(ω dt/2)) f + g``, the acceleration halfway:
     ``q⁺ = q ⊗ exp(ω dt)``, ``v⁺ = v + a dt``, ``p⁺ = p + v dt + ½ a dt²``. Second order in ``dt``, exact for the
@@ -88,7 +88,7 @@ class Strapdown(System):
         return self._move(x, rate, matvec(rotation.to_matrix(halfway), force), step)
 
     def linearize_transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> tuple[Tensor, Tensor]:
-        """``F`` for perturbations in the body frame, ``q ⊞ δ = q ⊗ exp(δ)``, written out block by block."""
+        """``F`` for perturbations in the body frame, ``q ⊞ δ = q ⊗ exp(δ)``, block by block."""
         rate, force = self._sensed(x, u)
         step = self._seconds(x, dt)
         half, halfway = self._turn(x[..., 6:10], rate * step)
@@ -116,23 +116,23 @@ class Strapdown(System):
     def process_noise(self, dt: Tensor | None) -> Tensor:
         """White acceleration integrated twice (exactly), white rate once, biases as random walks.
 
-        Isotropic, therefore the same for every orientation; what a bias walks within one step is left out of the
-        velocity and angle of that step, where it is smaller than their own noise by ``(walk dt / density)²``.
+        Isotropic, therefore the same for every orientation. The effect of a bias walk on velocity and angle within the
+        same step is neglected: it is smaller than their own noise by ``(walk dt / density)²``.
         """
         h = self.eye.new_tensor(self.dt) if dt is None else dt
         config = self.config
-        shake, walk = config.accelerometer_density**2, (config.gyro_walk**2, config.accelerometer_walk**2)
-        variances = [shake * h**3 / 3, shake * h, config.gyro_density**2 * h]
+        white, walk = config.accelerometer_density**2, (config.gyro_walk**2, config.accelerometer_walk**2)
+        variances = [white * h**3 / 3, white * h, config.gyro_density**2 * h]
         if config.biases:
             variances += [walk[0] * h, walk[1] * h]
         diagonal = torch.diag_embed(torch.stack(variances, -1).repeat_interleave(3, -1))
         # position and velocity of the same axis lie three apart
-        beside = self.eye[:3, :3] * (shake * h**2 / 2)[..., None, None]
+        beside = self.eye[:3, :3] * (white * h**2 / 2)[..., None, None]
         d = diagonal.shape[-1]
         upper = torch.nn.functional.pad(beside, (3, d - 6, 0, d - 3))
         return diagonal + upper + upper.mT
 
-    # ---- sight ----------------------------------------------------------------------------------------------
+    # ---- observation -----------------------------------------------------------------------------------------
 
     def observe(self, x: Tensor) -> Tensor:
         if self.config.observed == "pose":
@@ -140,13 +140,13 @@ class Strapdown(System):
         return x[..., :3] if self.config.observed == "position" else x[..., 3:6]
 
     def linearize_observation(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        seen = self.observe(x)
+        observed = self.observe(x)
         if self.config.observed != "pose":
             begin = 0 if self.config.observed == "position" else 3
-            return seen, self.eye[begin : begin + 3]
+            return observed, self.eye[begin : begin + 3]
         d = self.layout.tangent_size
-        angles = torch.nn.functional.pad(euler_rates(seen[..., 3:]), (6, d - 9))
-        return seen, torch.cat((self.eye[:3].expand(*x.shape[:-1], 3, d), angles), -2)
+        angles = torch.nn.functional.pad(euler_rates(observed[..., 3:]), (6, d - 9))
+        return observed, torch.cat((self.eye[:3].expand(*x.shape[:-1], 3, d), angles), -2)
 
     def measurement_covariance(self) -> Tensor:
         size = self.observation_layout.size
@@ -159,7 +159,7 @@ class Strapdown(System):
         return x.new_full((*x.shape[:-1], 1), self.dt) if dt is None else dt.unsqueeze(-1)
 
     def _sensed(self, x: Tensor, u: Tensor | None) -> tuple[Float[Tensor, "B 3"], Float[Tensor, "B 3"]]:
-        """Rate and specific force with the biases taken off; without sensors, those of free fall."""
+        """Rate and specific force with the biases subtracted; without sensors, those of free fall."""
         sensed = x.new_zeros(*x.shape[:-1], 6) if u is None else u
         if self.config.biases:
             sensed = sensed - x[..., 10:16]
@@ -172,9 +172,9 @@ class Strapdown(System):
 
     def _move(self, x: Tensor, rate: Tensor, force: Tensor, step: Tensor) -> Tensor:
         """The next state from the specific force in the world frame."""
-        pull = force + x.new_tensor(self.config.gravity)
+        acceleration = force + x.new_tensor(self.config.gravity)
         velocity = x[..., 3:6]
-        change = [step * velocity + 0.5 * step * step * pull, step * pull, step * rate]
+        change = [step * velocity + 0.5 * step * step * acceleration, step * acceleration, step * rate]
         if self.config.biases:
             change.append(torch.zeros_like(x[..., 10:]))
         return self.layout.boxplus(x, torch.cat(change, -1))
@@ -190,7 +190,7 @@ def roll_pitch_yaw(q: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B 3"]:
 
 
 def euler_rates(angles: Float[Tensor, "*B 3"]) -> Float[Tensor, "*B 3 3"]:
-    """What a small rotation in the body frame does to roll, pitch and yaw."""
+    """The derivative of roll, pitch and yaw by a small rotation in the body frame."""
     roll, pitch, _ = angles.unbind(-1)
     sine, cosine, tangent = roll.sin(), roll.cos(), pitch.tan()
     one, zero = torch.ones_like(roll), torch.zeros_like(roll)
