@@ -1,8 +1,8 @@
-"""What each part of the FW-NKF is worth: the same training with one part taken out, put in or turned, over seeds.
+"""Ablations: the same training with one part of the FW-NKF removed, added or exchanged, over several seeds.
 
-Three tasks, and on each the paper's form beside its variants; everything else (records, steps, batch, learning rate,
-loss) is equal within a task. Two variants that are the same experiment are trained once. Seeds draw training records,
-weights and (protocol ``paper``) the split anew, so variants are compared seed by seed.
+Three studies, each of the paper's form and its variants; everything else (records, steps, batch, learning rate, loss)
+is equal within a study. Two variants that are the same experiment are trained once. A seed draws training records,
+initial weights and (protocol ``paper``) the split, so variants are compared seed by seed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import torch
 from fwnkf.checkpoint import load
 from fwnkf.data.protocols import Protocol, Records
 from fwnkf.errors import ConfigError, NumericalFailureError
-from fwnkf.evaluation.baselines import oracle_filter
-from fwnkf.evaluation.evaluate import inputs_for
+from fwnkf.evaluation.baselines import oracle
+from fwnkf.evaluation.evaluate import estimate
 from fwnkf.evaluation.plain import number, plain
 from fwnkf.evaluation.rows import Row
 from fwnkf.evaluation.runs import mean_and_std
@@ -33,18 +33,18 @@ RUNS = Path("runs/ablations")
 SEEDS = (0, 1, 2)
 FIGURES = ("mse", "mse_from_10", "nees", "nees_from_10", "coverage95")
 REFERENCES = {
-    "ekf": "equations known, noise taken for white",
-    "noise_state_ekf": "equations known, noise told",
+    "ekf": "equations known, noise assumed white",
+    "oracle": "equations and noise model known",
     "untrained": "the paper's form before any training: the classical filter it extends",
-    "pretrained": "its transition by regression on known states, not trained through the filter",
-    "noise states, untrained": "noise states as the spectrum of the noise sets them, not trained",
+    "pretrained": "its transition fitted by regression on known states, not trained through the filter",
+    "noise states, untrained": "noise states fitted to the spectrum of the noise, not trained",
 }
 LATE = 10
-"""Steps until the start is forgotten; one that is given exactly has no NEES."""
-BATCH = 1024
+"""Steps until the initial state no longer matters; an initial state that is given exactly has no finite NEES."""
+EXPERIMENTS = Path(__file__).parent / "experiments"
 SCORE_FILE = "score.json"
 PAPER = "paper form"
-"""The variant all others are variants of."""
+"""The variant that all others are changes of."""
 NOISE_STATES = "noise states"
 QUICK = (
     "trainer.steps=2",
@@ -59,26 +59,26 @@ QUICK = (
 
 @dataclass(frozen=True)
 class Variant:
-    """One row: what is changed of the paper's form, in words and as overrides of the experiment."""
+    """One row: what differs from the paper's form, in words and as overrides of the experiment."""
 
     name: str
-    said: str
+    description: str
     overrides: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Study:
-    """One table: a shipped experiment turned into the paper's form, and its variants."""
+    """One table: an experiment (a name of the package or a file) in the paper's form, and its variants."""
 
     task: str
-    said: str
-    experiment: str
+    title: str
+    experiment: str | Path
     overrides: tuple[str, ...]
     variants: tuple[Variant, ...]
 
     def read(self, variant: Variant, seed: int, *, quick: bool = False) -> Experiment:
         """The experiment of one run."""
-        from fwnkf.training.config import read_experiment
+        from fwnkf.training.experiments import read_experiment
 
         words = [*self.overrides, *variant.overrides, *(QUICK if quick else ())]
         if quick and any(word.startswith("trainer.pretrain=") for word in words):
@@ -111,16 +111,16 @@ VARIANTS = (
     Variant(
         "no GRU", "no encoder: what it would condition, Q and R among it, is constant", ("filter.options.hidden=0",)
     ),
-    Variant(NOISE_STATES, "the noise coloured instead of the innovation, started from its spectrum", NOISE),
+    Variant(NOISE_STATES, "noise states instead of a shaped innovation, started from the noise spectrum", NOISE),
     *(Variant(spectral_name(w), f"spectral loss of weight {w:g} on the prior", (loss(w),)) for w in WEIGHTS),
     Variant(POSTERIOR, "spectral loss of weight 0.1 on the posterior", (loss(0.1, "posterior"),)),
 )
 EXACT = Variant(
     LIKELIHOODS,
-    "noise states, trained for the likelihood of states and measurements too",
+    "noise states, with the likelihoods of states and measurements in the loss",
     (*NOISE, loss(0.01, "prior", 0.3)),
 )
-"""Not for a start that is given exactly, at which the posterior has no density."""
+"""Not for an initial state that is given exactly, where the posterior has no density."""
 _SHORT = ("trainer.batch_size=64", "trainer.validate_every=20", "trainer.compile=true", "trainer.loggers=[]")
 _COLOURED = (
     "data.dtype=float32",
@@ -128,7 +128,6 @@ _COLOURED = (
     "filter.options.moments=linear",  # as the paper has it
     "filter.noise_from_spectrum=false",
     "optimizer.learning_rate=2e-3",
-    "optimizer.rates={transition: 0}",  # the equations are given; what is learned are frequencies, Q and R
     "trainer.monitor=val_mse",
     loss(0.01),
 )
@@ -136,7 +135,7 @@ STUDIES = (
     Study(
         "lorenz-algorithm3",
         "Lorenz `paper`, no equations, Algorithm 3 as written",
-        "lorenz-algorithm3",
+        EXPERIMENTS / "lorenz-algorithm3.yaml",
         (*_SHORT, "trainer.steps=100", "trainer.pretrain=300", loss(0.01)),
         VARIANTS,
     ),
@@ -167,21 +166,21 @@ TASKS = tuple(study.task for study in STUDIES)
 
 
 def chosen(tasks: Sequence[str] = ()) -> list[Study]:
-    """The studies of these tasks, all if none is named."""
-    strange = [task for task in tasks if task not in TASKS]
-    if strange:
-        raise ConfigError(f"no ablation is called {', '.join(strange)}; there are: {', '.join(TASKS)}")
+    """The studies with these names, all if none is given."""
+    unknown = [task for task in tasks if task not in TASKS]
+    if unknown:
+        raise ConfigError(f"no ablation is called {', '.join(unknown)}; there are: {', '.join(TASKS)}")
     return [study for study in STUDIES if not tasks or study.task in tasks]
 
 
 def owners(study: Study, *, quick: bool = False) -> dict[str, str]:
-    """For each variant the first one with the same experiment: that one is trained, the others are it."""
+    """For each variant the first one with the same experiment: that one is trained, the others share its figures."""
     first: dict[str, str] = {}
-    found = {}
+    owner = {}
     for variant in study.variants:
-        told = json.dumps(study.read(variant, 0, quick=quick).as_dict(), sort_keys=True)
-        found[variant.name] = first.setdefault(told, variant.name)
-    return found
+        experiment = json.dumps(study.read(variant, 0, quick=quick).as_dict(), sort_keys=True)
+        owner[variant.name] = first.setdefault(experiment, variant.name)
+    return owner
 
 
 # ---- measuring ------------------------------------------------------------------------------------------------------
@@ -195,43 +194,44 @@ def measure(
     runs: Path = RUNS,
     say: Callable[[str], None] = print,
 ) -> Iterator[list[Row]]:
-    """Train what is not done yet, seed by seed, and give all rows known so far after every seed of a task.
+    """Train what is not done yet, seed by seed, and give all rows known so far after every seed of a study.
 
-    A run that was stopped is gone on with, one that is done is not repeated, and its score is kept beside it.
+    A run that was stopped is resumed, one that is done is not repeated; its score is saved beside it.
     """
     runs = runs / "quick" if quick else runs
     scores: dict[str, dict[str, list[Row]]] = {study.task: {} for study in studies}
     for seed in seeds:
         for study in studies:
-            found = scores[study.task]
+            by_method = scores[study.task]
             for name, score in _references(study, seed, quick, runs).items():
-                found.setdefault(name, []).append(score)
+                by_method.setdefault(name, []).append(score)
             for name, owner in owners(study, quick=quick).items():
                 if name == owner:
                     score = _trained(study, study.variant(name), seed, quick, runs, say)
-                    found.setdefault(name, []).append(score)
+                    by_method.setdefault(name, []).append(score)
                     say(f"{study.task}, {name}, seed {seed}: mse {score['mse']:.4g}")
             yield [row for one in studies if scores[one.task] for row in _rows(one, scores[one.task], quick)]
 
 
 def _rows(study: Study, scores: dict[str, list[Row]], quick: bool) -> list[Row]:
-    """References first, then every variant; one that is another's experiment has its figures and says so."""
+    """References first, then every variant; one that is the same experiment as another names it in ``same_as``."""
     shared = owners(study, quick=quick)
-    told = {"settings": settings(study.read(study.variants[0], 0, quick=quick))}
+    common = {"settings": settings(study.read(study.variants[0], 0, quick=quick))}
     rows = [
-        {**_over_seeds(study, name, said, "reference", scores[name]), **told}
-        for name, said in REFERENCES.items()
+        {**over_seeds(study, name, description, "reference", scores[name]), **common}
+        for name, description in REFERENCES.items()
         if name in scores
     ]
     for variant in study.variants:
         owner = shared[variant.name]
-        row = {**_over_seeds(study, variant.name, variant.said, "trained", scores[owner]), **told}
+        row = {**over_seeds(study, variant.name, variant.description, "trained", scores[owner]), **common}
         rows.append(row if owner == variant.name else {**row, "same_as": owner})
     return rows
 
 
-def _over_seeds(study: Study, name: str, said: str, kind: str, scores: list[Row]) -> Row:
-    row: Row = {"task": study.task, "method": name, "said": said, "kind": kind}
+def over_seeds(study: Study, name: str, description: str, kind: str, scores: list[Row]) -> Row:
+    """One row: mean and spread of a method's scores, and the scores by seed."""
+    row: Row = {"task": study.task, "method": name, "description": description, "kind": kind}
     row["seeds"] = [score["seed"] for score in scores]
     row["records"] = scores[0].get("records")
     for figure in (*FIGURES, "cpu_seconds"):
@@ -240,7 +240,7 @@ def _over_seeds(study: Study, name: str, said: str, kind: str, scores: list[Row]
         row[f"{figure}_by_seed"] = values
     row["best_steps"] = [score.get("best_step") for score in scores]
     row["failed"] = [score["failed"] for score in scores if "failed" in score]
-    row["command"] = f"fwnkf bench ablations --task {study.task}"
+    row["command"] = f"python -m tasks ablations {study.task}"
     return row
 
 
@@ -248,21 +248,20 @@ def settings(experiment: Experiment) -> str:
     """What all rows of a task share, in words."""
     data, trainer, options = experiment.data, experiment.trainer, experiment.filter.options
     sections = options.get("sections", 1)
-    still = [name for name, rate in experiment.optimizer.rates.items() if rate == 0]
-    held = f"; not trained: {', '.join(still)}" if still else ""
-    pretrained = f", {trainer.pretrain} steps of regression before" if trainer.pretrain else ""
+    given = "; the equations are given, without a residual network" if experiment.filter.equations else ""
+    pretrained = f", after {trainer.pretrain} steps of regression" if trainer.pretrain else ""
     records = "as many training records as the paper" if data.train is None else f"{data.train} training records"
     return (
         f"{trainer.steps} steps on batches of {trainer.batch_size}, learning rate "
         f"{experiment.optimizer.learning_rate:g}{pretrained}; {records}, {data.dtype}; a GRU of {options['hidden']}, "
         f"which reads the {options.get('encoder_reads', 'previous')} measurement; {sections} "
-        f"section{'s' if sections > 1 else ''} of Φ, as many cycles of noise states{held}"
+        f"section{'s' if sections > 1 else ''} of Φ, as many oscillators as noise states{given}"
     )
 
 
 def _trained(study: Study, variant: Variant, seed: int, quick: bool, runs: Path, say: Callable[[str], None]) -> Row:
     """The score of one run, which is trained first if it is not done."""
-    from fwnkf.training.config import parse_experiment
+    from fwnkf.training.experiments import parse_experiment
     from fwnkf.training.fit import fit, read_record
     from fwnkf.training.setup import load_data
 
@@ -270,23 +269,23 @@ def _trained(study: Study, variant: Variant, seed: int, quick: bool, runs: Path,
     folder = runs / f"{study.task}-{_slug(variant.name)}-{seed}"
     started = (folder / "run.json").is_file()
     if started and parse_experiment(read_record(folder)["experiment"], str(folder)) != experiment:
-        raise ConfigError(f"{folder} holds another run than this study's; move it away, or name another --runs")
-    kept = folder / SCORE_FILE
-    if started and kept.is_file():
-        return _read_score(kept)
+        raise ConfigError(f"{folder} holds a run of another experiment; move it away, or give another folder as --runs")
+    score_file = folder / SCORE_FILE
+    if started and score_file.is_file():
+        return _read_score(score_file)
     score: Row = {"seed": seed}
     try:
         if not (started and read_record(folder)["status"] == "done"):
-            torch.compiler.reset()  # torch keeps a few compiled steps of one function, and refuses further ones
-            command = f"fwnkf bench ablations --task {study.task}"
+            torch.compiler.reset()  # torch keeps a limited number of compiled versions of one function
+            command = f"python -m tasks ablations {study.task}"
             fit(experiment, folder, resume=started, command=command, say=lambda text: None)
         score |= evaluated(load(folder / "best"), load_data(experiment))
-    except NumericalFailureError as error:  # a result too
+    except NumericalFailureError as error:  # also a result
         say(f"{study.task}, {variant.name}, seed {seed}: {error}")
         score |= {"mse": float("inf"), "failed": str(error).splitlines()[0]}
     record = read_record(folder)
     score |= {name: record.get(name) for name in ("cpu_seconds", "best_step", "parameters")}
-    _write_score(kept, score)
+    _write_score(score_file, score)
     return score
 
 
@@ -296,53 +295,50 @@ def _references(study: Study, seed: int, quick: bool, runs: Path) -> dict[str, R
     from fwnkf.training.setup import load_data
 
     paper, noise = (study.read(study.variant(name), seed, quick=quick) for name in (PAPER, NOISE_STATES))
-    told = json.dumps([paper.as_dict(), noise.as_dict()], sort_keys=True)
-    kept = runs / f"{study.task}-references-{seed}.json"
-    if kept.is_file():
-        found = _read_score(kept)
-        if found.pop("experiments") == told:
-            return found
-    made = load_data(paper)
-    train, test = made.split.train, made.split.test
+    experiments = json.dumps([paper.as_dict(), noise.as_dict()], sort_keys=True)
+    score_file = runs / f"{study.task}-references-{seed}.json"
+    if score_file.is_file():
+        scores = _read_score(score_file)
+        if scores.pop("experiments") == experiments:
+            return scores
+    protocol = load_data(paper)
+    train, test = protocol.split.train, protocol.split.test
     assert test.system is not None
     system, scenario = test.system, paper.data.scenario
-    plainly = replace(paper, trainer=replace(paper.trainer, pretrain=0))
+    unfitted = replace(paper, trainer=replace(paper.trainer, pretrain=0))
     methods: dict[str, Callable[[], Filter]] = {
         "ekf": lambda: build("ekf", system=system),
-        "noise_state_ekf": lambda: oracle_filter(system, scenario, test),
-        "untrained": lambda: prepare_filter(plainly, train),
+        "oracle": lambda: oracle(system, scenario, test),
+        "untrained": lambda: prepare_filter(unfitted, train),
         "pretrained": lambda: prepare_filter(paper, train),
         "noise states, untrained": lambda: prepare_filter(noise, train),
     }
     if not paper.trainer.pretrain:
         del methods["pretrained"]
     if scenario == "white":
-        del methods["noise_state_ekf"], methods["noise states, untrained"]
-    found = {name: {"seed": seed, **evaluated(make(), made)} for name, make in methods.items()}
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    _write_score(kept, {**found, "experiments": told})
-    return found
+        del methods["oracle"], methods["noise states, untrained"]
+    scores = {name: {"seed": seed, **evaluated(make(), protocol)} for name, make in methods.items()}
+    score_file.parent.mkdir(parents=True, exist_ok=True)
+    _write_score(score_file, {**scores, "experiments": experiments})
+    return scores
 
 
-@torch.no_grad()
-def evaluated(model: Filter, made: Protocol) -> Row:
+def evaluated(model: Filter, protocol: Protocol) -> Row:
     """Figures of one filter on the test records."""
-    task = made.split.test
-    model.eval()
-    pieces = [task.take(rows) for rows in torch.arange(len(task)).split(BATCH)]
-    tracks = [model.run(**inputs_for(model, piece)) for piece in pieces]
-    mean, cov = torch.cat([track.mean for track in tracks]), torch.cat([track.cov for track in tracks])
-    whole = summarize(task.layout, (mean, cov), task.truth, late=LATE)
-    late = summarize(task.layout, (mean, cov), task.truth, valid=_late_steps(task))
+    records = protocol.split.test
+    estimated = estimate(model, records)
+    both = (estimated.mean, estimated.cov)
+    whole = summarize(records.layout, both, records.truth, late=LATE)
+    late = summarize(records.layout, both, records.truth, valid=_late_steps(records))
     return {
-        "records": len(task),
+        "records": len(records),
         **{name: whole[name] for name in ("mse", "mse_from_10", "nees", "coverage95", "failures")},
         "nees_from_10": late["nees"],
     }
 
 
-def _late_steps(task: Records) -> torch.Tensor:
-    return (torch.arange(task.truth.shape[1]) >= LATE).expand(task.truth.shape[:-1])
+def _late_steps(records: Records) -> torch.Tensor:
+    return (torch.arange(records.truth.shape[1]) >= LATE).expand(records.truth.shape[:-1])
 
 
 def _slug(name: str) -> str:
@@ -355,8 +351,8 @@ def _write_score(path: Path, score: Row) -> None:
 
 
 def _read_score(path: Path) -> Row:
-    found = json.loads(path.read_text(encoding="utf-8"))
+    content = json.loads(path.read_text(encoding="utf-8"))
     return {
         name: {key: number(item) for key, item in value.items()} if isinstance(value, dict) else number(value)
-        for name, value in found.items()
+        for name, value in content.items()
     }

@@ -146,7 +146,7 @@ def train(
 ) -> None:
     """Train every recipe for every seed (runs that are done are not repeated), and keep the first seed's filter."""
     need("lightning", extra="train")
-    from fwnkf.training.config import read_experiment
+    from fwnkf.training.experiments import read_experiment
     from fwnkf.training.fit import fit, read_record
 
     for recipe in RECIPES:
@@ -272,7 +272,7 @@ def small(made: Protocol) -> Protocol:
 
 
 def _data(recipe: Recipe, seed: int) -> Protocol:
-    from fwnkf.training.config import read_experiment
+    from fwnkf.training.experiments import read_experiment
     from fwnkf.training.setup import load_data
 
     return load_data(read_experiment(recipe.experiment, [*recipe.overrides, f"seed={seed}"]))

@@ -1,7 +1,7 @@
 """Baselines that learn nothing: from methods that ignore the sensor to the oracle, on the same records, in one table.
 
-A figure of a learned filter means nothing without them. Every row names its method, data, protocol,
-scenario, seed and how many records it was measured on.
+A figure of a learned filter means nothing without them. :func:`estimates` gives their estimates, :func:`baselines` one
+row for each: its method, data, protocol, scenario, seed, and how many records it was measured on.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -24,36 +25,46 @@ from ..filters.shaping import NoiseStates
 from ..registry import SYSTEMS
 from ..shapes import Float
 from ..systems import noise
-from .evaluate import evaluate
+from .evaluate import Estimate, estimate, scored
 from .particle import particle_filter
-from .rows import Row, known_steps, row
+from .rows import Row, known_steps
 
 NOTCH_RADIUS = 0.9
 """Pole radius of a notch: a width of about a tenth of the sampling rate over π."""
+ORACLE, ORACLE_SECOND_ORDER = "oracle", "oracle_second_order"
+"""The EKF that is given the true noise model, with linear and with second-order moments."""
 
 
-def baselines(made: Protocol, *, scenario: str = "white", particles: int = 0) -> Iterator[Row]:
-    """Rows of methods that learn nothing, cheapest first; ``scenario`` is the noise a simulated set was made with."""
-    yield from _simulated(made, scenario, particles) if made.data in SIMULATED_SIZES else _without_equations(made)
-
-
-def hold(task: Records) -> Float[Tensor, "N T n"]:
-    """The initial state, for ever."""
-    return task.start.mean.expand(len(task), -1).unsqueeze(1).expand_as(task.truth)
-
-
-# ---- own data -------------------------------------------------------------------------------------------------------
-
-
-def _without_equations(made: Protocol) -> Iterator[Row]:
-    """Where the equations are not known: the start for ever, the mean of the training states, the best linear model."""
-    task = made.split.test
+def baselines(protocol: Protocol, *, scenario: str = "white", particles: int = 0) -> Iterator[Row]:
+    """Rows of methods that learn nothing, cheapest first; ``scenario`` is the noise of a simulated set."""
+    extra = {"scenario": scenario} if protocol.data in SIMULATED_SIZES else {}
     begin = time.perf_counter()
-    yield row(made, task, "hold", hold(task), None, begin)
-    begin = time.perf_counter()
-    yield row(made, task, "mean", mean_state(made.split.train).expand_as(task.truth), None, begin)
-    if task.system is not None:  # a state with angles has no linear model
-        yield evaluate(build("ekf", system=task.system), made, "linear_kf")
+    for method, estimated in estimates(protocol, scenario=scenario, particles=particles):
+        yield scored(protocol, method, estimated, begin, **extra)
+        begin = time.perf_counter()
+
+
+def estimates(protocol: Protocol, *, scenario: str = "white", particles: int = 0) -> Iterator[tuple[str, Estimate]]:
+    """The same methods by name with what they estimate on ``protocol.split.test``, for scores of your own.
+
+    - Own data: ``hold``, ``mean``, and ``linear_kf``, the Kalman filter of the linear system fitted to the training
+      records (a state with angles has none).
+    - Simulated data, equations known: ``hold``, ``open_loop``, ``ekf``, ``ukf``, ``ekf_fitted``; in a tone
+      ``notch_ekf`` and ``tracked_notch_ekf`` too; in coloured noise ``oracle`` and ``oracle_second_order``.
+    """
+    if protocol.data in SIMULATED_SIZES:
+        yield from _simulated(protocol, scenario, particles)
+        return
+    records = protocol.split.test
+    yield "hold", Estimate(hold(records))
+    yield "mean", Estimate(mean_state(protocol.split.train).expand_as(records.truth))
+    if records.system is not None:
+        yield "linear_kf", estimate(build("ekf", system=records.system), records)
+
+
+def hold(records: Records) -> Float[Tensor, "N T n"]:
+    """The mean of the initial belief at every step."""
+    return records.start.mean.expand(len(records), -1).unsqueeze(1).expand_as(records.truth)
 
 
 def mean_state(train: Records, rounds: int = 10) -> Float[Tensor, " n"]:
@@ -74,44 +85,41 @@ def mean_state(train: Records, rounds: int = 10) -> Float[Tensor, " n"]:
 # ---- simulated ------------------------------------------------------------------------------------------------------
 
 
-def _simulated(made: Protocol, scenario: str, particles: int) -> Iterator[Row]:
-    task = made.split.test
-    if task.system is None:
-        raise ConfigError(f"{made.data} comes without its system")
-    system = task.system
-    extra = {"scenario": scenario}
-    for name, method in {"hold": hold, "open_loop": open_loop}.items():
-        begin = time.perf_counter()
-        yield row(made, task, name, method(task), None, begin, **extra)
-    filters: dict[str, Callable[[], tuple[Filter, Records]]] = {
-        "ekf": lambda: (build("ekf", system=system), task),
-        "ukf": lambda: (build("ukf", system=system), task),
-        "ekf_fitted": lambda: (fitted_noise(system, made.split.train), task),
-        "notch_ekf": lambda: (build("ekf", system=system), notched(task, torch.full((len(task),), 0.3 * math.pi))),
-        "tracked_notch_ekf": lambda: (build("ekf", system=system), notched(task, strongest_tone(task))),
-        "noise_state_ekf": lambda: (oracle_filter(system, scenario, task), task),
+def _simulated(protocol: Protocol, scenario: str, particles: int) -> Iterator[tuple[str, Estimate]]:
+    records = protocol.split.test
+    if records.system is None:
+        raise ConfigError(f"{protocol.data} comes without its system")
+    system = records.system
+    yield "hold", Estimate(hold(records))
+    yield "open_loop", Estimate(open_loop(records))
+    methods: dict[str, Callable[[], tuple[Filter, Records]]] = {
+        "ekf": lambda: (build("ekf", system=system), records),
+        "ukf": lambda: (build("ukf", system=system), records),
+        "ekf_fitted": lambda: (fitted_noise(system, protocol.split.train), records),
     }
-    if scenario not in ("tone",):  # a notch is for tones; elsewhere it only takes signal away
-        del filters["notch_ekf"], filters["tracked_notch_ekf"]
-    for name, make in filters.items():
-        begin = time.perf_counter()
-        model, fed = make()
-        with torch.no_grad():
-            track = model.run(**fed.inputs())
-        yield row(made, task, name, track.mean, track.cov, begin, **extra)
+    if scenario == "tone":  # elsewhere a notch only takes signal away
+        fixed = torch.full((len(records),), 0.3 * math.pi)
+        methods["notch_ekf"] = lambda: (build("ekf", system=system), notched(records, fixed))
+        methods["tracked_notch_ekf"] = lambda: (build("ekf", system=system), notched(records, strongest_tone(records)))
+    if scenario != "white":  # there the EKF itself knows the noise
+        methods[ORACLE] = lambda: (oracle(system, scenario, records), records)
+        methods[ORACLE_SECOND_ORDER] = lambda: (oracle(system, scenario, records, moments="second_order"), records)
+    for name, make in methods.items():
+        model, given = make()
+        # in one batch: the oracle of a tone has a frequency for each record
+        yield name, estimate(model, given, batch=len(given))
     if particles:
-        begin = time.perf_counter()
-        yield row(made, task, f"particle_{particles}", particle_filter(task, particles), None, begin, **extra)
+        yield f"particle_{particles}", Estimate(particle_filter(records, particles))
 
 
-def open_loop(task: Records) -> Tensor:
+def open_loop(records: Records) -> Float[Tensor, "N T n"]:
     """The initial belief moved by the true equations; no sensor."""
-    if task.system is None:
-        raise ConfigError(f"task {task.name!r} has no equations to follow")
-    x = task.start.mean.expand(len(task), -1)
+    if records.system is None:
+        raise ConfigError(f"{records.name!r} has no equations to follow")
+    x = records.start.mean.expand(len(records), -1)
     path = [x]
-    for t in range(1, task.y.shape[1]):
-        x = task.system.transition(x, None if task.u is None else task.u[:, t], task.dt[:, t])
+    for t in range(1, records.y.shape[1]):
+        x = records.system.transition(x, None if records.u is None else records.u[:, t], records.dt[:, t])
         path.append(x)
     return torch.stack(path, 1)
 
@@ -119,15 +127,15 @@ def open_loop(task: Records) -> Tensor:
 def fitted_noise(system: System, train: Records, records: int = 64, rounds: int = 3) -> Filter:
     """An EKF whose ``Q`` and ``R`` are scaled to the greatest likelihood of training innovations; needs no truth.
 
-    One factor each, found by turns on a grid that is refined: the likelihood of a filter that may diverge has no slope
-    to follow.
+    One factor each, found in turn on a grid that is refined: the likelihood of a filter that may diverge has no useful
+    gradient.
     """
-    model = build("fwnkf", system=system, shaping="none", hidden=0)
-    task = train.take(torch.arange(min(records, len(train))))
+    model = build("fwnkf", system=system, shaping="none", hidden=0, residual_width=0)
+    some = train.take(torch.arange(min(records, len(train))))
     d, adapt = system.layout.tangent_size, float(model.config.adapt)
 
     def set_scales(logs: list[float]) -> None:
-        raw = torch.atanh(torch.tensor(logs, dtype=torch.float64) / adapt).to(task.y)
+        raw = torch.atanh(torch.tensor(logs, dtype=torch.float64) / adapt).to(some.y)
         with torch.no_grad():
             bias = model.get_parameter("head_bias")
             bias[:d], bias[d:] = raw[0], raw[1]
@@ -135,9 +143,9 @@ def fitted_noise(system: System, train: Records, records: int = 64, rounds: int 
     def likelihood(logs: list[float]) -> float:
         set_scales(logs)
         with torch.no_grad():
-            track = model.run(**task.inputs())
-        found = float(log_prob(track.innovation, track.innovation_cov, task.mask.to(task.y.dtype))[0].mean())
-        return found if math.isfinite(found) else -math.inf
+            track = model.run(**some.inputs())
+        value = float(log_prob(track.innovation, track.innovation_cov, some.mask.to(some.y.dtype))[0].mean())
+        return value if math.isfinite(value) else -math.inf
 
     best, step = [0.0, 0.0], 2.0
     for _ in range(rounds):
@@ -154,7 +162,7 @@ def fitted_noise(system: System, train: Records, records: int = 64, rounds: int 
 
 
 class KnownTones(NoiseStates):
-    """Noise states that turn at a known rate of their own in each record."""
+    """Noise states with a known frequency for each record."""
 
     def __init__(self, channels: int, radius: float, omega: Tensor) -> None:
         super().__init__(channels, 1, True, radius)
@@ -166,42 +174,56 @@ class KnownTones(NoiseStates):
         return oscillators.transition(self.radius().flatten(), self.get_buffer("omega"), ratio)
 
 
-def oracle_filter(system: System, scenario: str, task: Records) -> Filter:
-    """The EKF with the scenario's true noise model as extra states; of a tone it knows each record's frequency."""
+def oracle(
+    system: System, scenario: str, records: Records, *, moments: Literal["linear", "second_order"] = "linear"
+) -> Filter:
+    """The EKF with the scenario's true noise model as extra states; of a tone it knows each record's frequency.
+
+    A flat band has no model of finite order: there the oracle has the two broad oscillators of
+    :func:`fwnkf.systems.noise.oscillators`, fitted to the band. ``moments="second_order"`` adds the transition's
+    curvature to mean and covariance: hardly another error, much better error bars.
+    """
     variance = float(system.measurement_covariance()[0, 0])
-    told = noise.oscillators(scenario, variance, None if task.tone is None else float(task.tone[0]))
-    whiter = SYSTEMS[SYSTEMS.name_of(type(system)) or ""](replace(system.config, variance=told.floor))
-    frequency, radius, amplitude = told.states
+    model_of_noise = noise.oscillators(scenario, variance, None if records.tone is None else float(records.tone[0]))
+    whiter = SYSTEMS[SYSTEMS.name_of(type(system)) or ""](replace(system.config, variance=model_of_noise.floor))
+    frequency, radius, amplitude = model_of_noise.states
     model = build(
-        "fwnkf", system=whiter.to(task.y), shaping="noise", hidden=0, sections=frequency.shape[1], pole_radius=0.99999
+        "fwnkf",
+        system=whiter.to(records.y),
+        shaping="noise",
+        hidden=0,
+        residual_width=0,
+        sections=frequency.shape[1],
+        pole_radius=0.99999,
+        moments=moments,
     )
-    if task.tone is not None:
-        model.noise_states = KnownTones(task.y.shape[-1], 0.99999, math.pi * task.tone).to(task.y)
+    if records.tone is not None:
+        model.noise_states = KnownTones(records.y.shape[-1], 0.99999, math.pi * records.tone).to(records.y)
     states = model.get_submodule("noise_states")
     assert isinstance(states, NoiseStates)
     states.set_oscillators(frequency, radius, amplitude)
     return model
 
 
-def strongest_tone(task: Records) -> Tensor:
+def strongest_tone(records: Records) -> Float[Tensor, " N"]:
     """Angular frequency of the strongest line above a tenth of Nyquist in each record's spectrum."""
-    centred = task.y - task.y.mean(1, keepdim=True)
-    power = torch.fft.rfft(torch.where(task.mask, centred, 0.0), dim=1).abs().square().sum(-1)
-    length = task.y.shape[1]
+    centred = records.y - records.y.mean(1, keepdim=True)
+    power = torch.fft.rfft(torch.where(records.mask, centred, 0.0), dim=1).abs().square().sum(-1)
+    length = records.y.shape[1]
     first = max(1, round(0.05 * length))
     return 2 * math.pi * (power[:, first:].argmax(-1) + first) / length
 
 
-def notched(task: Records, omega: Tensor) -> Records:
-    """The task with every record's measurements through a causal notch at its own frequency."""
-    cosine, r = omega.cos().to(task.y), NOTCH_RADIUS
+def notched(records: Records, omega: Float[Tensor, " N"]) -> Records:
+    """The records with their measurements through a causal notch, at a frequency of its own for each record."""
+    cosine, r = omega.cos().to(records.y), NOTCH_RADIUS
     b1, a1, a2 = -2 * cosine, -2 * r * cosine, r * r
     scale = (1 + a1 + a2) / (2 + b1)  # unit gain at frequency zero, where the signal is
-    y = torch.where(task.mask, task.y, 0.0)
+    y = torch.where(records.mask, records.y, 0.0)
     rest = (y[:, 0] / (1 + a1 + a2).unsqueeze(-1)).clone()  # start as if the first sample had always been there
     lag1, lag2, path = rest, rest, []
     for t in range(y.shape[1]):
         s = y[:, t] - a1.unsqueeze(-1) * lag1 - a2 * lag2
         path.append(scale.unsqueeze(-1) * (s + b1.unsqueeze(-1) * lag1 + lag2))
         lag1, lag2 = s, lag1
-    return replace(task, y=torch.stack(path, 1))
+    return replace(records, y=torch.stack(path, 1))

@@ -1,9 +1,10 @@
-"""One filter on the test records of a protocol: a row like those of the baselines, with NIS and status."""
+"""One filter on the test records of a protocol: its estimates, and a row like those of the baselines."""
 
 from __future__ import annotations
 
+import math
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,13 +21,72 @@ SEED = 20260601
 """Filters that sample draw from here, so that the same filter gives the same row."""
 
 
+class Estimate(NamedTuple):
+    """What a method says about records: means, covariances if it states any, and how consistent its innovations are."""
+
+    mean: Float[Tensor, "N T n"]
+    cov: Float[Tensor, "N T d d"] | None = None
+    nis: float = math.nan
+    """Normalised innovation squared for each channel that was measured; NaN without innovations of the sensor."""
+    nis_by_channel: tuple[float, ...] = ()
+    """Mean of ``r_i² / S_ii`` of each channel."""
+    flagged_steps: int = 0
+    """Steps whose status is not zero."""
+
+
 @torch.no_grad()
-def evaluate(model: Filter, made: Protocol, method: str, *, batch: int = 1024, **extra: Any) -> Row:
-    """Run a filter over ``made.split.test`` and score it as :func:`fwnkf.evaluation.rows.row` scores everything.
+def estimate(model: Filter, records: Records, *, batch: int = 1024) -> Estimate:
+    """Run a filter over records, ``batch`` of them at a time; leaves the filter in the mode it was in.
+
+    Works in the filter's dtype and on its device; what it returns is on the CPU.
+
+    >>> from ..data import protocols
+    >>> from ..filters.base import build
+    >>> test = protocols.simulated("lorenz", "strict", train=1, val=1, test=4).split.test
+    >>> estimate(build("ekf", system=test.system), test).mean.shape
+    torch.Size([4, 100, 3])
+    """
+    if batch < 1:
+        raise ConfigError(f"batch = {batch}: at least one record at a time")
+    if (model.layout.size, model.layout.tangent_size) != (records.layout.size, records.layout.tangent_size):
+        raise ConfigError(
+            f"filter {model.name!r} estimates {model.layout.size} numbers, the states of {records.name!r} have "
+            f"{records.layout.size}; is this the data it was trained on?"
+        )
+    has_innovations = _has_innovations(model, records)
+    means, covs, squares, flagged = [], [], 0.0, 0
+    by_channel = counts = torch.zeros(records.y.shape[-1], dtype=torch.float64)
+    generator = torch.Generator(model._like().device).manual_seed(SEED)
+    training = model.training
+    model.eval()
+    try:
+        for numbers in torch.arange(len(records)).split(batch):
+            piece = records.take(numbers)
+            track = model.run(**inputs_for(model, piece), generator=generator)
+            means.append(track.mean.cpu())
+            covs.append(track.cov.cpu())
+            flagged += int((track.status != 0).sum())
+            if has_innovations:
+                present = (piece.mask & piece.y.isfinite()).to(track.innovation.device)
+                squares += float(masked_square(track.innovation, track.innovation_cov, present).sum())
+                ratio = track.innovation.double().square() / track.innovation_cov.double().diagonal(dim1=-2, dim2=-1)
+                by_channel = by_channel + torch.where(present, ratio, 0.0).sum((0, 1)).cpu()
+                counts = counts + present.sum((0, 1)).cpu()
+    finally:
+        model.train(training)
+    mean, cov = torch.cat(means), torch.cat(covs)
+    if not int(counts.sum()):
+        return Estimate(mean, cov, flagged_steps=flagged)
+    channels = tuple((by_channel / counts).tolist())
+    return Estimate(mean, cov, squares / int(counts.sum()), channels, flagged)
+
+
+def evaluate(model: Filter, protocol: Protocol, method: str, *, batch: int = 1024, **extra: Any) -> Row:
+    """Run a filter over ``protocol.split.test`` and score it as :func:`fwnkf.evaluation.rows.row` scores everything.
 
     Besides, ``nis`` is the normalised innovation squared for each channel that was measured (one for a consistent
     filter; NaN for a filter whose innovations are not those of the sensor) and ``flagged_steps`` counts the steps whose
-    status is not zero. Works in the filter's dtype and on its device; leaves the filter in the mode it was in.
+    status is not zero.
 
     Args:
         method: what the row is called.
@@ -35,46 +95,25 @@ def evaluate(model: Filter, made: Protocol, method: str, *, batch: int = 1024, *
 
     >>> from ..data import protocols
     >>> from ..filters.base import build
-    >>> made = protocols.simulated("lorenz", "strict", train=1, val=1, test=4)
-    >>> found = evaluate(build("ekf", system=made.split.test.system), made, "ekf", scenario="white")
-    >>> found["records"], found["scenario"], found["flagged_steps"]
+    >>> protocol = protocols.simulated("lorenz", "strict", train=1, val=1, test=4)
+    >>> line = evaluate(build("ekf", system=protocol.split.test.system), protocol, "ekf", scenario="white")
+    >>> line["records"], line["scenario"], line["flagged_steps"]
     (4, 'white', 0)
     """
-    if batch < 1:
-        raise ConfigError(f"batch = {batch}: at least one record at a time")
-    task = made.split.test
-    if (model.layout.size, model.layout.tangent_size) != (task.layout.size, task.layout.tangent_size):
-        raise ConfigError(
-            f"filter {model.name!r} estimates {model.layout.size} numbers, the states of {task.name!r} have "
-            f"{task.layout.size}; is this the data it was trained on?"
-        )
     begin = time.perf_counter()
-    seen = _sees_the_sensor(model, task)
-    means, covs, squares, channels, flagged = [], [], 0.0, 0, 0
-    generator = torch.Generator(model._like().device).manual_seed(SEED)
-    training = model.training
-    model.eval()
-    try:
-        for rows in torch.arange(len(task)).split(batch):
-            piece = task.take(rows)
-            track = model.run(**inputs_for(model, piece), generator=generator)
-            means.append(track.mean.cpu())
-            covs.append(track.cov.cpu())
-            flagged += int((track.status != 0).sum())
-            if seen:
-                present = (piece.mask & piece.y.isfinite()).to(track.innovation.device)
-                squares += float(masked_square(track.innovation, track.innovation_cov, present).sum())
-                channels += int(present.sum())
-    finally:
-        model.train(training)
-    measured = {"nis": squares / channels if channels else float("nan"), "flagged_steps": flagged}
-    return {**row(made, task, method, torch.cat(means), torch.cat(covs), begin, **extra), **measured}
+    return scored(protocol, method, estimate(model, protocol.split.test, batch=batch), begin, **extra)
+
+
+def scored(protocol: Protocol, method: str, estimated: Estimate, begin: float, **extra: Any) -> Row:
+    """The row of an estimate of ``protocol.split.test`` that was begun at ``begin`` (``time.perf_counter()``)."""
+    consistency = {"nis": estimated.nis, "flagged_steps": estimated.flagged_steps}
+    return {**row(protocol, protocol.split.test, method, estimated.mean, estimated.cov, begin, **extra), **consistency}
 
 
 def masked_square(
     innovation: Float[Tensor, "*B m"], cov: Float[Tensor, "*B m m"], present: Bool[Tensor, "*B m"]
 ) -> Float[Tensor, "*B"]:
-    """``rᵀ S⁻¹ r`` of the channels that are present alone, in float64; infinite where it cannot be had.
+    """``rᵀ S⁻¹ r`` of the channels that are present alone, in float64; infinite where ``r`` or ``S`` is not finite.
 
     Zero rows and columns with a one on the diagonal stand for an absent channel: the inverse of what is left is that of
     the channels present. Divided by their number it is one on average for a consistent filter.
@@ -83,19 +122,19 @@ def masked_square(
     S = torch.where(present.unsqueeze(-1) & present.unsqueeze(-2), cov.double(), torch.diag_embed(1 - weight))
     r = torch.where(present, innovation.double(), 0.0)
     lost = ~(r.isfinite().all(-1) & S.isfinite().all(-1).all(-1))
-    # cleaned first: what LAPACK makes of NaN is its own affair
+    # replaced before the factorisation: what LAPACK returns for NaN is not specified
     eye = torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
-    found = mahalanobis_squared(torch.where(lost.unsqueeze(-1), 0.0, r), torch.where(lost[..., None, None], eye, S))
-    return found.masked_fill(lost | found.isnan(), torch.inf)
+    square = mahalanobis_squared(torch.where(lost.unsqueeze(-1), 0.0, r), torch.where(lost[..., None, None], eye, S))
+    return square.masked_fill(lost | square.isnan(), torch.inf)
 
 
-def inputs_for(model: Filter, task: Records) -> dict[str, Any]:
-    """What ``model.run`` takes of a task, in the filter's dtype and on its device.
+def inputs_for(model: Filter, records: Records) -> dict[str, Any]:
+    """What ``model.run`` takes of some records, in the filter's dtype and on its device.
 
     A filter that counts in steps, or whose linear system is discrete, gets no ``dt``; one without control no ``u``.
     """
     like = model._like()
-    given = task.inputs()
+    given = records.inputs()
     if not model.takes_dt:
         given["dt"] = None
     if not model.control_dim:
@@ -108,10 +147,10 @@ def inputs_for(model: Filter, task: Records) -> dict[str, Any]:
     return {**moved, "prior": Gaussian(*(part.to(like) for part in start))}
 
 
-def _sees_the_sensor(model: Filter, task: Records) -> bool:
+def _has_innovations(model: Filter, records: Records) -> bool:
     """Whether the filter's innovations are those of the sensor; the RKN's are of its latent space."""
     try:
-        model.observe(task.start.mean.to(model._like()))
+        model.observe(records.start.mean.to(model._like()))
     except NoObservationModelError:
         return False
     return True

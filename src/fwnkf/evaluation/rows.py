@@ -15,36 +15,38 @@ Row = dict[str, Any]
 
 
 def row(
-    made: Protocol, task: Records, method: str, mean: Tensor, cov: Tensor | None, begin: float, **extra: Any
+    protocol: Protocol, records: Records, method: str, mean: Tensor, cov: Tensor | None, begin: float, **extra: Any
 ) -> Row:
     """Everything a reader needs to judge one figure. Steps whose truth is not known do not count."""
     return {
         "method": method,
-        "data": made.data,
-        "protocol": made.name,
-        "seed": made.seed,
-        "records": len(task),
+        "data": protocol.data,
+        "protocol": protocol.name,
+        "seed": protocol.seed,
+        "records": len(records),
         **extra,
-        **by_part(task, mean),
-        **summarize(task.layout, (mean, cov), task.truth, difference=made.difference, valid=known_steps(task)),
+        **by_part(records, mean),
+        **summarize(
+            records.layout, (mean, cov), records.truth, difference=protocol.difference, valid=known_steps(records)
+        ),
         "seconds": round(time.perf_counter() - begin, 2),
     }
 
 
-def known_steps(task: Records) -> Bool[Tensor, "N T"] | None:
+def known_steps(records: Records) -> Bool[Tensor, "N T"] | None:
     """The steps at which the whole true state is known; None if that is all of them."""
-    known = task.truth.isfinite().all(-1)
+    known = records.truth.isfinite().all(-1)
     return None if bool(known.all()) else known
 
 
-def by_part(task: Records, mean: Tensor) -> dict[str, float]:
+def by_part(records: Records, mean: Tensor) -> dict[str, float]:
     """Root mean squared length of the error of each named part of the state: metres, metres a second, radians."""
-    known = known_steps(task)
-    mean, truth = (mean, task.truth) if known is None else (mean[known], task.truth[known])
-    error = residual(task.layout, mean, truth)
-    found, at = {}, 0
-    for part in task.layout.parts:
+    known = known_steps(records)
+    mean, truth = (mean, records.truth) if known is None else (mean[known], records.truth[known])
+    error = residual(records.layout, mean, truth)
+    errors, at = {}, 0
+    for part in records.layout.parts:
         piece = error[..., at : at + part.tangent_size]
-        found[f"rmse_{part.name}"] = float(piece.square().sum(-1).mean().sqrt())
+        errors[f"rmse_{part.name}"] = float(piece.square().sum(-1).mean().sqrt())
         at += part.tangent_size
-    return found
+    return errors

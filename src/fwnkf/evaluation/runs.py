@@ -80,31 +80,33 @@ def read_run(folder: str | Path) -> Run:
     path = folder / RUN_FILE
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist; a run is a folder that `fwnkf train` has written")
-    found = _read_json(path, RUN_LIMIT)
-    if not isinstance(found, dict) or found.get("format") != FORMAT or isinstance(found.get("format"), bool):
-        version = found.get("format") if isinstance(found, dict) else None
+    content = _read_json(path, RUN_LIMIT)
+    if not isinstance(content, dict) or content.get("format") != FORMAT or isinstance(content.get("format"), bool):
+        version = content.get("format") if isinstance(content, dict) else None
         raise CheckpointError(f"{path}: format {_short(version)}, this version reads {FORMAT}")
-    faults = [f"{name} is missing" for name in _FIELDS if name not in found]
-    found.setdefault(_TEST_DIGEST, found.get("data_digest"))
+    faults = [f"{name} is missing" for name in _FIELDS if name not in content]
+    content.setdefault(_TEST_DIGEST, content.get("data_digest"))
     for name, hint in {**_FIELDS, _TEST_DIGEST: str}.items():
-        if name in found and not fits(found[name], hint):
-            faults.append(f"{name} = {_short(found[name])} does not fit; wanted {getattr(hint, '__name__', hint)}")
+        if name in content and not fits(content[name], hint):
+            faults.append(f"{name} = {_short(content[name])} does not fit; wanted {getattr(hint, '__name__', hint)}")
     if not faults:  # NaN is no amount either
         counts = ("seed", "cpu_seconds", "steps", "parameters")
-        faults += [f"{name} = {_short(found[name])} is no amount" for name in counts if not 0 <= found[name] < 2**63]
+        faults += [
+            f"{name} = {_short(content[name])} is no amount" for name in counts if not 0 <= content[name] < 2**63
+        ]
     if faults:
         raise CheckpointError(f"{path}: " + "; ".join(faults))
-    told = {name: found[name] for name in (*_FIELDS, _TEST_DIGEST)}
-    return Run(folder, **told, rows=_read_rows(folder / ROWS_FILE))
+    values = {name: content[name] for name in (*_FIELDS, _TEST_DIGEST)}
+    return Run(folder, **values, rows=_read_rows(folder / ROWS_FILE))
 
 
 def _read_rows(path: Path) -> tuple[Row, ...]:
     if not path.is_file():
         return ()
-    found = _read_json(path, ROWS_LIMIT)
-    if not isinstance(found, list) or len(found) > ROW_LIMIT:
+    content = _read_json(path, ROWS_LIMIT)
+    if not isinstance(content, list) or len(content) > ROW_LIMIT:
         raise DataError(f"{path}: wanted a list of at most {ROW_LIMIT:,} rows")
-    for at, row in enumerate(found):
+    for at, row in enumerate(content):
         if not isinstance(row, dict) or not isinstance(row.get("method"), str):
             raise DataError(f"{path}, row {at}: wanted names with values, `method` among them")
         for name, value in row.items():
@@ -116,7 +118,7 @@ def _read_rows(path: Path) -> tuple[Row, ...]:
         for name in ("data", "protocol", "scenario"):
             if not isinstance(row.get(name, ""), str | None):
                 raise DataError(f"{path}, row {at}: {name} = {_short(row[name])} is no word")
-    return tuple({name: value if name in SAME else number(value) for name, value in row.items()} for row in found)
+    return tuple({name: value if name in SAME else number(value) for name, value in row.items()} for row in content)
 
 
 def _is_plain(value: Any) -> bool:
@@ -154,7 +156,7 @@ def compare(folders: Iterable[str | Path]) -> list[Row]:
 
     Runs belong together when their experiments are equal apart from ``name`` and ``seed``. Every figure ``mse`` of the
     trained filter's row has ``mse_std`` beside it, None for a single run. Rows that share data, protocol, scenario and
-    horizon stand together, followed once by the baselines found in the runs. Where they were not judged on
+    horizon stand together, followed once by the baselines of the runs. Where they were not judged on
     the same test records, or for other reasons do not compare, ``note`` says so.
     """
     runs = [read_run(folder) for folder in {Path(folder).resolve(): folder for folder in folders}.values()]
@@ -176,14 +178,14 @@ def _table(runs: list[Run]) -> list[Row]:
     digests = list(dict.fromkeys(run.test_digest for run in runs))
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        told = {name: value for name, value in run.experiment.items() if name not in ("name", "seed")}
-        groups.setdefault(json.dumps(told, sort_keys=True), []).append(run)
+        settings = {name: value for name, value in run.experiment.items() if name not in ("name", "seed")}
+        groups.setdefault(json.dumps(settings, sort_keys=True), []).append(run)
     rows = [_over_seeds(members) for members in groups.values()]
-    rungs: dict[str, tuple[Row, str]] = {}
+    references: dict[str, tuple[Row, str]] = {}
     for run in runs:
         for row in run.rows[1:]:
-            rungs.setdefault(row["method"], (row, run.test_digest))
-    rows += [{**row, "seeds": None, "runs": None, "digests": [digest]} for row, digest in rungs.values()]
+            references.setdefault(row["method"], (row, run.test_digest))
+    rows += [{**row, "seeds": None, "runs": None, "digests": [digest]} for row, digest in references.values()]
     if len(digests) > 1:
         for row in rows:
             mine = ", ".join(digest[:12] for digest in row["digests"])

@@ -1,0 +1,82 @@
+"""``python -m tasks robustness`` and ``python -m tasks ablations``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from fwnkf.cli.output import UsageError, add_store, say_table, store
+
+ROBUSTNESS_COLUMNS = (
+    *("task", "condition", "mse", "mse_ekf", "ratio", "nees", "nees_ekf", "coverage95", "coverage95_ekf"),
+    *("error_ok", "coverage_ok", "nees_ok", "robust"),
+)
+ABLATION_COLUMNS = ("task", "method", "mse", "mse_std", "mse_from_10", "nees_from_10", "coverage95", "seeds")
+
+
+def add_commands(commands: Any) -> None:
+    """Add the two commands to the runner's parser, which gives each ``--models`` and ``--json``."""
+    command = commands.add_parser(
+        "robustness",
+        help="filters trained in one coloured noise, on records with another",
+        description="Exits with 1 if a filter misses a criterion.",
+    )
+    command.add_argument("--records", type=int, default=1000, help="for each condition (1000)")
+    command.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as a page too")
+    add_store(command)
+    command.set_defaults(run=run_robustness)
+
+    command = commands.add_parser("ablations", help="train the FW-NKF without one of its parts at a time: half an hour")
+    command.add_argument("studies", nargs="*", metavar="STUDY", help="by name; all if not given")
+    command.add_argument("--seeds", default="0,1,2", help="default: 0,1,2")
+    command.add_argument("--quick", action="store_true", help="a few steps on a few records, to check that it runs")
+    command.add_argument("--runs", type=Path, default=Path("runs/ablations"), help="folder of the training runs")
+    command.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables as a page too")
+    add_store(command)
+    command.set_defaults(run=run_ablations)
+
+
+def run_robustness(options: argparse.Namespace) -> int:
+    """Measure and print; fails if a row misses a criterion."""
+    from tasks.simulated.robustness import markdown, robustness
+
+    if options.records < 1:
+        raise UsageError(f"--records {options.records}: at least one record")
+    rows = []
+    for row in robustness(options.models, records=options.records):
+        rows.append(row)
+        _say(f"{row['task']}, {row['condition']}: ratio {row['ratio']:.3f}, {'' if row['robust'] else 'not '}robust")
+        store(options.store, rows)
+    _write(options.markdown, markdown(rows))
+    say_table(options, rows, {name: name for name in ROBUSTNESS_COLUMNS})
+    return int(not all(row["robust"] for row in rows))
+
+
+def run_ablations(options: argparse.Namespace) -> int:
+    """Train what is not done yet, and print all rows; the page is written again after every seed."""
+    from tasks.simulated.ablations import chosen, measure
+    from tasks.simulated.ablations_page import markdown
+
+    try:
+        seeds = [int(word) for word in options.seeds.split(",")]
+    except ValueError:
+        raise UsageError(f"--seeds {options.seeds!r}: whole numbers separated by commas") from None
+    rows: list[dict[str, Any]] = []
+    for rows in measure(chosen(options.studies), seeds=seeds, quick=options.quick, runs=options.runs, say=_say):
+        store(options.store, rows)
+        _write(options.markdown, markdown(rows, quick=options.quick))
+    say_table(options, rows, {name: name for name in ABLATION_COLUMNS})
+    return 0
+
+
+def _write(path: Path | None, text: str) -> None:
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def _say(text: str) -> None:
+    """Progress goes to standard error, so that standard output holds the result alone."""
+    print(text, file=sys.stderr, flush=True)
