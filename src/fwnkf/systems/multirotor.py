@@ -1,9 +1,9 @@
-"""A multirotor's attitude from its own IMU, with the mechanics of rotor drag.
+"""A multirotor's attitude from its own IMU, with a model of rotor drag.
 
-Rotors push along their axis, so an accelerometer across it never feels gravity: it feels drag, which grows with the
-velocity. A filter that takes the measured force for the vertical is wrong in every turn; one that knows the drag sees
-velocity, and through it the tilt that made it (R. Leishman et al., Quadrotors and Accelerometers, IEEE Control Systems
-34(1), 2014).
+Thrust acts along the rotors' axis, so an accelerometer across it does not measure gravity: it measures drag, which is
+proportional to velocity. A filter that takes the measured force for the vertical is wrong whenever the vehicle
+accelerates; with a drag model the force tells the velocity, and through it the tilt that caused it (R. Leishman et al.,
+Quadrotors and Accelerometers, IEEE Control Systems 34(1), 2014).
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from ..core import rotation
 from ..core.layout import Layout
 from ..core.system import System
-from ..registry import SYSTEMS, at_least
+from ..errors import ConfigError
+from ..registry import SYSTEMS, at_least, limited
+from ..types import Gaussian
 
 LAYOUT = Layout.parse(
     [
@@ -34,7 +36,11 @@ class MultirotorConfig:
 
     ``drag`` (1/s) along body x and y; densities per root hertz of velocity (m/s²), angle (rad/s), gyro bias (rad/s²)
     and force offset (m/s³); ``deviation`` of the measured force (m/s²). ``sink`` (1/s) pulls the vertical velocity,
-    which no sensor here sees, to zero. ``gravity`` is its size, the world's z axis points up.
+    which is not observable here, to zero. ``gravity`` is its size, the world's z axis points up.
+
+    Without a prior a filter starts at rest, at the tilt of the mean force of the first ``initial_seconds``, with
+    ``initial_offset`` of the force across the axis and the standard deviations ``initial_std`` of velocity (m/s),
+    attitude (rad), gyro bias (rad/s) and offset (m/s²).
     """
 
     drag: float = at_least(0.0, 0.32)
@@ -46,6 +52,16 @@ class MultirotorConfig:
     sink: float = at_least(0.0, 0.2)
     gravity: float = at_least(0.0, 9.81)
     dt: float = 0.01
+    initial_seconds: float = limited(1.0, above=0.0)
+    initial_offset: tuple[float, ...] = (0.0, 0.0)
+    initial_std: tuple[float, ...] = at_least(0.0, (0.1, 0.01, 2e-4, 0.03))
+
+    def __post_init__(self) -> None:
+        if len(self.initial_offset) != 2 or len(self.initial_std) != 4:
+            raise ConfigError(
+                f"multirotor: initial_offset {self.initial_offset} has two values (x, y), initial_std "
+                f"{self.initial_std} four (velocity, attitude, gyro bias, offset)"
+            )
 
 
 @SYSTEMS.register("multirotor")
@@ -53,7 +69,8 @@ class Multirotor(System):
     """Velocity (body), orientation (body to world), gyro bias, offset of the force; ``u = (gyro, accelerometer)``.
 
     ``v⁺ = v + h (a + Rᵀg - ω × v - sink v_z)`` with ``R`` halfway, ``q⁺ = q ⊗ exp(ω h)``, ``ω = gyro - b``; what is
-    observed is the force across the rotors' axis, ``-drag v + c``. Drag and noise levels are parameters.
+    observed is the force across the rotors' axis, ``-drag v + c``. Drag and noise levels are parameters. The
+    preprocessing ``pooled_imu`` makes observation and control of raw IMU samples.
     """
 
     Config = MultirotorConfig
@@ -64,12 +81,28 @@ class Multirotor(System):
     def __init__(self, config: MultirotorConfig) -> None:
         super().__init__(config)
         self.dt, self.layout = config.dt, LAYOUT
+        self.initial_steps = max(1, round(config.initial_seconds / config.dt))
         self.observation_layout = Layout.parse([("force", "euclidean", 2)])
         self.drag = nn.Parameter(torch.full((2,), float(config.drag)))
         densities = (config.velocity_density, config.angle_density, config.bias_density, config.offset_density)
         self.log_density = nn.Parameter(torch.tensor(densities).log())
         self.log_deviation = nn.Parameter(torch.full((2,), float(config.deviation)).log())
         self.register_buffer("eye", torch.eye(LAYOUT.tangent_size), persistent=False)
+
+    def initial_belief(self, y: Tensor, weight: Tensor, u: Tensor | None) -> Gaussian:
+        """At rest, tilted as the mean force of the first steps says; level where none was measured."""
+        batch = len(y)
+        level = y.new_tensor([0.0, 0.0, self.config.gravity]).expand(batch, 3)
+        if u is None:
+            force = level
+        else:
+            measured = (weight > 0).all(-1, keepdim=True).to(u)
+            total = measured.sum(1)
+            force = torch.where(total > 0, (u[..., 3:] * measured).sum(1) / total.clamp_min(1), level)
+        offset = y.new_tensor(self.config.initial_offset).expand(batch, 2)
+        mean = torch.cat((torch.zeros_like(force), rotation.tilt(force), torch.zeros_like(force), offset), -1)
+        std = y.new_tensor(self.config.initial_std).repeat_interleave(torch.tensor([3, 3, 3, 2], device=y.device))
+        return Gaussian(mean, torch.diag_embed(std.square()))
 
     # ---- motion ---------------------------------------------------------------------------------------------
 
@@ -107,7 +140,7 @@ class Multirotor(System):
         sizes = self.log_density.exp().square().repeat_interleave(torch.tensor([3, 3, 3, 2]))
         return torch.diag_embed(sizes * step.unsqueeze(-1))
 
-    # ---- sight ----------------------------------------------------------------------------------------------
+    # ---- observation ----------------------------------------------------------------------------------------
 
     def observe(self, x: Tensor) -> Tensor:
         return x[..., 10:] - self.drag * x[..., :2]
