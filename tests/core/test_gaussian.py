@@ -36,7 +36,7 @@ def problem(rng, n, m, form, batch=5):
 
 
 def dense_condition(P, innovation, H, R, mask):
-    """Correction and covariance of x given the channels that are there, from the joint covariance of (x, y)."""
+    """Correction and covariance of x given the unmasked channels, from the joint covariance of (x, y)."""
     rows = np.flatnonzero(mask)
     H, R = H[rows], R[np.ix_(rows, rows)]
     n = len(P)
@@ -47,9 +47,8 @@ def dense_condition(P, innovation, H, R, mask):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("n", "m"), SIZES)
-def test_condition_is_the_joint_gaussian_conditioned_on_what_is_there(rng, form, n, m):
-    given, tensors = problem(rng, n, m, form)
-    P, innovation, H, R, mask = given
+def test_condition_equals_dense_conditioning_on_the_unmasked_channels(rng, form, n, m):
+    (P, innovation, H, R, mask), tensors = problem(rng, n, m, form)
     update = condition(*tensors, form)
     assert bool(update.ok.all())
     for item in range(len(P)):
@@ -77,7 +76,7 @@ def test_auto_is_one_of_the_forms_and_sequential_refuses_full_noise(rng):
         condition(*tensors, "sequential")
 
 
-def test_masked_values_do_not_matter_at_all(rng):
+def test_masked_values_have_no_effect(rng):
     for form in FORMS:
         _, (P, innovation, H, noise, weight) = problem(rng, 4, 3, form)
         moved = innovation + 1e6 * (1 - weight)
@@ -86,7 +85,7 @@ def test_masked_values_do_not_matter_at_all(rng):
         assert torch.equal(first.cov, second.cov)
 
 
-def test_propagate_is_the_dense_product_and_symmetric_to_the_last_bit(rng):
+def test_propagate_is_the_dense_product_and_exactly_symmetric(rng):
     P, F, Q = spd(rng, 5, (7,)), rng.standard_normal((7, 5, 5)), spd(rng, 5)
     moved = gaussian.propagate(*(torch.as_tensor(x) for x in (P, F, Q)))
     assert_close(moved, np.einsum("bij,bjk,blk->bil", F, P, F) + Q)
@@ -99,7 +98,7 @@ def worst_eigenvalue(P):
     return (eigenvalues[:, 0] / eigenvalues[:, -1]).min()
 
 
-# One channel after the other passes through covariances worse conditioned than the start and the end together.
+# Sequential updates pass through covariances that are worse conditioned than the first and the last.
 RATIOS = [("cholesky", 1e8), ("unrolled", 1e8), ("sequential", 1e5)]
 
 
@@ -165,8 +164,8 @@ def test_log_prob_is_scipys(rng, masked):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("form", FORMS)
-def test_an_indefinite_innovation_covariance_is_reported_and_leaves_the_update_out(form, dtype):
-    """One bad item among good ones: its belief stays as it was, nothing is NaN, the others are untouched."""
+def test_an_indefinite_innovation_covariance_sets_ok_false_and_skips_the_update(form, dtype):
+    """The belief of the failed items is unchanged, nothing is NaN, and the other item is updated."""
     P = torch.eye(3, dtype=dtype).repeat(3, 1, 1)
     P[1] = -50 * P[1]
     P[2] = -1e30 * P[2]
@@ -184,7 +183,7 @@ def test_an_indefinite_innovation_covariance_is_reported_and_leaves_the_update_o
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_failed_item_does_not_spoil_the_gradient_of_the_others(form):
+def test_a_failed_item_does_not_change_the_gradient_of_the_others(form):
     """The gradient of a batch with one indefinite item is finite, and that of the good item as if it were alone."""
     noise = DiagonalNoise(torch.ones(2)) if form == "sequential" else FullNoise(torch.eye(2))
     H, innovation = torch.eye(2, 3), torch.ones(2, 2)
@@ -201,10 +200,10 @@ def test_a_failed_item_does_not_spoil_the_gradient_of_the_others(form):
 
 
 @pytest.mark.parametrize("form", ["cholesky", "sequential"])
-def test_definiteness_is_asked_only_of_the_channels_that_are_there(form):
-    """A masked channel with a hopeless variance neither fails the item nor changes it.
+def test_only_unmasked_channels_must_be_definite(form):
+    """A masked channel with a negative variance neither fails the item nor changes it.
 
-    The written-out form asks it of all channels: it saves an operation per channel, and ``R`` is definite anyway.
+    The unrolled form requires it of all channels: this saves an operation per channel, and ``R`` is definite anyway.
     """
     variance = torch.tensor([1.0, -5.0], dtype=torch.float64)
     noise = DiagonalNoise(variance) if form == "sequential" else FullNoise(variance.diag())

@@ -1,4 +1,4 @@
-"""Layouts: box-plus and box-minus against scipy and each other, features without jumps, refusals."""
+"""Layouts: box-plus and box-minus against scipy and each other, continuous features, invalid parts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_sizes_and_description():
     assert Layout.euclidean(3).flat
 
 
-def test_boxplus_turns_in_the_body_frame(generator):
+def test_boxplus_rotates_in_the_body_frame(generator):
     x = random_points(generator)
     delta = torch.randn(100, 7, generator=generator, dtype=torch.float64)
     moved = LAYOUT.boxplus(x, delta)
@@ -45,7 +45,7 @@ def test_boxplus_turns_in_the_body_frame(generator):
     assert bool((moved[:, 6].abs() <= math.pi).all())
 
 
-def test_boxplus_and_boxminus_undo_each_other(generator):
+def test_boxplus_and_boxminus_are_inverse(generator):
     x, y = random_points(generator), random_points(generator)
     assert_close(LAYOUT.boxminus(LAYOUT.boxplus(y, LAYOUT.boxminus(x, y)), x), torch.zeros(100, 7).double())
     delta = torch.randn(100, 7, generator=generator, dtype=torch.float64)
@@ -54,10 +54,10 @@ def test_boxplus_and_boxminus_undo_each_other(generator):
     assert_close(LAYOUT.boxminus(LAYOUT.boxplus(x, delta), x), delta)
 
 
-def test_boxminus_takes_the_short_way(generator):
-    apart = LAYOUT.boxminus(random_points(generator), random_points(generator))
-    assert bool((apart[:, 2:5].norm(dim=-1) <= math.pi + 1e-12).all())
-    assert bool((apart[:, 5].abs() <= math.pi).all())
+def test_boxminus_takes_the_shortest_path(generator):
+    difference = LAYOUT.boxminus(random_points(generator), random_points(generator))
+    assert bool((difference[:, 2:5].norm(dim=-1) <= math.pi + 1e-12).all())
+    assert bool((difference[:, 5].abs() <= math.pi).all())
 
 
 def test_gradients_at_zero_are_the_identity():
@@ -79,8 +79,8 @@ def test_float32_quaternions_stay_on_the_sphere(generator):
     assert_close(x[:, 2:6].norm(dim=-1), torch.ones(5), "rounding")
 
 
-def test_features_do_not_jump(generator):
-    """The same rotation by q and -q, the same angle by ±π: the same features; and they tell rotations apart."""
+def test_features_are_continuous(generator):
+    """q and -q, and angles that differ by 2π, have the same features; different rotations have different ones."""
     x = random_points(generator)
     twin = x.clone()
     twin[:, 2:6] *= -1
@@ -92,7 +92,7 @@ def test_features_do_not_jump(generator):
     assert_close(torch.atan2(features[:, 12], features[:, 11]), x[:, 6])
 
 
-def test_the_origin_is_neutral(generator):
+def test_boxplus_at_the_origin(generator):
     origin = LAYOUT.origin(torch.zeros((), dtype=torch.float64))
     delta = torch.randn(7, generator=generator, dtype=torch.float64)
     assert_close(LAYOUT.boxminus(LAYOUT.boxplus(origin, delta), origin), delta)
@@ -100,7 +100,7 @@ def test_the_origin_is_neutral(generator):
 
 
 @pytest.mark.parametrize(
-    ("part", "says"),
+    ("part", "message"),
     [
         (("q", "quaternion", 3), "'q'.*size 3.*4 numbers"),
         (("x", "euclidean", 0), "'x'.*size 0"),
@@ -111,8 +111,8 @@ def test_the_origin_is_neutral(generator):
         ),
     ],
 )
-def test_impossible_parts_are_refused(part, says):
-    with pytest.raises(ConfigError, match=says):
+def test_invalid_parts_raise_a_config_error(part, message):
+    with pytest.raises(ConfigError, match=message):
         Part(*part)
 
 
@@ -129,6 +129,6 @@ def test_jacobians_of_boxplus_and_features_agree_with_differentiation(generator)
     assert_close(on_delta, jacobian(lambda z: layout.boxplus(x, z), delta, flat, layout)[1])
     image = Layout.euclidean(layout.feature_size)
     assert_close(layout.features_jacobian(x), jacobian(layout.features, x, layout, image)[1])
-    still, also = layout.boxplus_jacobians(torch.zeros_like(delta))
-    assert torch.equal(still, torch.eye(layout.tangent_size, dtype=torch.float64).expand_as(still))
-    assert torch.equal(also, still)
+    at_zero, also_at_zero = layout.boxplus_jacobians(torch.zeros_like(delta))
+    assert torch.equal(at_zero, torch.eye(layout.tangent_size, dtype=torch.float64).expand_as(at_zero))
+    assert torch.equal(also_at_zero, at_zero)

@@ -1,4 +1,4 @@
-"""Jacobians against autograd and finite differences; curvature against closed forms; sigma points against filterpy."""
+"""Jacobians against autograd and finite differences; second-order terms and sigma points against references."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def finite_differences(function, x, domain, image, h=1e-5):
     columns = []
     for row in torch.eye(domain.tangent_size, dtype=x.dtype) * h:
         step = row.expand(len(x), -1)
-        ahead, behind = (function(domain.boxplus(x, sign * step)) for sign in (1, -1))
+        forward, backward = (function(domain.boxplus(x, sign * step)) for sign in (1, -1))
         centre = function(x)
-        columns.append((image.boxminus(ahead, centre) - image.boxminus(behind, centre)) / (2 * h))
+        columns.append((image.boxminus(forward, centre) - image.boxminus(backward, centre)) / (2 * h))
     return torch.stack(columns, -1)
 
 
@@ -71,7 +71,7 @@ def test_jacobians_written_by_hand_agree_with_differentiation(generator):
 
 
 @pytest.mark.parametrize("make", [systems.pendulum, systems.attitude, systems.wave])
-def test_the_traced_way_and_the_eager_way_agree(generator, monkeypatch, make):
+def test_forward_and_reverse_mode_jacobians_agree(generator, monkeypatch, make):
     system = make()
     x = random_state(system.layout, generator)
     eager = (*system.linearize_transition(x, None, None), *system.linearize_observation(x))
@@ -87,9 +87,9 @@ def test_jacobians_need_no_gradient_mode(generator, mode):
     x = random_state(system.layout, generator)
     expected = system.linearize_transition(x, None, None)[1]
     with mode():
-        found = system.linearize_transition(x, None, None)[1]
-    assert torch.equal(found, expected)
-    assert not found.requires_grad
+        F = system.linearize_transition(x, None, None)[1]
+    assert torch.equal(F, expected)
+    assert not F.requires_grad
 
 
 def test_jacobians_can_be_differentiated(generator):
@@ -112,8 +112,8 @@ def test_sigma_points_and_moments_are_filterpys(rng, alpha, beta, kappa):
     points, ok = linearize.sigma_points(torch.as_tensor(mean), torch.as_tensor(cov), Layout.euclidean(n), rule)
     assert bool(ok.all())
     seen = torch.stack((points[..., 0].sin() * points[..., 1], points[..., 2] ** 2), -1)
-    centre, apart, spread = linearize.sigma_moments(seen, Layout.euclidean(m), rule)
-    cross = linearize.sigma_cross(points - torch.as_tensor(mean)[:, None], apart, rule)
+    centre, deviations, spread = linearize.sigma_moments(seen, Layout.euclidean(m), rule)
+    cross = linearize.sigma_cross(points - torch.as_tensor(mean)[:, None], deviations, rule)
     for item in range(4):
         sigmas = theirs.sigma_points(mean[item], cov[item])
         assert_close(points[item], sigmas)
@@ -125,8 +125,8 @@ def test_sigma_points_and_moments_are_filterpys(rng, alpha, beta, kappa):
 
 
 @pytest.mark.parametrize("layout", [systems.Pendulum.layout, systems.Attitude.layout], ids=["angle", "quaternion"])
-def test_sigma_points_carry_mean_and_covariance_over_the_seam(generator, layout):
-    """Drawn at θ = π or an arbitrary rotation, taken back: the same Gaussian."""
+def test_sigma_points_preserve_mean_and_covariance_where_angles_wrap(generator, layout):
+    """Sigma points about θ = π or an arbitrary rotation have the mean and covariance they were computed from."""
     mean = random_state(layout, generator)
     if layout is systems.Pendulum.layout:
         mean = torch.cat((torch.full((4, 1), 3.1415).double(), mean[:, 1:]), -1)
@@ -139,7 +139,7 @@ def test_sigma_points_carry_mean_and_covariance_over_the_seam(generator, layout)
     assert_close(spread, cov)
 
 
-def test_the_mean_on_the_manifold_is_where_the_deviations_vanish(generator):
+def test_weighted_deviations_from_the_manifold_mean_sum_to_zero(generator):
     """Points that are not symmetric about the first: the weighted deviations from the mean must sum to zero."""
     layout = systems.Attitude.layout
     rule = linearize.sigma_rule(6, 1.0, 0.0, 0.0)
@@ -147,15 +147,15 @@ def test_the_mean_on_the_manifold_is_where_the_deviations_vanish(generator):
     points = layout.boxplus(
         start.unsqueeze(1).expand(-1, 13, -1), 0.3 * torch.randn(4, 13, 6, generator=generator, dtype=torch.float64)
     )
-    _, apart, _ = linearize.sigma_moments(points, layout, rule, iterations=20)
-    left = rule.mean_weight * apart[:, 0] + rule.side_weight * apart[:, 1:].sum(1)
-    assert_close(left, torch.zeros(4, 6).double())
-    _, apart, _ = linearize.sigma_moments(points, layout, rule)  # as the filter uses it: two iterations
-    left = rule.mean_weight * apart[:, 0] + rule.side_weight * apart[:, 1:].sum(1)
-    assert left.abs().max() < 1e-3
+    _, deviations, _ = linearize.sigma_moments(points, layout, rule, iterations=20)
+    total = rule.mean_weight * deviations[:, 0] + rule.side_weight * deviations[:, 1:].sum(1)
+    assert_close(total, torch.zeros(4, 6).double())
+    _, deviations, _ = linearize.sigma_moments(points, layout, rule)  # as the filter uses it: two iterations
+    total = rule.mean_weight * deviations[:, 0] + rule.side_weight * deviations[:, 1:].sum(1)
+    assert total.abs().max() < 1e-3
 
 
-def test_bending_of_a_quadratic_is_exact(rng):
+def test_second_order_correction_of_a_quadratic_is_exact(rng):
     """``E = f(m) + ½ tr(C_k P)`` and ``cov = J P Jᵀ + ½ tr(C_k P C_l P)``, the moments of a quadratic of a Gaussian."""
     n, outputs, batch = 3, 2, 4
     root = rng.normal(size=(batch, n, n))
@@ -167,58 +167,58 @@ def test_bending_of_a_quadratic_is_exact(rng):
     def function(x):
         return x @ torch.as_tensor(slope).mT + 0.5 * torch.einsum("bi,kij,bj->bk", x, torch.as_tensor(curves), x)
 
-    found = linearize.second_order_correction(
+    correction = linearize.second_order_correction(
         function, torch.as_tensor(mean), torch.as_tensor(cov), Layout.euclidean(n), Layout.euclidean(outputs)
     )
-    assert_close(found.shift, 0.5 * np.einsum("kij,bji->bk", curves, cov))
-    assert_close(found.cov, 0.5 * np.einsum("kij,bjl,mlo,boi->bkm", curves, cov, curves, cov))
+    assert_close(correction.shift, 0.5 * np.einsum("kij,bji->bk", curves, cov))
+    assert_close(correction.cov, 0.5 * np.einsum("kij,bjl,mlo,boi->bkm", curves, cov, curves, cov))
 
 
-def test_bending_is_what_a_jacobian_does_not_see(rng):
-    """Against a million draws through Lorenz, where ``z`` is hardly known and multiplies ``x``."""
+def test_second_order_correction_matches_monte_carlo(rng):
+    """A million samples through Lorenz, where ``z`` is very uncertain and multiplies ``x``."""
     system = Lorenz(LorenzConfig()).double()
     mean = torch.tensor([[0.5, 1.0, 22.0]], dtype=torch.float64)
     factor = torch.tensor([[[0.5, 0, 0], [0.2, 0.4, 0], [-0.5, 0.3, 5.0]]], dtype=torch.float64)
     dt = torch.full((1,), 0.02, dtype=torch.float64)
     moved, F = system.linearize_transition(mean, None, dt)
-    bent = linearize.second_order_correction(
+    correction = linearize.second_order_correction(
         lambda x: system.transition(x, None, dt.expand(len(x))), mean, factor @ factor.mT, system.layout, system.layout
     )
     draws = mean + torch.as_tensor(rng.normal(size=(1_000_000, 3))) @ factor[0].mT
     rest = system.transition(draws, None, dt.expand(len(draws))) - moved - (draws - mean) @ F[0].mT
-    for item in (1, 2):  # x moves linearly; the third derivative is what is left
-        torch.testing.assert_close(bent.cov[0, item, item], rest.var(0)[item], rtol=0.05, atol=0)
-        torch.testing.assert_close(bent.shift[0, item], rest.mean(0)[item], rtol=0.05, atol=0)
-    torch.testing.assert_close(bent.cov[0, 1, 2], rest.mT.cov()[1, 2], rtol=0.05, atol=0)
+    for item in (1, 2):  # x is linear in the state; the remaining difference is of third order
+        torch.testing.assert_close(correction.cov[0, item, item], rest.var(0)[item], rtol=0.05, atol=0)
+        torch.testing.assert_close(correction.shift[0, item], rest.mean(0)[item], rtol=0.05, atol=0)
+    torch.testing.assert_close(correction.cov[0, 1, 2], rest.mT.cov()[1, 2], rtol=0.05, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_bending_of_a_known_state_is_nothing_and_can_be_differentiated(dtype):
+def test_second_order_correction_of_a_known_state_is_zero_and_differentiable(dtype):
     system = Lorenz(LorenzConfig()).to(dtype)
     mean = torch.tensor([[0.5, 1.0, 22.0]], dtype=dtype, requires_grad=True)
     cov = torch.zeros(1, 3, 3, dtype=dtype, requires_grad=True)
-    bent = linearize.second_order_correction(
+    correction = linearize.second_order_correction(
         lambda x: system.transition(x, None, None), mean, cov, system.layout, system.layout
     )
-    torch.testing.assert_close(bent.shift, torch.zeros_like(bent.shift), atol=1e-5, rtol=0)
-    torch.testing.assert_close(bent.cov, torch.zeros_like(bent.cov), atol=1e-9, rtol=0)
-    (bent.cov.sum() + bent.shift.sum()).backward()
+    torch.testing.assert_close(correction.shift, torch.zeros_like(correction.shift), atol=1e-5, rtol=0)
+    torch.testing.assert_close(correction.cov, torch.zeros_like(correction.cov), atol=1e-9, rtol=0)
+    (correction.cov.sum() + correction.shift.sum()).backward()
     assert bool(mean.grad.isfinite().all())
     assert bool(cov.grad.isfinite().all())
 
 
-def test_without_a_factor_nothing_is_added():
+def test_second_order_correction_is_zero_for_an_indefinite_covariance():
     cov = torch.stack((torch.eye(2), -torch.eye(2)))
-    bent = linearize.second_order_correction(
+    correction = linearize.second_order_correction(
         torch.square, torch.ones(2, 2), cov, Layout.euclidean(2), Layout.euclidean(2)
     )
-    assert float(bent.shift[0].abs().min()) > 0.5
-    assert not bent.shift[1].any()
-    assert not bent.cov[1].any()
+    assert float(correction.shift[0].abs().min()) > 0.5
+    assert not correction.shift[1].any()
+    assert not correction.cov[1].any()
 
 
 def test_statistical_linearization_conditions_as_the_unscented_update(rng):
-    """Gain P_xy S⁻¹ and posterior P - K S Kᵀ written out, from the linear map and what it leaves over."""
+    """The linear map and its residual covariance reproduce the joint covariance of (x, y)."""
     root = rng.standard_normal((5, 5))
     joint = root @ root.T + 0.1 * np.eye(5)  # of (x, y), three and two
     P, cross, image = joint[:3, :3], joint[:3, 3:], joint[3:, 3:]

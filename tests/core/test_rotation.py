@@ -1,4 +1,4 @@
-"""Quaternions against scipy's rotations, and smoothness where formulas divide by zero."""
+"""Quaternions against scipy's rotations, and finite gradients at the identity."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def test_exp_and_log_are_scipys_at_every_size(generator, size):
     assert_close(rotation.log(q), vector)
     assert_close(rotation.log(-q), vector)
     assert_close(rotation.log(q), scipy_of(q).as_rotvec())
-    if 0 < size < 1:  # relative accuracy: a small rotation is not rounded to none
+    if 0 < size < 1:  # relative accuracy: a small rotation is not rounded to zero
         assert_close(rotation.log(q) / size, vector / size)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_series_meets_the_formula_where_they_change_over(dtype):
+def test_series_and_closed_form_agree_at_the_threshold(dtype):
     """Left and right of the threshold, against float64 series of exp and log summed to high order."""
     edge = torch.finfo(dtype).eps ** 0.5
     for size in np.array([0.5, 0.99, 1.01, 2.0]) * edge:
@@ -79,7 +79,7 @@ def test_skew_is_the_cross_product(generator):
     assert_close((rotation.skew(a) @ b.unsqueeze(-1)).squeeze(-1), np.cross(a, b), "rounding")
 
 
-def test_wrap_keeps_the_angle_and_lands_in_the_half_open_turn():
+def test_wrap_keeps_the_angle_and_is_within_pi():
     angle = torch.cat((torch.linspace(-50, 50, 2001), torch.tensor([math.pi, -math.pi, 3 * math.pi]))).double()
     wrapped = rotation.wrap(angle)
     assert bool((wrapped >= -math.pi).all())
@@ -88,7 +88,7 @@ def test_wrap_keeps_the_angle_and_lands_in_the_half_open_turn():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_gradients_are_finite_and_right_at_the_identity(dtype):
+def test_gradients_are_finite_and_correct_at_the_identity(dtype):
     """d exp(δ)/dδ at 0 is half the identity, d log(q)/dv at the identity twice the identity."""
     zero = torch.zeros(3, dtype=dtype)
     jacobian = torch.autograd.functional.jacobian(rotation.exp, zero)

@@ -33,8 +33,8 @@ def body(state, inputs):
 
 
 def start(batch=2):
-    one = torch.full((batch, 3), 0.3, dtype=torch.float64)
-    return Memory(one, (2 * one, torch.zeros_like(one)))
+    level = torch.full((batch, 3), 0.3, dtype=torch.float64)
+    return Memory(level, (2 * level, torch.zeros_like(level)))
 
 
 @pytest.fixture
@@ -84,15 +84,15 @@ def test_truncation_cuts_the_gradient_exactly_between_blocks(inputs, truncate, c
 
 
 @pytest.mark.parametrize("checkpoint", [1, 3, 11, 50])
-def test_recomputation_changes_no_gradient(inputs, checkpoint):
+def test_recomputation_does_not_change_the_gradient(inputs, checkpoint):
     x, _ = inputs
     assert_same_bits(gradient(x, 10, checkpoint=checkpoint), gradient(x, 10))
 
 
-def test_recomputation_keeps_only_the_state_between_blocks(inputs):
-    """Its whole point: during the forward pass far fewer tensors are kept for the backward pass."""
+def test_recomputation_saves_fewer_tensors(inputs):
+    """The forward pass saves far fewer tensors for the backward pass."""
 
-    def kept(**options):
+    def saved_tensors(**options):
         count = 0
 
         def pack(tensor):
@@ -104,28 +104,28 @@ def test_recomputation_keeps_only_the_state_between_blocks(inputs):
             scan(body, start(), (inputs[0].clone().requires_grad_(), None), **options)
         return count
 
-    assert kept(checkpoint=4) < kept() / 3
+    assert saved_tensors(checkpoint=4) < saved_tensors() / 3
 
 
 @pytest.mark.parametrize(
-    ("options", "says"), [({"truncate": 0}, "truncate = 0"), ({"checkpoint": -1}, "checkpoint = -1")]
+    ("options", "message"), [({"truncate": 0}, "truncate = 0"), ({"checkpoint": -1}, "checkpoint = -1")]
 )
-def test_impossible_blocks_are_refused(inputs, options, says):
-    with pytest.raises(ConfigError, match=says):
+def test_invalid_block_lengths_raise_a_config_error(inputs, options, message):
+    with pytest.raises(ConfigError, match=message):
         scan(body, start(), (inputs[0], None), **options)
 
 
-def test_inputs_of_different_length_are_refused(inputs):
+def test_inputs_of_different_length_raise_a_config_error(inputs):
     with pytest.raises(ConfigError, match=r"\[10, 11\]"):
         scan(body, start(), (inputs[0], inputs[1][:, :10]))
 
 
-def test_a_tree_comes_back_as_it_was():
+def test_tree_functions_round_trip():
     state = start()
     names = [name for name, _ in named_leaves(state)]
     assert names == ["level", "nested.0", "nested.1"]
-    again = tree_unflatten(state, iter([leaf for _, leaf in named_leaves(state)]))
-    assert isinstance(again, Memory)
-    assert all(a is b for (_, a), (_, b) in zip(named_leaves(again), named_leaves(state), strict=True))
+    rebuilt = tree_unflatten(state, iter([leaf for _, leaf in named_leaves(state)]))
+    assert isinstance(rebuilt, Memory)
+    assert all(a is b for (_, a), (_, b) in zip(named_leaves(rebuilt), named_leaves(state), strict=True))
     doubled = tree_map(lambda x: 2 * x, state)
     assert torch.equal(doubled.nested[0], 2 * state.nested[0])

@@ -1,4 +1,4 @@
-"""Linear systems: exact discretisation against scipy and quadrature, what is refused, what is learned."""
+"""Linear systems: exact discretisation against scipy and quadrature, invalid arguments, learned matrices."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ def test_a_discrete_system_refuses_dt():
         system.matrices(torch.ones(2, dtype=torch.float64))
 
 
-def test_a_diagonal_r_is_noticed():
+def test_a_diagonal_r_is_detected():
     diagonal, full = (LinearSystem.of(**systems.linear_matrices(full=full)) for full in (False, True))
     assert isinstance(diagonal.measurement_noise(), DiagonalNoise)
     assert isinstance(full.measurement_noise(), FullNoise)
-    for system, given in ((diagonal, False), (full, True)):
-        assert torch.equal(dense(system.measurement_noise()), systems.linear_matrices(full=given)["R"])
+    for system, is_full in ((diagonal, False), (full, True)):
+        assert torch.equal(dense(system.measurement_noise()), systems.linear_matrices(full=is_full)["R"])
 
 
 @pytest.mark.parametrize("learn", [("Q", "R"), ("F", "B", "H"), ()])
-def test_what_is_learned_is_a_parameter_and_starts_as_given(learn):
+def test_learned_matrices_are_parameters_with_the_initial_values(learn):
     matrices = systems.linear_matrices(full=True)
     system = LinearSystem.of(**matrices, learn=learn)
     roots = {name.split(".")[0] for name, _ in system.named_parameters()}
@@ -86,7 +86,7 @@ def test_what_is_learned_is_a_parameter_and_starts_as_given(learn):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"Q": torch.eye(2).double()}, r"Q has shape \(2, 2\), wanted \(3, 3\)"),
         ({"learn": ("Z",)}, "learn.*'Z'"),
@@ -95,8 +95,8 @@ def test_what_is_learned_is_a_parameter_and_starts_as_given(learn):
         ({"state_dim": "three"}, "state_dim.*'three'"),
     ],
 )
-def test_what_does_not_fit_is_refused(change, says):
-    with pytest.raises(ConfigError, match=says):
+def test_invalid_arguments_raise_a_config_error(change, message):
+    with pytest.raises(ConfigError, match=message):
         LinearSystem.of(**{**systems.linear_matrices(full=True), **change})
 
 

@@ -1,6 +1,7 @@
-"""Raw parameters to valid values: positive, bounded, positive definite, for every raw value in float32.
+"""Maps from unconstrained parameters to valid values: positive, bounded, positive definite.
 
-Each map has its inverse, so that a given value can be the starting point of a learned one.
+The result is valid for every raw value in float32. The inverse maps convert an initial value to the raw parameter
+that is learned.
 """
 
 from __future__ import annotations
@@ -41,10 +42,6 @@ def bounded(raw: Tensor, low: float, high: float) -> Tensor:
     return low + (high - low) * torch.sigmoid(raw)
 
 
-def inverse_bounded(value: Tensor, low: float, high: float) -> Tensor:
-    return torch.logit((value - low) / (high - low))
-
-
 def covariance(log_std: Float[Tensor, "*B n"], slopes: Float[Tensor, "*B k"]) -> Float[Tensor, "*B n n"]:
     """Positive definite ``D C D``: standard deviations ``D`` and a correlation matrix ``C``.
 
@@ -60,21 +57,26 @@ def covariance(log_std: Float[Tensor, "*B n"], slopes: Float[Tensor, "*B k"]) ->
 
 
 def inverse_covariance(cov: Float[Tensor, "*B n n"]) -> tuple[Float[Tensor, "*B n"], Float[Tensor, "*B k"]]:
-    """Raw parameters of a given covariance; an indefinite or nearly singular one is refused with a reason."""
+    """The raw parameters of ``cov``. Raises ConfigError if it is indefinite or nearly singular."""
     n = cov.shape[-1]
     variance = torch.diagonal(cov, dim1=-2, dim2=-1)
     if bool((variance <= 0).any()):
         raise ConfigError(
-            "a learnable covariance needs positive variances; fix it instead (leave it out of learn=…), "
+            "a learnable covariance needs positive variances; keep it fixed (leave it out of learn=…), "
             "or start from a small positive value"
         )
     std = variance.sqrt()
     correlation = cov / (std.unsqueeze(-1) * std.unsqueeze(-2))
     factor, ok = safe_cholesky(correlation)
     if not bool(ok.all()):
-        raise ConfigError("the covariance given is not positive definite, so it cannot be learned from there")
+        raise ConfigError(
+            "the initial covariance is not positive definite, so it cannot be learned; start from one that is"
+        )
     rows, columns = torch.tril_indices(n, n, -1, device=cov.device)
     slopes = (factor / torch.diagonal(factor, dim1=-2, dim2=-1).unsqueeze(-1))[..., rows, columns]
     if bool((slopes.abs() >= SLOPE_RANGE).any()):
-        raise ConfigError("the covariance given is nearly singular (a correlation beyond 0.9994)")
+        raise ConfigError(
+            "the initial covariance is nearly singular (a correlation beyond 0.9994); reduce the correlation, or "
+            "keep it fixed (leave it out of learn=…)"
+        )
     return inverse_positive(std), inverse_soft_clamp(slopes, SLOPE_RANGE)

@@ -1,14 +1,15 @@
-"""Gaussian algebra: predict, condition, densities. The only place that factors a matrix.
+"""Gaussian algebra: prediction, conditioning, densities. Matrices are factored here and in ``riccati`` only.
 
-The small solve behind conditioning has three forms that agree to rounding:
+Conditioning solves a small linear system. There are three implementations, which agree up to rounding:
 
-- ``"cholesky"``: batched Cholesky, any size, full or diagonal noise;
-- ``"unrolled"``: the same elimination written out, for small full noise; no linear-algebra call, so it exports;
-- ``"sequential"``: one scalar update per channel, for diagonal noise; exports too.
+- ``"cholesky"``: batched Cholesky, for any size, full or diagonal noise;
+- ``"unrolled"``: the elimination written out entry by entry, for few channels; it calls no linear-algebra routine and
+  can therefore be exported;
+- ``"sequential"``: one scalar update per channel, for diagonal noise; it can be exported too.
 
-Masks are weights ``w`` in ``{0, 1}``, one per channel. A weight of zero takes the channel out exactly: the result is
-the Gaussian conditioned on the channels that are there. Values in masked channels must be finite (clean them
-first), they are multiplied by zero.
+Masks are weights ``w`` in ``{0, 1}``, one per channel. A channel of weight zero has no effect: the result is the
+Gaussian conditioned on the remaining channels. Values in masked channels are multiplied by zero, so they must be
+finite; replace NaN before the call.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from ..shapes import Bool, Float
 
 SolveForm = Literal["auto", "cholesky", "unrolled", "sequential"]
 UNROLL_LIMIT = 4
-"""Up to this many channels ``auto`` writes the elimination out."""
+"""Up to this many channels ``auto`` selects ``"unrolled"``."""
 BROADCAST_LIMIT = 16
 """Up to this size a batched matrix-vector product is a broadcast multiply and sum."""
 
 
 class DiagonalNoise(NamedTuple):
-    """Independent channels: the diagonal of ``R``."""
+    """The diagonal of ``R``, for independent channels."""
 
     variance: Float[Tensor, "*B m"]
 
 
 class FullNoise(NamedTuple):
-    """Any positive definite ``R``."""
+    """A full, positive definite ``R``."""
 
     cov: Float[Tensor, "*B m m"]
 
@@ -44,7 +45,7 @@ Noise = DiagonalNoise | FullNoise
 
 
 class Update(NamedTuple):
-    """The outcome of conditioning: a tangent correction, the posterior covariance, ``S`` and success."""
+    """The result of conditioning: correction in the tangent space, posterior covariance, ``S`` and success flag."""
 
     correction: Float[Tensor, "*B d"]
     cov: Float[Tensor, "*B d d"]
@@ -62,7 +63,7 @@ def matvec(A: Float[Tensor, "*A m n"], x: Float[Tensor, "*B n"]) -> Float[Tensor
 
 
 def symmetrize(P: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
-    """``(P + Pᵀ) / 2``, symmetric to the last bit."""
+    """``(P + Pᵀ) / 2``, exactly symmetric."""
     half = 0.5 * P
     return half + half.mT
 
@@ -79,7 +80,7 @@ def dense(noise: Noise) -> Float[Tensor, "*B m m"]:
 
 
 def safe_cholesky(A: Float[Tensor, "*B n n"]) -> tuple[Float[Tensor, "*B n n"], Bool[Tensor, "*B"]]:
-    """Lower factor and success per item; a failed item yields the identity, never NaN, and ``ok = False``."""
+    """Lower Cholesky factor and success flag per item; a failed item gives the identity and ``ok = False``, no NaN."""
     factor, info = torch.linalg.cholesky_ex(A)
     ok = info == 0
     eye = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
@@ -87,7 +88,7 @@ def safe_cholesky(A: Float[Tensor, "*B n n"]) -> tuple[Float[Tensor, "*B n n"], 
 
 
 def solve_psd(A: Float[Tensor, "*B n n"], b: Float[Tensor, "*B n k"]) -> tuple[Tensor, Bool[Tensor, "*B"]]:
-    """``A⁻¹ b`` for positive definite ``A``, and success per item."""
+    """``A⁻¹ b`` for positive definite ``A``, and a success flag per item."""
     factor, ok = safe_cholesky(A)
     return torch.cholesky_solve(b, factor), ok
 
@@ -95,8 +96,8 @@ def solve_psd(A: Float[Tensor, "*B n n"], b: Float[Tensor, "*B n k"]) -> tuple[T
 def congruence(
     A: Float[Tensor, "*A n k"], P: Float[Tensor, "*B k k"], add: Float[Tensor, "*Q n n"]
 ) -> Float[Tensor, "*B n n"]:
-    """``A P Aᵀ + add``, symmetric to the last bit: the shape of every covariance update."""
-    if A.ndim == P.ndim == 3:  # one fused call with the halving of the symmetrisation inside
+    """``A P Aᵀ + add``, exactly symmetric: the form of every covariance update."""
+    if A.ndim == P.ndim == 3:  # one fused call, which also applies the factor ½ of the symmetrisation
         half = torch.baddbmm(add, torch.bmm(A, P), A.mT, beta=0.5, alpha=0.5)
         return half + half.mT
     return symmetrize(A @ P @ A.mT + add)
@@ -105,21 +106,21 @@ def congruence(
 def propagate(
     P: Float[Tensor, "*B n n"], F: Float[Tensor, "*F n n"], Q: Float[Tensor, "*Q n n"]
 ) -> Float[Tensor, "*B n n"]:
-    """Covariance of the prediction, ``F P Fᵀ + Q``."""
+    """Predicted covariance ``F P Fᵀ + Q``."""
     return congruence(F, P, Q)
 
 
 def joseph(
     P: Float[Tensor, "*B n n"], K: Float[Tensor, "*B n m"], H: Float[Tensor, "*H m n"], noise: Noise
 ) -> Float[Tensor, "*B n n"]:
-    """``(I - K H) P (I - K H)ᵀ + K R Kᵀ``: the error covariance of *any* gain, positive by construction."""
+    """Joseph form ``(I - K H) P (I - K H)ᵀ + K R Kᵀ``: the error covariance for *any* gain, positive semidefinite."""
     IKH = torch.eye(P.shape[-1], dtype=P.dtype, device=P.device) - K @ H
     KR = K @ noise.cov if isinstance(noise, FullNoise) else K * noise.variance.unsqueeze(-2)
     return congruence(IKH, P, KR @ K.mT)
 
 
 def pick_form(form: SolveForm, noise: Noise, channels: int) -> SolveForm:
-    """Resolve ``"auto"``: written out where it is small, batched Cholesky where it is not."""
+    """Resolve ``"auto"``: unrolled for few channels, batched Cholesky otherwise."""
     if form != "auto":
         return form
     return "unrolled" if channels <= UNROLL_LIMIT else "cholesky"
@@ -132,19 +133,19 @@ def gain(
     weight: Float[Tensor, "*B m"] | None = None,
     form: SolveForm = "auto",
 ) -> tuple[Float[Tensor, "*B n m"], Float[Tensor, "*B m m"], Bool[Tensor, "*B"]]:
-    """Kalman gain ``P Hᵀ S⁻¹`` with zero columns where masked, the full ``S``, and success per item."""
+    """Kalman gain ``P Hᵀ S⁻¹`` with zero columns where masked, the full ``S``, and a success flag per item."""
     PHt = P @ H.mT
     S = H @ PHt + dense(noise)
     if pick_form(form, noise, S.shape[-1]) == "cholesky":
         K, ok = _cholesky_right_solve(PHt, S, weight)
     else:
         K, ok = _unrolled_right_solve(PHt, S, weight)
-    # symmetric to the last bit for whoever reads it; the solve reads one triangle and saves the gradient of this
+    # callers get an exactly symmetric S; the solve above reads one triangle only, which spares it this gradient
     return torch.where(ok[..., None, None], K, 0.0), symmetrize(S), ok
 
 
 def _cholesky_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-    """``C S⁻¹``; masking replaces ``S`` by ``w S w + diag(1 - w)``, whose inverse is that of the channels present."""
+    """``C S⁻¹``; masking replaces ``S`` by ``w S w + diag(1 - w)``, whose inverse is that of the unmasked channels."""
     if weight is not None:
         C = C * weight.unsqueeze(-2)
         S = S * (weight.unsqueeze(-1) * weight.unsqueeze(-2)) + torch.diag_embed(1 - weight)
@@ -153,9 +154,10 @@ def _cholesky_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[
 
 
 def _unrolled_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-    """``C S⁻¹`` by ``S = L D Lᵀ`` written out entry by entry; ``ok`` says whether every pivot was positive.
+    """``C S⁻¹`` by ``S = L D Lᵀ`` written out entry by entry; ``ok`` is True where every pivot is positive.
 
-    A masked channel gets the inverse pivot zero: it takes part in no elimination and its column of the result is zero.
+    The inverse pivot of a masked channel is zero: the channel takes part in no elimination and its column of the result
+    is zero.
     """
     m = S.shape[-1]
     entries = S.flatten(-2).split(1, -1)  # [*, 1] each, so that they broadcast against columns
@@ -164,7 +166,7 @@ def _unrolled_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[
     pivots: list[Tensor] = []
     inverse: list[Tensor] = []
     low: dict[tuple[int, int], Tensor] = {}
-    scaled: dict[tuple[int, int], Tensor] = {}  # L D, kept to save a product
+    scaled: dict[tuple[int, int], Tensor] = {}  # L D, stored because it is used twice
     for i in range(m):
         pivot = entries[i * m + i]
         for j in range(i):
@@ -188,7 +190,7 @@ def _unrolled_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[
 
 
 def _condition_sequentially(P: Tensor, drive: Tensor, H: Tensor, noise: DiagonalNoise, weight: Tensor | None) -> Update:
-    """One scalar Joseph update per channel; equals the joint update because the channels are independent."""
+    """One scalar Joseph update per channel; equal to the joint update because the channels are independent."""
     S = symmetrize(H @ P @ H.mT + dense(noise))
     eye = torch.eye(P.shape[-1], dtype=P.dtype, device=P.device)
     correction = torch.zeros_like(P[..., 0])
@@ -204,8 +206,8 @@ def _condition_sequentially(P: Tensor, drive: Tensor, H: Tensor, noise: Diagonal
         correction = correction + k * (drive[..., i, None] - (correction * h).sum(-1, keepdim=True))
         A = eye - k.unsqueeze(-1) * h.unsqueeze(-2)
         P = A @ P @ A.mT + (r * k).unsqueeze(-1) * k.unsqueeze(-2)
-        fine = positive if weight is None else positive | (weight[..., i, None] == 0)
-        ok = fine if ok is None else ok & fine
+        channel_ok = positive if weight is None else positive | (weight[..., i, None] == 0)
+        ok = channel_ok if ok is None else ok & channel_ok
     assert ok is not None
     return Update(correction, symmetrize(P), S, ok.squeeze(-1))
 
@@ -218,10 +220,10 @@ def condition(
     weight: Float[Tensor, "*B m"] | None = None,
     form: SolveForm = "auto",
 ) -> Update:
-    """Condition a prior with covariance ``P`` on ``innovation = y ⊟ h(x̂⁻)`` seen through ``H`` and ``noise``.
+    """Condition a prior with covariance ``P`` on ``innovation = y ⊟ h(x̂⁻)``, given ``H`` and the noise.
 
-    The correction is ``K innovation`` with the Kalman gain ``K``; passing a *shaped* innovation gives the paper's
-    update ``x̂ = x̂⁻ + K (Φ∗Δy)`` with the same gain and the Joseph covariance.
+    The correction is ``K innovation`` with the Kalman gain ``K``. With a *shaped* innovation this is the paper's update
+    ``x̂ = x̂⁻ + K (Φ∗Δy)``, with the same gain and the Joseph covariance.
     """
     if form == "sequential":
         if isinstance(noise, FullNoise):
@@ -234,7 +236,7 @@ def condition(
 def log_prob(
     residual: Float[Tensor, "*B m"], cov: Float[Tensor, "*B m m"], weight: Float[Tensor, "*B m"] | None = None
 ) -> tuple[Float[Tensor, "*B"], Bool[Tensor, "*B"]]:
-    """Log density of ``N(0, cov)`` at ``residual`` over the channels present, and success per item."""
+    """Log density of ``N(0, cov)`` at ``residual`` over the unmasked channels, and a success flag per item."""
     count: Tensor | float = residual.shape[-1]
     if weight is not None:
         cov = cov * (weight.unsqueeze(-1) * weight.unsqueeze(-2)) + torch.diag_embed(1 - weight)

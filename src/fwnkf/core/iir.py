@@ -1,9 +1,9 @@
-"""Stable biquad cascades: raw parameters to sections, one step, frequency response, poles and zeros.
+"""Stable biquad cascades: parametrisation, one step, frequency response, poles and zeros.
 
-A section is ``(b0 + b1 z⁻¹ + b2 z⁻²) / (1 + a1 z⁻¹ + a2 z⁻²)``. Its poles stay inside the stated radius for *every*
-raw value: ``a2 = tanh β`` and ``a1 = (1 + a2) tanh α`` fill the stability triangle, real and complex poles alike, and
-scaling ``a1 ← r a1, a2 ← r² a2`` moves every pole inside ``r``. Cascades are never multiplied out except for display:
-direct form loses stability in float32.
+A section is ``(b0 + b1 z⁻¹ + b2 z⁻²) / (1 + a1 z⁻¹ + a2 z⁻²)``. Its poles lie inside the stated radius for *every* raw
+value: ``a2 = tanh β`` and ``a1 = (1 + a2) tanh α`` cover the stability triangle, real and complex poles alike, and
+scaling ``a1 ← r a1, a2 ← r² a2`` moves every pole inside ``r``. A cascade is never expanded to direct form, which can
+become unstable in float32.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from torch import Tensor
 from ..shapes import Complex, Float
 
 ROUNDING_MARGIN = 2e-3
-"""Poles are placed inside ``radius · (1 - margin)``: a double pole moves by the root of the rounding error, about
-5e-4 in float32, and the stated radius must hold all the same."""
+"""Poles are placed inside ``radius · (1 - margin)``: rounding moves a double pole by the square root of the rounding
+error, about 5e-4 in float32, and it must stay inside the stated radius nevertheless."""
 
 
 class Sections(NamedTuple):
-    """Coefficients of a cascade of ``k`` biquads, for one filter or one per channel."""
+    """Coefficients of a cascade of ``k`` biquads, for one filter or one filter per channel."""
 
     b: Float[Tensor, "*C k 3"]
     a: Float[Tensor, "*C k 2"]
 
 
 def sections(raw: Float[Tensor, "*C k 5"], radius: float) -> Sections:
-    """Raw ``(α, β, b0 - 1, b1, b2)`` to a stable cascade; raw zeros are the identity ``Φ = 1``."""
+    """A stable cascade from raw ``(α, β, b0 - 1, b1, b2)``; raw zeros give the identity ``Φ = 1``."""
     alpha, beta = raw[..., 0], raw[..., 1]
     inside = radius * (1 - ROUNDING_MARGIN)
     a2 = torch.tanh(beta)
@@ -37,23 +37,23 @@ def sections(raw: Float[Tensor, "*C k 5"], radius: float) -> Sections:
     return Sections(b, torch.stack((inside * a1, inside * inside * a2), -1))
 
 
-def raw_from_sections(given: Sections, radius: float) -> Float[Tensor, "*C k 5"]:
-    """The inverse of :func:`sections`; the poles given must lie inside the radius."""
+def raw_from_sections(cascade: Sections, radius: float) -> Float[Tensor, "*C k 5"]:
+    """The inverse of :func:`sections`; the poles of the cascade must lie inside the radius."""
     inside = radius * (1 - ROUNDING_MARGIN)
-    a1, a2 = given.a[..., 0] / inside, given.a[..., 1] / inside**2
+    a1, a2 = cascade.a[..., 0] / inside, cascade.a[..., 1] / inside**2
     raw = (torch.atanh(a1 / (1 + a2)), torch.atanh(a2))
-    return torch.stack((*raw, given.b[..., 0] - 1, given.b[..., 1], given.b[..., 2]), -1)
+    return torch.stack((*raw, cascade.b[..., 0] - 1, cascade.b[..., 1], cascade.b[..., 2]), -1)
 
 
 def state_space(cascade: Sections) -> Float[Tensor, "*C s s"]:
-    """One matrix per filter that maps ``[input, memory]`` to ``[output, next memory]``; ``s = 2 k + 1``.
+    """A matrix per filter that maps ``[input, memory]`` to ``[output, next memory]``; ``s = 2 k + 1``.
 
-    The memory of each section is its direct-form-II buffer ``(s_{t-1}, s_{t-2})``, the paper's lags. The recursion
-    stays sectioned inside the matrix (block triangular), so nothing is expanded to direct form.
+    The memory of each section is its direct-form-II buffer ``(s_{t-1}, s_{t-2})``, the paper's lags. The matrix is
+    block triangular with one block per section; the cascade is not expanded to direct form.
     """
     count = cascade.a.shape[-2]
     unit = torch.eye(2 * count + 1, dtype=cascade.a.dtype, device=cascade.a.device)
-    flow = unit[0].expand(*cascade.a.shape[:-2], -1)  # the running input, as a row over [input, memory]
+    flow = unit[0].expand(*cascade.a.shape[:-2], -1)  # the input of the section, as a row over [input, memory]
     memory: list[Tensor] = []
     for k in range(count):
         first, second = unit[1 + 2 * k], unit[2 + 2 * k]
@@ -68,7 +68,7 @@ def state_space(cascade: Sections) -> Float[Tensor, "*C s s"]:
 def step(
     matrix: Float[Tensor, "*C s s"], signal: Float[Tensor, "B m"], memory: Float[Tensor, "B m r"]
 ) -> tuple[Float[Tensor, "B m"], Float[Tensor, "B m r"]]:
-    """One sample through the cascade: ``matrix`` from :func:`state_space`, shared ``[s, s]`` or per channel."""
+    """Filter one sample; ``matrix`` is from :func:`state_space`, shared ``[s, s]`` or one per channel."""
     stacked = torch.cat((signal.unsqueeze(-1), memory), -1)
     out = stacked @ matrix.mT if matrix.ndim == 2 else torch.einsum("bms,mts->bmt", stacked, matrix)
     return out[..., 0], out[..., 1:]
@@ -84,7 +84,7 @@ def response(cascade: Sections, omega: Float[Tensor, " w"]) -> Complex[Tensor, "
 
 
 def _roots(c1: Tensor, c2: Tensor) -> Tensor:
-    """Roots of ``z² + c1 z + c2``, without the cancellation of the schoolbook formula."""
+    """Roots of ``z² + c1 z + c2``, without the cancellation of the textbook formula."""
     half = -0.5 * c1
     root = torch.sqrt((half * half - c2).to(torch.promote_types(c1.dtype, torch.complex64)))
     large = half + torch.where(half >= 0, root, -root)
@@ -100,21 +100,3 @@ def zeros(cascade: Sections) -> Complex[Tensor, "*C k 2"]:
     """Zeros of each section; where ``b0 = 0`` they are not finite."""
     b0 = cascade.b[..., 0]
     return _roots(cascade.b[..., 1] / b0, cascade.b[..., 2] / b0)
-
-
-def direct_form(cascade: Sections) -> tuple[Float[Tensor, "*C p"], Float[Tensor, "*C p"]]:
-    """``{b_i}, {a_j}`` of the paper's transfer function, multiplied out for display only."""
-
-    def multiply(factors: Tensor) -> Tensor:
-        product = factors[..., 0, :]
-        for k in range(1, factors.shape[-2]):
-            factor = factors[..., k, :]
-            padded = torch.nn.functional.pad(product, (0, 2))
-            product = sum(
-                (factor[..., i : i + 1] * torch.roll(padded, i, -1) for i in range(3)),
-                torch.zeros_like(padded),
-            )
-        return product
-
-    ones = torch.ones_like(cascade.a[..., :1])
-    return multiply(cascade.b), multiply(torch.cat((ones, cascade.a), -1))

@@ -1,7 +1,7 @@
-"""The layout of a state: which of its numbers are Euclidean, angles or a unit quaternion.
+"""The layout of a state: which of its components are Euclidean, angles or unit quaternions.
 
-Means live on the manifold, covariances in its tangent space; ``boxplus`` applies a correction, ``boxminus``
-takes a difference. For an all-Euclidean layout both are plain addition and cost nothing more.
+Means are points of the manifold, covariances are in its tangent space; ``boxplus`` applies a correction, ``boxminus``
+takes a difference. For a Euclidean layout these are plain addition and subtraction, at no additional cost.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Kind = Literal["euclidean", "angle", "quaternion"]
 
 @dataclass(frozen=True)
 class Part:
-    """A named run of numbers of one kind; ``size`` counts them as stored (4 for a quaternion)."""
+    """A named block of components of one kind; ``size`` counts the numbers stored (4 for a quaternion)."""
 
     name: str
     kind: Kind
@@ -54,18 +54,18 @@ class Layout:
 
     parts: tuple[Part, ...]
     size: int = field(init=False, repr=False, compare=False)
-    """Numbers as stored."""
+    """Numbers stored."""
     tangent_size: int = field(init=False, repr=False, compare=False)
-    """Numbers of the tangent space, the size of covariances."""
+    """Dimension of the tangent space, the size of covariances."""
     feature_size: int = field(init=False, repr=False, compare=False)
-    """Numbers that :meth:`features` gives to a network."""
+    """Number of network inputs that :meth:`features` returns."""
     flat: bool = field(init=False, repr=False, compare=False)
     """Whether every part is Euclidean, so that the manifold is a plain vector space."""
     _sizes: list[int] = field(init=False, repr=False, compare=False)
     _tangent_sizes: list[int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # plain attributes rather than cached properties: torch.compile cannot look into those
+        # plain attributes rather than cached properties, which torch.compile cannot trace
         widths = {"euclidean": 1, "angle": 2, "quaternion": 9 / 4}
         derived = {
             "size": sum(part.size for part in self.parts),
@@ -84,7 +84,7 @@ class Layout:
 
     @classmethod
     def parse(cls, parts: Sequence[Sequence[Any]]) -> Layout:
-        """From ``[(name, kind, size), …]``, the form kept in ``config.json``."""
+        """From ``[(name, kind, size), …]``, the form stored in ``config.json``."""
         return cls(tuple(Part(*part) for part in parts))
 
     def describe(self) -> tuple[tuple[str, str, int], ...]:
@@ -92,40 +92,40 @@ class Layout:
         return tuple((part.name, part.kind, part.size) for part in self.parts)
 
     def boxplus(self, x: Float[Tensor, "*B n"], delta: Float[Tensor, "*B d"]) -> Float[Tensor, "*B n"]:
-        """``x ⊞ δ``: move from ``x`` along the tangent vector ``δ``."""
+        """``x ⊞ δ``: the point reached from ``x`` along the tangent vector ``δ``."""
         if self.flat:
             return x + delta
         moved = []
         for part, a, b in zip(self.parts, x.split(self._sizes, -1), delta.split(self._tangent_sizes, -1), strict=True):
             if part.kind == "quaternion":
-                # normalised because products of unit quaternions drift off the sphere in float32
+                # normalised because the norm of repeated products of unit quaternions drifts from 1 in float32
                 moved.append(rotation.normalize(rotation.multiply(a, rotation.exp(b))))
             else:
                 moved.append(rotation.wrap(a + b) if part.kind == "angle" else a + b)
         return torch.cat(moved, -1)
 
     def boxminus(self, x: Float[Tensor, "*B n"], y: Float[Tensor, "*B n"]) -> Float[Tensor, "*B d"]:
-        """``x ⊟ y``: the tangent vector at ``y`` that leads to ``x`` along the shortest way."""
+        """``x ⊟ y``: the tangent vector at ``y`` that leads to ``x`` along the shortest path."""
         if self.flat:
             return x - y
-        apart = []
+        differences = []
         for part, a, b in zip(self.parts, x.split(self._sizes, -1), y.split(self._sizes, -1), strict=True):
             if part.kind == "quaternion":
-                apart.append(rotation.log(rotation.multiply(rotation.conjugate(b), a)))
+                differences.append(rotation.log(rotation.multiply(rotation.conjugate(b), a)))
             else:
-                apart.append(rotation.wrap(a - b) if part.kind == "angle" else a - b)
-        return torch.cat(apart, -1)
+                differences.append(rotation.wrap(a - b) if part.kind == "angle" else a - b)
+        return torch.cat(differences, -1)
 
     def boxplus_jacobians(
         self, delta: Float[Tensor, "*B d"]
     ) -> tuple[Float[Tensor, "*C d d"], Float[Tensor, "*C d d"]]:
-        """How ``x ⊞ δ`` moves, in its tangent space, when ``x`` moves and when ``δ`` moves; identities where flat."""
+        """Jacobians of ``x ⊞ δ`` in its tangent space, with respect to ``x`` and to ``δ``; identities where flat."""
         on_state, on_delta = [], []
         for part, piece in zip(self.parts, delta.split(self._tangent_sizes, -1), strict=True):
             eye = torch.eye(part.tangent_size, dtype=delta.dtype, device=delta.device)
-            turned = part.kind == "quaternion"
-            on_state.append(rotation.to_matrix(rotation.exp(piece)).mT if turned else eye)
-            on_delta.append(rotation.right_jacobian(piece) if turned else eye)
+            is_rotation = part.kind == "quaternion"
+            on_state.append(rotation.to_matrix(rotation.exp(piece)).mT if is_rotation else eye)
+            on_delta.append(rotation.right_jacobian(piece) if is_rotation else eye)
         return self._block_diagonal(on_state), self._block_diagonal(on_delta)
 
     @staticmethod
@@ -136,28 +136,28 @@ class Layout:
         return whole
 
     def origin(self, like: Tensor) -> Float[Tensor, " n"]:
-        """Zero, and the identity rotation; dtype and device of ``like``."""
+        """Zero, with the identity rotation for quaternions; dtype and device of ``like``."""
         values: list[float] = []
         for part in self.parts:
             values += [1.0, 0.0, 0.0, 0.0] if part.kind == "quaternion" else [0.0] * part.size
         return like.new_tensor(values)
 
     def features(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B f"]:
-        """The state as a network should read it, without jumps: ``cos, sin`` of angles, matrices for rotations."""
+        """The state as a continuous network input: cosine and sine for angles, rotation matrices for quaternions."""
         if self.flat:
             return x
-        read = []
+        features = []
         for part, a in zip(self.parts, x.split(self._sizes, -1), strict=True):
             if part.kind == "quaternion":
-                read.append(rotation.to_matrix(a).flatten(-2))
+                features.append(rotation.to_matrix(a).flatten(-2))
             elif part.kind == "angle":
-                read += [a.cos(), a.sin()]
+                features += [a.cos(), a.sin()]
             else:
-                read.append(a)
-        return torch.cat(read, -1)
+                features.append(a)
+        return torch.cat(features, -1)
 
     def features_jacobian(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B f d"]:
-        """How :meth:`features` moves with the tangent vector at ``x``."""
+        """Jacobian of :meth:`features` with respect to the tangent vector at ``x``."""
         rows = []
         start = 0
         for part, a in zip(self.parts, x.split(self._sizes, -1), strict=True):

@@ -1,4 +1,4 @@
-"""Jacobians, curvature and sigma points: how a nonlinear function acts on a Gaussian."""
+"""Jacobians, second-order terms and sigma points: the propagation of a Gaussian through a nonlinear function."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from .layout import Layout
 def jacobian(
     function: Callable[[Tensor], Tensor], x: Float[Tensor, "B n"], domain: Layout, image: Layout
 ) -> tuple[Float[Tensor, "B k"], Float[Tensor, "B e d"]]:
-    """``f(x)`` and its tangent-space Jacobian ``∂(f(x ⊞ δ) ⊟ f(x))/∂δ`` at ``δ = 0``, by differentiation.
+    """``f(x)`` and its tangent-space Jacobian ``∂(f(x ⊞ δ) ⊟ f(x))/∂δ`` at ``δ = 0``, by automatic differentiation.
 
-    ``function`` must treat the batch items independently. Two ways that agree to rounding: reverse mode where it is
-    possible, because forward mode run eagerly spends milliseconds per call on tangents that are zero; forward mode when
-    traced or recomputed, where reverse mode is not possible.
+    ``function`` must treat the batch items independently. In eager mode the Jacobian is computed in reverse mode,
+    because eager forward mode spends milliseconds per call on tangents that are zero. In forward mode it is computed
+    while tracing and under activation checkpointing, where reverse mode is not available. Both agree up to rounding.
     """
     centre = function(x)
-    fixed = centre.detach() if image.flat else centre  # ⊟ needs the value, plain subtraction drops out
+    # a plain difference has the same derivative without the gradient of its second argument
+    fixed = centre.detach() if image.flat else centre
 
     def moved(delta: Tensor) -> Tensor:
         return image.boxminus(function(domain.boxplus(x, delta)), fixed)
@@ -41,7 +42,7 @@ def jacobian(
 
 
 def _saving_is_hooked() -> bool:
-    """Whether tensors saved for the backward pass go through hooks, as in recomputation; torch.func.vjp cannot then."""
+    """Whether saved-tensor hooks are active, as under activation checkpointing; torch.func.vjp then fails."""
     try:
         with torch.autograd.graph.disable_saved_tensors_hooks("probe"):
             return False
@@ -59,24 +60,24 @@ class SigmaRule(NamedTuple):
 
 
 def sigma_rule(size: int, alpha: float, beta: float, kappa: float) -> SigmaRule:
-    """``α = 1, β = 0, κ = 0`` gives the cubature rule: equal positive weights, covariances PSD by construction."""
+    """``α = 1, β = 0, κ = 0`` is the cubature rule: equal positive weights, so covariances are semidefinite."""
     scaled = alpha * alpha * (size + kappa)
     centre = (scaled - size) / scaled
     return SigmaRule(scaled, centre, centre + 1 - alpha * alpha + beta, 0.5 / scaled)
 
 
-def _barely_definite(cov: Float[Tensor, "B d d"]) -> Float[Tensor, "B d d"]:
-    """A covariance that may be singular, a known start say, lifted by its own rounding so that it has a factor."""
+def _with_jitter(cov: Float[Tensor, "B d d"]) -> Float[Tensor, "B d d"]:
+    """``cov`` plus a diagonal of the size of its rounding error, so that a singular one can be factored."""
     variance = torch.diagonal(cov, dim1=-2, dim2=-1)
-    lift = torch.finfo(cov.dtype).eps * variance.mean(-1, keepdim=True) + 1e-30
-    return cov + torch.diag_embed(lift.expand_as(variance))
+    jitter = torch.finfo(cov.dtype).eps * variance.mean(-1, keepdim=True) + 1e-30
+    return cov + torch.diag_embed(jitter.expand_as(variance))
 
 
 def sigma_points(
     mean: Float[Tensor, "B n"], cov: Float[Tensor, "B d d"], layout: Layout, rule: SigmaRule
 ) -> tuple[Float[Tensor, "B s n"], Bool[Tensor, "B"]]:
-    """``2 d + 1`` points ``mean ⊞ (0, ±√spread columns of the factor)``, and success of the factorisation."""
-    factor, ok = safe_cholesky(_barely_definite(cov))
+    """``2 d + 1`` points ``mean ⊞ (0, ±√spread columns of the factor)``, and a success flag of the factorisation."""
+    factor, ok = safe_cholesky(_with_jitter(cov))
     rows = factor.mT * rule.spread**0.5
     offsets = torch.cat((torch.zeros_like(rows[:, :1]), rows, -rows), 1)
     return layout.boxplus(mean.unsqueeze(1).expand(-1, offsets.shape[1], -1), offsets), ok
@@ -88,11 +89,11 @@ def sigma_moments(
     """Weighted mean on the manifold, deviations from it, and covariance."""
     centre = points[:, 0]
     for _ in range(1 if layout.flat else iterations):
-        apart = layout.boxminus(points, centre.unsqueeze(1).expand_as(points))
-        shift = rule.mean_weight * apart[:, 0] + rule.side_weight * apart[:, 1:].sum(1)
+        deviations = layout.boxminus(points, centre.unsqueeze(1).expand_as(points))
+        shift = rule.mean_weight * deviations[:, 0] + rule.side_weight * deviations[:, 1:].sum(1)
         centre = layout.boxplus(centre, shift)
-    apart = layout.boxminus(points, centre.unsqueeze(1).expand_as(points))
-    return centre, apart, sigma_cross(apart, apart, rule)
+    deviations = layout.boxminus(points, centre.unsqueeze(1).expand_as(points))
+    return centre, deviations, sigma_cross(deviations, deviations, rule)
 
 
 def sigma_cross(left: Float[Tensor, "B s d"], right: Float[Tensor, "B s e"], rule: SigmaRule) -> Float[Tensor, "B d e"]:
@@ -102,12 +103,12 @@ def sigma_cross(left: Float[Tensor, "B s d"], right: Float[Tensor, "B s e"], rul
 
 
 def repeated(item: Float[Tensor, "B *s"] | None, count: int) -> Float[Tensor, "R *s"] | None:
-    """Each row ``count`` times, for points that lie side by side; nothing stays nothing."""
+    """Each row repeated ``count`` times, for the points of one item stored next to each other; None stays None."""
     return None if item is None else item.repeat_interleave(count, 0)
 
 
 class SecondOrderCorrection(NamedTuple):
-    """What a function's curvature does to a Gaussian: a shift of the mean, and covariance a Jacobian does not see."""
+    """The second-order terms of a function of a Gaussian: a shift of the mean and an addition to the covariance."""
 
     shift: Float[Tensor, "B e"]
     cov: Float[Tensor, "B e e"]
@@ -122,13 +123,13 @@ def second_order_correction(
 ) -> SecondOrderCorrection:
     """The second-order terms of the Gaussian second-order filter, exact where ``f`` is quadratic.
 
-    With ``s_i`` the columns of a factor of ``cov`` and ``D_ij = s_iᵀ f″ s_j``, the mean moves by ``½ Σ D_ii`` and the
-    covariance grows by ``½ Σ D_ij D_ijᵀ``, which is positive by its form. The ``D`` are differences of ``f`` over one
-    standard deviation: they see the curvature where the belief lies, and need no second derivative. ``function`` is
-    given all ``B (1 + d + d²)`` points as one batch, those of an item side by side.
+    With ``s_i`` the columns of a factor of ``cov`` and ``D_ij = s_iᵀ f″ s_j``, the mean is shifted by ``½ Σ D_ii`` and
+    ``½ Σ D_ij D_ijᵀ`` is added to the covariance, which is positive semidefinite. The ``D`` are finite differences of
+    ``f`` over one standard deviation, so they measure the curvature over the extent of the belief and need no second
+    derivative. ``function`` is called once with all ``B (1 + d + d²)`` points, those of an item next to each other.
     """
-    factor, ok = safe_cholesky(_barely_definite(cov))
-    factor = factor * ok[:, None, None]  # without one nothing is added; the update that follows tells what is wrong
+    factor, ok = safe_cholesky(_with_jitter(cov))
+    factor = factor * ok[:, None, None]  # without a factor nothing is added; the update that follows sets the status
     d = cov.shape[-1]
     first, second = torch.triu_indices(d, d, 1, device=cov.device)
     single, double = factor.mT, factor.mT[:, first] + factor.mT[:, second]
@@ -136,22 +137,22 @@ def second_order_correction(
     count = offsets.shape[1]
     points = domain.boxplus(mean.unsqueeze(1).expand(-1, count, -1), offsets)
     moved = function(points.flatten(0, 1)).unflatten(0, (-1, count))
-    apart = image.boxminus(moved, moved[:, :1].expand_as(moved))
+    deviations = image.boxminus(moved, moved[:, :1].expand_as(moved))
     pairs = len(first)
-    up, down, up2, down2 = apart[:, 1:].split((d, d, pairs, pairs), 1)
-    straight = up + down  # D_ii
-    across = 0.5 * (up2 + down2 - straight[:, first] - straight[:, second])  # D_ij, i < j
-    grown = 0.5 * straight.mT @ straight + across.mT @ across
-    return SecondOrderCorrection(0.5 * straight.sum(1), symmetrize(grown))
+    up, down, up2, down2 = deviations[:, 1:].split((d, d, pairs, pairs), 1)
+    diagonal = up + down  # D_ii
+    off_diagonal = 0.5 * (up2 + down2 - diagonal[:, first] - diagonal[:, second])  # D_ij, i < j
+    added_cov = 0.5 * diagonal.mT @ diagonal + off_diagonal.mT @ off_diagonal
+    return SecondOrderCorrection(0.5 * diagonal.sum(1), symmetrize(added_cov))
 
 
 def statistical_linearization(
     P: Float[Tensor, "B d d"], cross: Float[Tensor, "B d m"], image_cov: Float[Tensor, "B m m"]
 ) -> tuple[Float[Tensor, "B m d"], Float[Tensor, "B m m"], Bool[Tensor, "B"]]:
-    """The linear map ``A = C_yx P⁻¹`` nearest to the function and the covariance ``C_yy - A P Aᵀ`` it leaves over.
+    """The best linear map ``A = C_yx P⁻¹`` in the mean square and the covariance ``C_yy - A P Aᵀ`` of its residual.
 
-    Conditioning on ``(A, R + leftover)`` is the unscented update: same gain, same posterior, one algebra.
+    Conditioning with ``H = A`` and noise ``R + residual`` is the unscented update: same gain, same posterior.
     """
-    solved, ok = solve_psd(_barely_definite(P), cross)
+    solved, ok = solve_psd(_with_jitter(P), cross)
     A = solved.mT
     return A, image_cov - A @ cross, ok

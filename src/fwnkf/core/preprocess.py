@@ -1,7 +1,7 @@
-"""What happens to raw samples before a filter: units, axes, biases, delays, averaging over blocks of samples.
+"""Preprocessing of raw samples before a filter: units, axes, biases, delays, averaging over blocks of samples.
 
-A :class:`Preprocess` belongs to a filter (``filter.preprocess``), is saved with it, and is applied by ``run`` and
-``step`` alike, so that a loaded filter takes the samples of the sensor as they come.
+A :class:`Preprocess` belongs to a filter (``filter.preprocess``), is saved with it, and is applied by both ``run`` and
+``step``, so that a loaded filter takes the raw samples of the sensor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .system import System
 
 
 class Inputs(NamedTuple):
-    """What one step of a filter reads; ``weight`` is 1 where a channel was measured, else 0."""
+    """The inputs of one step of a filter; ``weight`` is 1 where a channel was measured, else 0."""
 
     y: Float[Tensor, "*B m"]
     weight: Float[Tensor, "*B m"]
@@ -28,44 +28,45 @@ class Inputs(NamedTuple):
 
 
 class Preprocessed(NamedTuple):
-    """The state of a filter with preprocessing: its memory of earlier samples, and the filter's own state."""
+    """The state of a filter with preprocessing: the memory of the preprocessing and the filter's own state."""
 
     preprocess: Any
     filter: Any
 
 
 class Preprocess(nn.Module):
-    """Base of all preprocessing: a pure function of its state and the samples of one step of the filter.
+    """Base class of all preprocessing: a pure function of its memory and the raw samples of one step.
 
-    ``block`` raw samples make one step. With ``block > 1`` a step reads ``[B, block, …]`` and ``run`` gives one output
-    for each whole block; samples that do not fill a block at the end are left out.
+    One step of the filter takes ``block`` raw samples. With ``block > 1`` a step reads ``[B, block, …]`` and ``run``
+    returns one output for each complete block; an incomplete block at the end is dropped.
     """
 
     Config: ClassVar[type]
     observation_dim: int
-    """Channels of a raw sample."""
+    """Number of channels of a raw sample."""
     control_dim: int = 0
-    """Raw control inputs."""
+    """Number of raw control inputs."""
     block: int = 1
-    inner: Any = None
-    """A filter that runs inside the preprocessing, where there is one: it is saved and loaded with it."""
+    inner: Any
+    """An optional filter that runs inside the preprocessing; it is saved and loaded with it."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
         self.config = config
+        self.inner = None  # set on the instance, because a class attribute would hide a module assigned to it
 
     def init(self, batch: int, like: Tensor) -> Any:
-        """The memory before the first sample: a tuple of tensors with a batch axis, empty for most."""
+        """The memory before the first sample: a tuple of tensors with a batch axis, empty by default."""
         return ()
 
     def forward(self, state: Any, raw: Inputs) -> tuple[Any, Inputs]:
-        """The next memory, and what the filter reads."""
+        """The next memory and the inputs of the filter."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class CalibrationConfig:
-    """Sizes of a :class:`Calibration`; the numbers themselves are tensors of the module."""
+    """Sizes of a :class:`Calibration`; bias and matrix are tensors of the module."""
 
     channels: int = at_least(1, 1)
     block: int = at_least(1, 1)
@@ -73,10 +74,10 @@ class CalibrationConfig:
 
 @PREPROCESS.register("calibration")
 class Calibration(Preprocess):
-    """``y' = A (y - b)``, then the mean over a block: constant bias, and units, axes or scale in ``A``.
+    """``y' = A (y - b)``, then the mean over a block: constant bias ``b``; units, axes and scale factors in ``A``.
 
-    Channels are taken as missing where any channel that enters them is missing; the mean is over the samples that are
-    there. Control and ``dt`` are handed on, of a block the mean and the sum.
+    An output channel is missing where any input channel with a nonzero entry in its row of ``A`` is missing. The mean
+    is over the samples that are not missing. For a block the control is averaged and ``dt`` is summed.
 
     >>> unit = Calibration(CalibrationConfig(channels=2), bias=torch.ones(2))
     >>> unit((), Inputs(torch.zeros(1, 2), torch.ones(1, 2), None, None))[1].y
@@ -113,7 +114,7 @@ class Calibration(Preprocess):
 
 
 def grouped(item: Tensor | None, block: int) -> Tensor | None:
-    """``[B, T, …]`` as ``[B, T // block, block, …]``; a rest that fills no block is left out."""
+    """``[B, T, …]`` as ``[B, T // block, block, …]``; an incomplete block at the end is dropped."""
     if item is None or block == 1:
         return item
     whole = item.shape[1] // block
@@ -121,7 +122,7 @@ def grouped(item: Tensor | None, block: int) -> Tensor | None:
 
 
 def build_preprocess(name: str, config: dict[str, Any], system: System | None, inner: Any = None) -> Preprocess:
-    """A registered preprocessing from its name and plain configuration; its tensors are loaded afterwards."""
+    """Build a registered preprocessing from its name and plain configuration; its tensors are loaded afterwards."""
     cls = PREPROCESS[name]
     parsed = parse_config(cls.Config, config, f"preprocess {name}")
     built: Preprocess = cls(parsed, system) if inner is None else cls(parsed, system, inner)

@@ -1,7 +1,7 @@
 """Rotations: unit quaternions ``(w, x, y, z)``, rotation vectors and matrices.
 
-A perturbation ``δ`` is a rotation vector in the body frame: ``q ⊞ δ = q ⊗ exp(δ)``. Every function is smooth
-at the identity, gradients included.
+A perturbation ``δ`` is a rotation vector in the body frame: ``q ⊞ δ = q ⊗ exp(δ)``. All functions and their gradients
+are finite at the identity.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..shapes import Float
 
 
 def _small(squared_angle: Tensor) -> tuple[Tensor, Tensor]:
-    """Where the angle is too small to divide by, and an angle that is safe to divide by there."""
+    """A mask of angles too small to divide by, and the angle with these replaced by 1."""
     tiny = squared_angle < torch.finfo(squared_angle.dtype).eps
     return tiny, torch.where(tiny, torch.ones_like(squared_angle), squared_angle).sqrt()
 
@@ -39,11 +39,11 @@ def conjugate(q: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B 4"]:
 
 
 def normalize(q: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B 4"]:
-    """``q / |q|``; one that is a unit quaternion to rounding keeps every bit, a zero one stays zero."""
+    """``q / |q|``. A unit quaternion (up to rounding) is returned unchanged, a zero quaternion stays zero."""
     squared = q.square().sum(-1, keepdim=True)
     unit = (squared - 1).abs() <= 8 * torch.finfo(q.dtype).eps
     scaled = q * squared.clamp_min(torch.finfo(q.dtype).tiny).rsqrt()
-    # the value of q with the gradient of q / |q|: the difference is exact, for both are within a few roundings
+    # the value of q with the gradient of q / |q|: the difference is exact, because both are equal up to rounding
     return scaled + torch.where(unit, q - scaled, torch.zeros_like(q)).detach()
 
 
@@ -78,7 +78,7 @@ def to_matrix(q: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B 3 3"]:
 
 
 def skew(v: Float[Tensor, "*B 3"]) -> Float[Tensor, "*B 3 3"]:
-    """The matrix of ``v ×``."""
+    """The skew-symmetric matrix of the cross product ``v ×``."""
     x, y, z = v.unbind(-1)
     zero = torch.zeros_like(x)
     return torch.stack(
@@ -103,7 +103,7 @@ def distance(p: Float[Tensor, "*B 4"], q: Float[Tensor, "*B 4"]) -> Float[Tensor
 
 
 def wrap(angle: Tensor) -> Tensor:
-    """The same angle in ``[-π, π]``; one that lies there already keeps every bit."""
+    """The same angle in ``[-π, π]``; an angle already in this range is returned unchanged."""
     return angle - 2 * torch.pi * torch.round(angle / (2 * torch.pi))
 
 
@@ -111,9 +111,9 @@ def wrap(angle: Tensor) -> Tensor:
 
 
 def tilt(accel: Float[Tensor, "*B 3"]) -> Float[Tensor, "*B 4"]:
-    """The smallest turn that puts the measured force onto the vertical: right at rest, blind to motion.
+    """The smallest rotation that aligns the measured specific force with the vertical; correct at rest only.
 
-    A sensor upside down turns about its x axis. A force of zero says nothing and gives NaN.
+    A sensor that is upside down is rotated about its x axis. A specific force of zero gives NaN.
     """
     x, y, z = (accel / accel.norm(dim=-1, keepdim=True)).unbind(-1)
     zero = torch.zeros_like(z)
@@ -124,7 +124,7 @@ def tilt(accel: Float[Tensor, "*B 3"]) -> Float[Tensor, "*B 4"]:
 
 
 def compass(accel: Float[Tensor, "*B 3"], mag: Float[Tensor, "*B 3"]) -> Float[Tensor, "*B 4"]:
-    """The orientation in east-north-up whose vertical is the force and whose north is the magnetic field's."""
+    """The orientation in east-north-up from the directions of the specific force and of the magnetic field."""
     level = tilt(accel)
     field = (to_matrix(level) @ mag.unsqueeze(-1)).squeeze(-1)
     to_north = torch.atan2(field[..., 0], field[..., 1])
@@ -132,12 +132,28 @@ def compass(accel: Float[Tensor, "*B 3"], mag: Float[Tensor, "*B 3"]) -> Float[T
     return multiply(exp(torch.stack((zero, zero, to_north), -1)), level)
 
 
-def integrate(start: Float[Tensor, " 4"], gyro: Float[Tensor, "T 3"], dt: float) -> Float[Tensor, "T 4"]:
-    """``q_t = q_{t-1} ⊗ exp(ω_t dt)`` from ``start`` at the first sample: all prefix products, by doubling."""
-    q = torch.cat((start.unsqueeze(0), exp(gyro[1:] * dt)))
+def cumulative(q: Float[Tensor, "*B T 4"]) -> Float[Tensor, "*B T 4"]:
+    """All prefix products ``q_0 ⊗ … ⊗ q_t``, by doubling: a logarithmic number of operations on complete tensors.
+
+    >>> half = exp(torch.tensor([0.0, 0.0, 0.5]))
+    >>> [round(angle, 6) for angle in log(cumulative(half.expand(3, 4)))[:, 2].tolist()]
+    [0.5, 1.0, 1.5]
+    """
     reach = 1
-    while reach < len(q):
-        q = torch.cat((q[:reach], multiply(q[:-reach], q[reach:])))
+    while reach < q.shape[-2]:
+        q = torch.cat((q[..., :reach, :], multiply(q[..., :-reach, :], q[..., reach:, :])), -2)
         q = q / q.norm(dim=-1, keepdim=True)
         reach *= 2
     return q
+
+
+def integrate(start: Float[Tensor, " 4"], gyro: Float[Tensor, "T 3"], dt: float) -> Float[Tensor, "T 4"]:
+    """``q_t = q_{t-1} ⊗ exp(ω_t dt)`` from ``start`` at the first sample."""
+    return cumulative(torch.cat((start.unsqueeze(0), exp(gyro[1:] * dt))))
+
+
+def extrapolate(
+    q: Float[Tensor, "*B 4"], gyro: Float[Tensor, "*B 3"], seconds: float | Float[Tensor, "*C 1"]
+) -> Float[Tensor, "*B 4"]:
+    """The orientation after some seconds (before, if negative) at a constant rate; compensates a known delay."""
+    return multiply(q, exp(gyro * seconds))

@@ -1,4 +1,4 @@
-"""The only loop over time."""
+"""The loop over time, used by every filter."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def scan(
     truncate: int | None = None,
     checkpoint: int | None = None,
 ) -> tuple[Any, Any]:
-    """Call ``state, out = body(state, inputs_t)`` for every step and stack the outputs on axis 1.
+    """Call ``state, out = body(state, inputs_t)`` for every step and stack the outputs along axis 1.
 
-    ``inputs`` are tensors ``[B, T, …]`` or None (handed through). ``truncate=k`` cuts the gradient between blocks of
-    ``k`` steps; ``checkpoint=k`` keeps only the state between blocks of ``k`` steps and recomputes the rest in the
-    backward pass: memory of one block instead of all, for about a third more time.
+    ``inputs`` are tensors ``[B, T, …]`` or None (passed on). ``truncate=k`` detaches the state between blocks of
+    ``k`` steps. ``checkpoint=k`` stores only the state between blocks of ``k`` steps and recomputes the others in the
+    backward pass, which takes the memory of one block and about a third more time.
     """
     lengths = {item.shape[1] for item in inputs if item is not None}
     if len(lengths) != 1:
-        raise ConfigError(f"inputs of a scan must agree on the number of steps; got {sorted(lengths)}")
+        raise ConfigError(f"all inputs must have the same number of steps (axis 1); got {sorted(lengths)}")
     (length,) = lengths
     if length == 0:
-        raise ConfigError("nothing to scan: the inputs have no steps (axis 1 is empty)")
+        raise ConfigError("the inputs have no steps (axis 1 is empty); give at least one sample")
     for name, value in (("truncate", truncate), ("checkpoint", checkpoint)):
         if value is not None and value < 1:
-            raise ConfigError(f"{name} = {value} is no number of steps; use a positive number or None")
+            raise ConfigError(f"{name} = {value} is not a number of steps; use a positive integer or None")
     columns = [None if item is None else item.unbind(1) for item in inputs]
     steps = [[None if column is None else column[t] for column in columns] for t in range(length)]
 
@@ -53,7 +53,9 @@ def scan(
             state, collected = _run_block(body, state, chunk, truncate, start)
         outputs += collected
     leaves = zip(*([leaf for _, leaf in named_leaves(out)] for out in outputs), strict=True)
-    return state, tree_unflatten(outputs[0], iter([torch.stack(leaf, 1) for leaf in leaves]))
+    # outputs that are None (no control, no dt) stay None
+    stacked: list[Any] = [None if leaf[0] is None else torch.stack(leaf, 1) for leaf in leaves]
+    return state, tree_unflatten(outputs[0], iter(stacked))
 
 
 def _run_block(

@@ -1,9 +1,9 @@
 """The paper's update with a shaped innovation, and its exact covariance.
 
-With ``r = y - H x̂⁻``, shaper memory ``σ⁺ = A_c σ + B_c r`` and output ``r̃ = D r + C σ``, the update
-``x̂ = x̂⁻ + K r̃`` makes the joint error ``ξ = [e; σ]`` linear, so its covariance ``Π`` follows exactly; the Joseph form
-of ``K`` alone does not, because the shaped innovation is correlated with the past. Filtering the innovation adds no
-information: it helps only where the noise model was wrong.
+With ``r = y - H x̂⁻``, shaper memory ``σ⁺ = A_c σ + B_c r`` and output ``r̃ = D r + C σ``, the joint error
+``ξ = [e; σ]`` of the update ``x̂ = x̂⁻ + K r̃`` is linear, so its covariance ``Π`` can be propagated exactly. The Joseph
+form of ``K`` alone is not exact, because the shaped innovation is correlated with past errors. Filtering the innovation
+adds no information: it improves the estimate only where the noise model is wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GainKind = Literal["kalman", "shaped", "joint"]
 
 
 class Shaper(NamedTuple):
-    """A shaper for ``m`` channels in state-space form; memory flattened channel by channel (``s`` numbers)."""
+    """A shaper for ``m`` channels in state-space form; the ``s`` memory values are ordered channel by channel."""
 
     A: Float[Tensor, "s s"]
     B: Float[Tensor, "s m"]
@@ -29,7 +29,7 @@ class Shaper(NamedTuple):
 
 
 def shaper_blocks(matrix: Float[Tensor, "*C s s"], channels: int) -> Shaper:
-    """From :func:`fwnkf.core.iir.state_space`, shared or per channel, to one system for all channels."""
+    """One system for all channels from the matrix of :func:`fwnkf.core.iir.state_space`, shared or per channel."""
     per_channel = matrix.expand(channels, *matrix.shape[-2:])
     place = torch.eye(channels).to(matrix)
     order = matrix.shape[-1] - 1
@@ -48,6 +48,8 @@ def shaper_blocks(matrix: Float[Tensor, "*C s s"], channels: int) -> Shaper:
 
 
 class ShapedUpdate(NamedTuple):
+    """The result of :func:`condition_shaped`."""
+
     correction: Float[Tensor, "B d"]
     joint_cov: Float[Tensor, "B j j"]
     shaped: Float[Tensor, "B m"]
@@ -57,7 +59,7 @@ class ShapedUpdate(NamedTuple):
 
 
 def _stack(rows: list[list[Tensor]]) -> Tensor:
-    """A block matrix from blocks, constants expanded to the batch."""
+    """A block matrix from rows of blocks; blocks without a batch axis are expanded."""
     batch = torch.broadcast_shapes(*(block.shape[:-2] for row in rows for block in row))
     return torch.cat([torch.cat([block.expand(*batch, *block.shape[-2:]) for block in row], -1) for row in rows], -2)
 
@@ -72,11 +74,11 @@ def condition_shaped(
     weight: Float[Tensor, "B m"],
     kind: GainKind = "kalman",
 ) -> ShapedUpdate:
-    """Update on a shaped innovation with the exact joint covariance of error and shaper memory.
+    """Update with a shaped innovation and the exact joint covariance of error and shaper memory.
 
-    ``kind`` picks the gain: ``"kalman"`` is the paper's ``P Hᵀ S⁻¹`` (with the true ``P``), ``"shaped"`` the one-step
-    optimal gain on the shaped innovation, ``"joint"`` the optimal gain on innovation and memory together, which in
-    white noise is the plain Kalman filter. A masked channel feeds zero into its shaper and corrects nothing.
+    ``kind`` is the gain: ``"kalman"`` is the paper's ``P Hᵀ S⁻¹`` (with the exact ``P``), ``"shaped"`` the one-step
+    optimal gain on the shaped innovation, ``"joint"`` the optimal gain on innovation and memory together, which for
+    white noise is the Kalman filter. The input of the shaper is zero in a masked channel, and so is its gain.
     """
     d = H.shape[-1]
     P = Pi[..., :d, :d]
@@ -88,13 +90,13 @@ def condition_shaped(
         on_innovation = kalman_gain * shaper.D
         on_memory = kalman_gain @ shaper.C
     elif kind == "shaped":
-        seen = _stack([[D * H, shaper.C]])
+        observed = _stack([[D * H, shaper.C]])
         scaled = (
             DiagonalNoise(shaper.D**2 * noise.variance)
             if isinstance(noise, DiagonalNoise)
             else FullNoise(D * noise.cov * shaper.D)
         )
-        optimal, _, solved = gain(Pi, seen, scaled, weight)
+        optimal, _, solved = gain(Pi, observed, scaled, weight)
         ok = ok & solved
         on_innovation = optimal[..., :d, :] * shaper.D
         on_memory = optimal[..., :d, :] @ shaper.C
@@ -102,36 +104,36 @@ def condition_shaped(
         on_innovation, on_memory, solved = _joint_gain(Pi, H, noise, weight)
         ok = ok & solved
     correction = matvec(on_innovation, innovation) + matvec(on_memory, memory)
-    enter = shaper.B * weight.unsqueeze(-2)
-    M = _stack([[eye - on_innovation @ H, -on_memory], [enter @ H, shaper.A]])
-    N = torch.cat((-on_innovation, enter.expand(*on_innovation.shape[:-2], *enter.shape[-2:])), -2)
+    input_matrix = shaper.B * weight.unsqueeze(-2)
+    M = _stack([[eye - on_innovation @ H, -on_memory], [input_matrix @ H, shaper.A]])
+    N = torch.cat((-on_innovation, input_matrix.expand(*on_innovation.shape[:-2], *input_matrix.shape[-2:])), -2)
     joint_cov = symmetrize(M @ Pi @ M.mT + N @ dense(noise) @ N.mT)
-    following = matvec(shaper.A, memory) + matvec(shaper.B, innovation)
-    return ShapedUpdate(correction, joint_cov, shaped, following, S, ok)
+    next_memory = matvec(shaper.A, memory) + matvec(shaper.B, innovation)
+    return ShapedUpdate(correction, joint_cov, shaped, next_memory, S, ok)
 
 
 def _joint_gain(Pi: Tensor, H: Tensor, noise: Noise, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Optimal gain on ``[r; σ]``; the memory carries no noise of its own, so a floor at rounding keeps it solvable."""
+    """Optimal gain on ``[r; σ]``. The memory is noise-free, so a small ridge keeps its covariance definite."""
     d, s = H.shape[-1], Pi.shape[-1] - H.shape[-1]
     batch = Pi.shape[:-2]
     m = H.shape[-2]
-    seen = _stack([[H, Pi.new_zeros(m, s)], [Pi.new_zeros(s, d), torch.eye(s).to(Pi)]])
+    observed = _stack([[H, Pi.new_zeros(m, s)], [Pi.new_zeros(s, d), torch.eye(s).to(Pi)]])
     R = dense(noise)
     floor = torch.finfo(Pi.dtype).eps ** 0.75 * torch.diagonal(R, dim1=-2, dim2=-1).mean(-1)
     joint = torch.nn.functional.pad(R, (0, s, 0, s)).expand(*batch, m + s, m + s)
     ridge = torch.nn.functional.pad(Pi.new_ones(s), (m, 0))
     joint = joint + torch.diag_embed(ridge * floor.unsqueeze(-1))
     all_weights = torch.cat((weight, weight.new_ones(*batch, s)), -1)
-    K, _, ok = gain(Pi, seen, FullNoise(joint), all_weights, "cholesky")
+    K, _, ok = gain(Pi, observed, FullNoise(joint), all_weights, "cholesky")
     return K[..., :d, :m], K[..., :d, m:], ok
 
 
 def loop_matrix(
     F: Float[Tensor, "d d"], K: Float[Tensor, "d m"], H: Float[Tensor, "m d"], shaper: Shaper
 ) -> Float[Tensor, "j j"]:
-    """How error and shaper memory go from one step to the next; a spectral radius above 1 means divergence.
+    """The matrix that maps error and shaper memory to the next step; it diverges if its spectral radius exceeds 1.
 
-    A stable shaper does not make the loop stable: a low-pass in the innovation delays the correction.
+    A stable shaper does not guarantee a stable loop, because a low-pass on the innovation delays the correction.
     """
     d = F.shape[-1]
     KD = K * shaper.D
@@ -145,4 +147,5 @@ def loop_matrix(
 
 
 def spectral_radius(matrix: Float[Tensor, "j j"]) -> Float[Tensor, ""]:
+    """The largest magnitude of an eigenvalue."""
     return torch.linalg.eigvals(matrix).abs().max()

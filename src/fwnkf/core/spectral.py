@@ -31,7 +31,7 @@ def magnitude(signal: Float[Tensor, "*B T m"], taper: Window = "none") -> Float[
 def band_bins(length: int, band: tuple[float, float]) -> slice:
     """The rfft bins whose angular frequency ``2πk/length`` lies in the closed ``band``."""
     step = 2 * math.pi / length
-    slack = 1e-9  # so that a bin exactly on the edge counts as inside
+    slack = 1e-9  # a bin exactly on the edge of the band counts as inside despite rounding
     low = math.ceil(band[0] / step - slack)
     high = math.floor(band[1] / step + slack)
     return slice(max(low, 0), min(high, length // 2) + 1)
@@ -58,10 +58,10 @@ def spectral_distance(
     taper: Window = "none",
     reduction: Reduction = "paper",
 ) -> Float[Tensor, "*B"]:
-    """:func:`spectral_loss` of each record apart."""
+    """:func:`spectral_loss` of each record separately."""
     bins = band_bins(predicted.shape[-2], band)
-    apart = (magnitude(predicted, taper) - magnitude(reference, taper))[..., bins, :].abs()
-    return apart.sum(-1).mean(-1) if reduction == "paper" else apart.mean((-1, -2))
+    difference = (magnitude(predicted, taper) - magnitude(reference, taper))[..., bins, :].abs()
+    return difference.sum(-1).mean(-1) if reduction == "paper" else difference.mean((-1, -2))
 
 
 def periodogram(signal: Float[Tensor, "*B T m"], taper: Window = "none") -> Float[Tensor, "*B w m"]:

@@ -1,7 +1,7 @@
-"""What a filter needs to know of a system: how it moves, how it is seen, and with how much noise.
+"""The model of a system: transition, observation and their noise.
 
-A :class:`System` is written once and serves the EKF, the UKF, KalmanNet and the FW-NKF alike. Jacobians are taken by
-forward differentiation unless a system gives its own, which is faster.
+The EKF, the UKF, KalmanNet and the FW-NKF all work on a :class:`System`. Jacobians are computed by automatic
+differentiation unless the system defines its own, which are faster.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .layout import Layout
 
 
 class System(nn.Module):
-    """Transition, observation and noise of a system; subclass it and register the subclass to save filters of it.
+    """Transition, observation and noise of a system. Subclass it, and register the subclass to save filters on it.
 
-    ``dt`` is the nominal step in seconds, used wherever a call gives none. ``diagonal_noise`` says that the channels
-    of the measurement noise are independent, which allows the fastest updates.
+    ``dt`` is the nominal step in seconds, used where a call has no ``dt``. ``diagonal_noise`` declares the channels of
+    the measurement noise independent, which allows the fastest updates.
     """
 
     Config: ClassVar[type]
@@ -42,11 +42,11 @@ class System(nn.Module):
 
     @property
     def takes_dt(self) -> bool:
-        """Whether a step may have a length of its own; a discrete system holds for one length only."""
+        """Whether ``dt`` can be given for each step; a discrete system has a fixed step length."""
         return True
 
     initial_steps: int = 0
-    """How many of the first steps :meth:`initial_belief` reads; 0 for a system that needs a prior to be given."""
+    """Number of steps that :meth:`initial_belief` reads; 0 for a system that needs a prior."""
 
     def initial_belief(
         self, y: Float[Tensor, "B k m"], weight: Float[Tensor, "B k m"], u: Float[Tensor, "B k p"] | None
@@ -55,7 +55,7 @@ class System(nn.Module):
         raise NotImplementedError
 
     def complete_prior(self, prior: Gaussian) -> Gaussian:
-        """A belief about the first parts of the state made one about all of it, where the system knows the rest."""
+        """Complete a prior on the first parts of the state with the system's own prior on the other parts."""
         return prior
 
     def transition(
@@ -87,13 +87,13 @@ class System(nn.Module):
         return linearize.jacobian(self.observe, x, self.layout, self.observation_layout)
 
     def measurement_noise(self) -> Noise:
-        """``R`` in the form the updates work with."""
+        """``R`` in the form that the updates take."""
         R = self.measurement_covariance()
         return DiagonalNoise(torch.diagonal(R, dim1=-2, dim2=-1)) if self.diagonal_noise else FullNoise(R)
 
 
 class Covariance(nn.Module):
-    """A covariance that is either fixed as given (zeros allowed) or learned, definite by construction."""
+    """A covariance that is either fixed (zeros allowed) or learned (positive definite by construction)."""
 
     value: Tensor
 
@@ -115,10 +115,10 @@ class Covariance(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class LinearConfig:
-    """Sizes and choices of a :class:`LinearSystem`; the matrices themselves are tensors of the module.
+    """Sizes and options of a :class:`LinearSystem`; the matrices themselves are tensors of the module.
 
-    ``learn`` lists which of ``F B H Q R`` are parameters. ``continuous`` reads ``F`` as the drift matrix of
-    ``dx = F x dt + B u dt + noise`` with spectral density ``Q``, discretised exactly for every ``dt``.
+    ``learn`` lists which of ``F B H Q R`` are parameters. With ``continuous``, ``F`` is the drift matrix of
+    ``dx = F x dt + B u dt + noise`` and ``Q`` its spectral density, discretised exactly for every ``dt``.
     """
 
     state_dim: int
@@ -158,18 +158,18 @@ class LinearSystem(System):
         n, m, p = config.state_dim, config.observation_dim, config.control_dim
         self.layout = Layout.parse(config.layout) if config.layout else Layout.euclidean(n)
         if self.layout.size != n or not self.layout.flat:
-            raise ConfigError("a linear system has a Euclidean state; its layout must hold state_dim numbers")
+            raise ConfigError("a linear system has a Euclidean state; its layout must have state_dim components")
         self.observation_layout = Layout.euclidean(m, "y")
         self.control_dim, self.dt, self.diagonal_noise = p, config.dt, config.diagonal_noise
         start = torch.zeros(n, n) if config.continuous else torch.eye(n)
-        given = {
+        values_and_defaults = {
             "F": (F, start),
             "B": (B, torch.zeros(n, p)),
             "H": (H, torch.eye(m, n)),
             "Q": (Q, torch.eye(n)),
             "R": (R, torch.eye(m)),
         }
-        for name, (value, default) in given.items():
+        for name, (value, default) in values_and_defaults.items():
             value = default if value is None else torch.as_tensor(value)
             if value.shape != default.shape:
                 raise ConfigError(f"{name} has shape {tuple(value.shape)}, wanted {tuple(default.shape)}")
@@ -181,11 +181,11 @@ class LinearSystem(System):
             else:
                 self.register_buffer(name, value.clone())
         if config.diagonal_noise and R is not None and bool((R - R.diagonal().diag()).any()):
-            raise ConfigError("diagonal_noise=True, yet R has entries off its diagonal")
+            raise ConfigError("diagonal_noise=True, but R has entries off its diagonal; set it to False")
 
     @classmethod
     def of(cls, F: Tensor, H: Tensor, Q: Tensor, R: Tensor, B: Tensor | None = None, **options: Any) -> LinearSystem:
-        """From matrices alone; the sizes follow, and a diagonal ``R`` is noticed."""
+        """Build from matrices; sizes, and whether ``R`` is diagonal, are inferred."""
         sizes = {
             "state_dim": F.shape[-1],
             "observation_dim": H.shape[-2],
@@ -199,13 +199,13 @@ class LinearSystem(System):
         return bool(self.config.continuous)
 
     def matrices(self, dt: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """``F, B, Q`` of one step of ``dt`` seconds: constants ``[n, n]`` without ``dt``, else one per batch item."""
+        """``F, B, Q`` of one step of ``dt`` seconds: ``[n, n]`` without ``dt``, otherwise one per batch item."""
         Q = self.Q()
         if not self.config.continuous:
             if dt is not None:
                 raise ConfigError(
-                    "this linear system is discrete: its F and Q hold for one step of fixed length. "
-                    "Leave dt out, or build it with continuous=True from its drift matrix"
+                    "this linear system is discrete: F and Q are those of a step of fixed length. "
+                    "Leave dt out, or build the system with continuous=True from its drift matrix"
                 )
             return self.F, self.B, Q
         step = self.F.new_tensor(self.dt) if dt is None else dt
@@ -230,7 +230,7 @@ class LinearSystem(System):
 
     def measurement_covariance(self) -> Tensor:
         R: Tensor = self.R()
-        # a learned R keeps its zeros off the diagonal when the channels were said to be independent
+        # a learned R stays diagonal where the channels are declared independent
         return R.diagonal().diag() if self.diagonal_noise else R
 
 
@@ -255,14 +255,14 @@ def discretize(
 
 
 def build_system(name: str, config: dict[str, Any]) -> System:
-    """A registered system from its name and plain configuration; its tensors are loaded afterwards."""
+    """Build a registered system from its name and plain configuration; its tensors are loaded afterwards."""
     cls = SYSTEMS[name]
     return cls(parse_config(cls.Config, config, f"system {name}"))
 
 
 def as_layout(parts: Sequence[Any], state_dim: int) -> Layout:
-    """The layout of a config: named parts where there are any, else plain numbers."""
+    """The layout of a config: its named parts if there are any, otherwise Euclidean."""
     layout = Layout.parse(parts) if parts else Layout.euclidean(state_dim)
     if layout.size != state_dim:
-        raise ConfigError(f"the layout holds {layout.size} numbers, state_dim says {state_dim}")
+        raise ConfigError(f"the layout has {layout.size} components, but state_dim = {state_dim}; make them equal")
     return layout

@@ -1,4 +1,4 @@
-"""States are nested tuples of tensors; these few functions are all that is ever done to them as a whole."""
+"""Operations on nested tuples of tensors, the form of every filter state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _rebuild(like: tuple[Any, ...], items: list[Any]) -> Any:
 
 
 def tree_map(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
-    """Apply ``function`` to every tensor, keeping the nesting."""
+    """Apply ``function`` to every tensor; the nesting stays the same."""
     if isinstance(tree, tuple):
         return _rebuild(tree, [tree_map(function, item) for item in tree])
     return function(tree)
@@ -30,7 +30,7 @@ def named_leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
 
 
 def tree_unflatten(like: Any, leaves: Iterator[Tensor]) -> Any:
-    """The nesting of ``like`` around new tensors, in the order of :func:`named_leaves`."""
+    """New tensors, in the order of :func:`named_leaves`, in the nesting of ``like``."""
     if isinstance(like, tuple):
         return _rebuild(like, [tree_unflatten(item, leaves) for item in like])
     return next(leaves)
