@@ -1,333 +1,333 @@
-"""EuRoC ``strict``: new flights, a start that is off by 1 cm, 1 cm/s and half a degree, horizons of 1, 5 and 10 s.
+"""EuRoC ``strict``: new flights, an uncertain initial state, horizons of 1, 5 and 10 s.
 
-Half a degree of tilt alone is a metre after five seconds, so no calibration can help much: the filter has to learn of
-its velocity from somewhere. In flight the drag of the rotors tells, whose error drifts, and noise states say so; on the
-ground it stands. All noise is measured on training flights left out of what it is the noise of.
+Half a degree of tilt at the start alone causes an error of a metre after five seconds, so calibration helps little:
+the filter needs a measurement of velocity. In flight the drag of the rotors gives one, with coloured noise that noise
+states model; on the ground velocity is zero. All noise is measured on training flights left out of the fit.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from tasks.euroc.drag import Colour, Drag, Flight
-from tasks.euroc.filter import Track
 from torch import Tensor
 
-from fwnkf import checkpoint
-from fwnkf.data import protocols
-from fwnkf.data.protocols import Protocol, Records
-from tasks.euroc.protocol import EUROC_STRICT, euroc
-from fwnkf.evaluation.rows import Row
-from fwnkf.filters.base import Filter
-from fwnkf.shapes import Float
-from fwnkf.systems.inertial_calibrated import CALIBRATION, Sighting
-from fwnkf.systems.inertial_drag import DragStrapdown, DragStrapdownConfig
-from fwnkf.types import Gaussian
-from tasks.euroc import calibration as euroc_calibration
-from tasks.euroc import card as euroc_card
-from tasks.euroc import drag as euroc_drag
-from tasks.euroc import error_growth as euroc_doubt
-from tasks.euroc import filter as euroc_filter
-from tasks.euroc import strapdown as inertial
+from fwnkf import Filter, Gaussian, save
+from fwnkf.data.protocols import Records
+from fwnkf.data.recording import Recording
+from fwnkf.systems import DragStrapdown
+from tasks.euroc import calibration as imu_calibration
+from tasks.euroc import fitting, scores, strapdown
+from tasks.euroc.fitting import CONSISTENT, Fit
+from tasks.euroc.protocol import STRICT, TILTED, by_source, corrected_truth, euroc, recordings, with_corrected_truth
+from tasks.interface import SEEDS, Say, Task
+from tasks.results import Results, Score, SeedScore, Target
 
-TASK = "euroc-strict"
 HORIZONS = (1, 5, 10)
-TILTS = (1.0, 1.5, 2.0)
-"""Factors on the fitted tilt of a frame, of which there are but two in training: see :func:`choose`."""
-STANDING = 0.03
-"""m/s, white noise of the velocity zero on the ground."""
 BETTER = 0.7
-"""A target of 30 % below the reference it is set against."""
+"""A target of 30 % below the baseline it is set against."""
 REFERENCE = "strapdown_bias"
-HONEST = {"nees": (0.9, 1.1), "coverage": (0.93, 0.97)}
-TILTED = "V1_01_easy"
-"""The flight whose truth is known to be tilted, see :mod:`fwnkf.data.euroc`; error bars are also told without it."""
 QUICK = 40
-TEXT = (
-    "EuRoC MAV, protocol `strict`: split by sequence, windows that do not overlap, start off by 1 cm, 1 cm/s and 0.5 "
-    "degrees and a belief that says so; horizons of 1, 5 and 10 s. `rmse_p_5s` is the root mean squared length of the "
-    "position error (m) over all steps of the 5 s windows, `end_p_5s` at their last sample; `v` is velocity (m/s), "
-    "`q` attitude (rad). A target is 0.7 of `strapdown_bias`; where that has drifted away `hold` is the better "
-    "reference, so the column beside says how far below the best of all references the filter is. The filter is "
-    "`fwnkf` on the system `drag_strapdown` with noise states: bias and delay of the one sensor from the training "
-    "flights; in flight, velocity across the rotors' axis from their drag, twenty times a second, with coloured noise "
-    "and an offset for each flight; on the ground, velocity zero; and a frame whose gravity may be tilted. Drag is a "
-    "regression on five training flights; a seed draws stretches of 10 s of them anew, so the spread over seeds says "
-    "what is owed to the training data. All noise is fitted to training flights left out: of drag by the moments of "
-    "its error, of navigation (bias of each axis, densities, walks, tilt) by the likelihood of its error after 0.5 to "
-    "5 s. One number is chosen among three, a factor on the fitted tilt: of those whose error bars are honest on "
-    "flights left out, the one with the least error there (`choices` in `figures.json` has all). The limits that tell "
-    "flying from standing were set by eye on training and validation flights. Nothing was chosen on a test flight, "
-    "though that the truth of V1_01 is tilted was known, as it is public. The model in this folder is that of the "
-    "first seed."
-)
-LIMITS = (
-    "All errors reach their targets; NEES does not, nor coverage but at 10 s. The filter is too sure of itself on "
-    "V1_01 and, at 5 and 10 s, somewhat too careful on the others: see the tables. The ground truth of V1_01 is "
-    "tilted against gravity by some two degrees, which is known of it; the training flights show 0.3 degrees an axis, "
-    "and no spread estimated from them explains it. Only drag contradicts it, and that takes time. On the others, "
-    "tilt and noise differ between the halls, little in MH and much in V2, and one number must do for all. A prior "
-    "with heavier tails (two filters side by side, one with thrice the tilt, tried at an earlier stage) made flights "
-    "left out a little less likely, so there is none. In the first second strapdown is nearly as good: half a degree "
-    "at the start cannot be seen so soon. Attitude over 5 s is no better than strapdown's, since a tilted frame and a "
-    "tilted start look alike. Drag holds for a multirotor in still air that flies; while the rotors carry a part of "
-    "the weight (take-off, landing) it misleads, and in a hand with rotors off nothing is known. What limits most: "
-    "the offset of drag from flight to flight, 0.1 and 0.6 m/s along the two axes, and its noise, 0.2 to 0.3 m/s over "
-    "2 s. Tried before, judged on the validation flight (position over 5 s, m): a GRU that reads velocity off the "
-    "sensor, 0.57, on flights left out hardly better than velocity zero; this model 0.47. A delay of 2 to 3 ms "
-    "between sensor and truth, fitted, is in all of them, and the same on every choice of training flights; scale and "
-    "misalignment of the sensor differ between flights and do not carry over."
-)
+"""Windows of the quick subset."""
+RPE_FRAMES = 200
+"""One second."""
 
 
 @dataclass(frozen=True, eq=False)
-class Ground:
-    """What all seeds share: flights, the sensor's calibration, and how wrong navigation and drag are on a new flight.
+class StrictData:
+    """Windows by horizon; ``corrected`` holds those of the tilted sequence with the corrected truth, if it is there."""
 
-    ``left`` holds for each training flight the calibration and the drag of the others.
-    """
-
-    flights: dict[str, Flight]
-    tasks: dict[int, Protocol]
-    calibration: Float[Tensor, " c"]
-    sizes: dict[str, float]
-    noise: Colour
-    left: dict[str, tuple[Float[Tensor, " c"], Drag]]
+    sequences: dict[str, Recording]
+    train: dict[int, Records]
+    val: dict[int, Records]
+    test: dict[int, Records]
+    corrected: dict[int, Records]
 
 
-def ground() -> Ground:
-    """Load everything, calibrate on the training flights, and measure what a calibration leaves on flights left out."""
-    tasks = {horizon: euroc("strict", horizon=float(horizon)) for horizon in HORIZONS}
-    short, long = tasks[1].split.train, tasks[5].split.train
-    flights = euroc_drag.flights(EUROC_STRICT["train"])
-    rows = euroc_calibration.sources(short)
-    left = {}
-    for name in flights:
-        others = [other for other in flights if other != name]
-        some = short.take([row for other in others for row in rows[other]])
-        left[name] = calibrated(some), euroc_drag.fit([flights[other] for other in others])
-    calibration = calibrated(short)
-    half = long.take(torch.arange(0, len(long), 2))
-    error = euroc_doubt.errors(half, {name: found for name, (found, _) in left.items()})
-    sizes = euroc_doubt.fit(error, euroc_doubt.sources(half, calibration))
-    read = [euroc_drag.residuals(drag, flights[name]) for name, (_, drag) in left.items()]
-    config = DragStrapdownConfig()
-    return Ground(flights, tasks, calibration, sizes, euroc_drag.colour(read, config.block * config.dt), left)
+Beliefs = dict[int, list[Gaussian]]
+"""By horizon: beliefs on the test windows, then on those with the corrected truth."""
 
 
-def calibrated(train: Records) -> Float[Tensor, " c"]:
-    """Biases and delay of the one sensor, from windows of a second that start at the truth.
+class EurocStrict(Task):
+    """Inertial navigation of a multirotor on flights that nothing was fitted to."""
 
-    The gyroscope's bias from attitude alone: velocity would bend it to explain the tilt of the rooms.
-    """
-    start = train.y.new_zeros(CALIBRATION)
-    start[:6] = inertial.constant_bias(train).mean(0)
-    begun = replace(train, start=Gaussian(train.truth[:, 0], train.start.cov))
-    return euroc_calibration.fit(begun, ("accelerometer_bias", "delay"), start, most=240)
-
-
-# ---- training -------------------------------------------------------------------------------------------------------
-
-
-def finished(base: Ground, drag: Drag, tilt: float, *, sites: int = 0) -> Filter:
-    """The filter with these coefficients of drag."""
-    sizes = base.sizes
-    moving: dict[str, Any] = {name: sizes[name] for name in euroc_doubt.MOVING}
-    config = DragStrapdownConfig(
-        sites=sites,
-        variances=(*base.noise.white.square().tolist(), *[STANDING**2] * 3),
-        **moving,
+    name = "euroc-strict"
+    title = "FW-NKF for EuRoC, protocol `strict`"
+    protocol = "strict"
+    metric = "rmse_p_5s"
+    label = "EuRoC strict, new flights, 5 s windows: position RMSE (m)"
+    recording = "flight"
+    columns = tuple(
+        f"{name}_{horizon}s"
+        for horizon in HORIZONS
+        for name in ("rmse_p", "end_p", "rmse_v", "end_v", "rmse_q", "nees", "coverage")
     )
-    system = euroc_drag.equipped(DragStrapdown(config).double(), drag)
-    gyro = [sizes[f"gyro_{axis}"] for axis in "xyz"]
-    with torch.no_grad():
-        system.calibration[0] = base.calibration
-        system.bias_spread.copy_(torch.tensor([*gyro, *[sizes["accelerometer"]] * 3]))
-        system.tilt_spread.fill_(tilt * sizes["tilt"])
-        system.offset_spread.copy_(base.noise.offset)
-    return euroc_filter.assemble(system, base.noise)
 
+    def load(self, *, quick: bool = False) -> StrictData:
+        sequences = recordings(name for group in STRICT.values() for name in group)
+        corrected = None if quick else corrected_truth(sequences[TILTED])
+        data = StrictData(sequences, {}, {}, {}, {})
+        for horizon in HORIZONS[:1] if quick else HORIZONS:
+            split = euroc("strict", horizon=float(horizon), sequences=sequences).split
+            data.train[horizon], data.val[horizon] = split.train, split.val
+            data.test[horizon] = split.test.take(torch.arange(QUICK)) if quick else split.test
+            if corrected is not None:
+                data.corrected[horizon] = with_corrected_truth(split.test, corrected)
+        return data
 
-def choose(base: Ground, say: Callable[[str], None]) -> tuple[float, dict[str, Any]]:
-    """The factor on the tilt: the least error of position on flights left out, if the error bars are honest there.
+    # ---- scores -----------------------------------------------------------------------------------------------------
 
-    Every training flight is read with the calibration and the drag of the others. If none is honest, the likeliest.
-    """
-    task, names = base.tasks[5].split.train, list(base.left)
-    tried: list[dict[str, float]] = []
-    for tilt in TILTS:
-        model = finished(base, base.left[names[0]][1], tilt, sites=len(names))
-        track = euroc_filter.run(model, task, batch=1024, sight=_left_out(base, model, task))
-        one = {"tilt": tilt, "likelihood": euroc_filter.likelihood(task, track)}
-        tried.append(one | euroc_filter.lengths(task, track.mean) | euroc_filter.honesty(task, track))
-        say(f"euroc strict, flights left out: {tried[-1]}")
-    honest = [one for one in tried if all(low <= one[name] <= high for name, (low, high) in HONEST.items())]
-    best = min(honest, key=lambda one: one["rmse_p"]) if honest else max(tried, key=lambda one: one["likelihood"])
-    record = {
-        "left_out": tried, "tilt": best["tilt"], "sizes": base.sizes,
-        **{f"noise_{name}": part.tolist() for name, part in base.noise._asdict().items()},
-    }  # fmt: skip
-    return best["tilt"], record
+    def evaluate(self, model: Filter, data: StrictData) -> Score:
+        begin = time.process_time()
+        return scored(data, beliefs(model, data), time.process_time() - begin)
 
+    def baselines(self, data: StrictData, results: Results | None) -> Iterator[tuple[str, Score]]:
+        fitted = fitting.sensor_calibration(data.train[1])
+        functions = {
+            "hold": lambda test, train: strapdown.hold(test),
+            "constant_velocity": lambda test, train: strapdown.constant_velocity(test),
+            "strapdown": lambda test, train: strapdown.strapdown(test),
+            REFERENCE: lambda test, train: strapdown.strapdown(test, strapdown.trained_bias(train, len(test))),
+            "strapdown_fitted": lambda test, train: imu_calibration.integrate(test, fitted[None])[0],
+        }
+        for name, function in functions.items():
+            begin = time.process_time()
+            means = {horizon: function(test, data.train[horizon]) for horizon, test in data.test.items()}
+            yield name, scored_means(data, means, time.process_time() - begin)
+        begin = time.process_time()
+        tracks: Beliefs = {}
+        for horizon, test in data.test.items():
+            sets = [test, *([data.corrected[horizon]] if horizon in data.corrected else [])]
+            tracks[horizon] = [strapdown.strapdown_ekf(one, data.train[horizon]) for one in sets]
+        yield "strapdown_ekf", scored(data, tracks, time.process_time() - begin)
+        if results is None or "fit" not in results.details:
+            return
+        fit = Fit.parse(results.details["fit"])
+        factor = results.details["noise_factor"]
+        for name, model in (
+            ("ours without drag", fitting.without_drag(fit)),
+            ("ours without noise states (EKF)", fitting.plain_ekf(fit, factor)),
+        ):
+            yield name, self.evaluate(model, data)
 
-@torch.no_grad()
-def _left_out(base: Ground, model: Filter, task: Records) -> Sighting:
-    """What the system makes of flights that its calibration and drag were not fitted to: each is a site of its own."""
-    system = model.system
-    assert isinstance(system, DragStrapdown)
-    found: list[Sighting] = []
-    order: list[int] = []
-    for i, (name, rows) in enumerate(euroc_calibration.sources(task).items()):
-        calibration, drag = base.left[name]
-        system.calibration[1 + i] = calibration - system.calibration[0]
-        site = torch.zeros(len(rows), system.config.sites).to(task.y)
-        site[:, i] = 1.0
-        found.append(euroc_drag.equipped(system, drag).sight(task.y[rows], site))
-        order += rows
-    back = torch.tensor(order).argsort()
-    return Sighting(*(torch.cat(parts)[back] for parts in zip(*found, strict=True)))
+    def targets(self, baselines: Mapping[str, Score]) -> dict[str, Target]:
+        """30 % below strapdown for position and velocity at 5 and 10 s; consistency at every horizon."""
+        limits: dict[str, Target] = {}
+        for horizon in HORIZONS:
+            for name in ("rmse_p", "end_p", "rmse_v", "end_v") if horizon > 1 else ():
+                limits[f"{name}_{horizon}s"] = BETTER * baselines[REFERENCE].metrics[f"{name}_{horizon}s"]
+            limits |= {f"{name}_{horizon}s": band for name, band in CONSISTENT.items()}
+        return limits
 
+    def learned(self, model: Filter) -> dict[str, int]:
+        system = model.system
+        assert isinstance(system, DragStrapdown)
+        fitted = int((system.calibration != 0).sum()) + system.drag.numel()
+        # a rotation of one axis; three gyro biases, one accelerometer bias, tilt and its factor, four densities and
+        # walks, two white variances, two offsets
+        return {"constants": fitted + 2 + 3 + 1 + 2 + 4 + 2 + 2, "noise states": 4}
 
-def train(folder: Path, *, seeds: Sequence[int] = (0, 1, 2, 3, 4), say: Callable[[str], None] = print) -> None:
-    """Fit with the flights drawn anew for every seed, write the first seed's filter, all figures and a card."""
-    begin = time.process_time()
-    base = ground()
-    tilt, record = choose(base, say)
-    tests = {horizon: made.split.test for horizon, made in base.tasks.items()}
-    references = rungs(base.tasks)
-    found: list[dict[str, float]] = []
-    quick: dict[str, float] = {}
-    apart: dict[str, Any] = {}
-    say(f"euroc strict: references {references}")
-    goals = targets(references)
-    for seed in seeds:
-        start = time.process_time()
-        drag = euroc_drag.fit(list(base.flights.values()), torch.Generator().manual_seed(seed))
-        model = finished(base, drag, tilt)
-        tracks = tracked(model, tests)
-        found.append({"seed": seed, **scored(tests, tracks), "cpu_seconds": time.process_time() - start})
-        say(f"euroc strict, seed {seed}: {found[-1]}")
-        if seed == seeds[0]:
-            checkpoint.save(model, folder)
-            quick = scored(_few(tests), tracked(model, _few(tests)))
-            apart = {"windows of 5 s": by_flight(base.tasks[5], tracks[5]), "error bars": by_share(tests, tracks)}
-            val = base.tasks[5].split.val
-            seen = euroc_filter.run(model, val)
-            record["validation"] = euroc_filter.lengths(val, seen.mean) | euroc_filter.honesty(val, seen)
-        figures: euroc_card.Figures = {
-            "task": TASK, "protocol": "strict", "records": {str(h): len(test) for h, test in tests.items()},
-            "seeds": found, **euroc_card.summary(found), "references": references, "targets": goals, "quick": quick,
-            "choices": record, "flights": apart, "cpu_seconds": time.process_time() - begin,
-        }  # fmt: skip
-        euroc_card.write(folder, figures, "FW-NKF for EuRoC, protocol `strict`", TEXT, LIMITS)
+    # ---- training ---------------------------------------------------------------------------------------------------
+
+    def train(self, folder: Path, *, seeds: Sequence[int] = SEEDS, say: Say = print) -> Results:
+        data = self.load()
+        begin = time.process_time()
+        base = fitting.training(data.sequences, data.train[1], data.train[5])
+        tilt, tilts = fitting.choose_tilt(base, data.train[5], say)
+        factor, factors = fitting.choose_noise(base, data.train[5], tilt, say)
+        shared = (time.process_time() - begin) / len(seeds)
+        scored_seeds: list[SeedScore] = []
+        details: dict[str, Any] = {}
+        quick: dict[str, float] = {}
+        learned: dict[str, int] = {}
+        for seed in seeds:
+            begin = time.process_time()
+            fit = base.fit(seed, tilt)
+            model = fitting.shipped_filter(fit)
+            seconds = shared + time.process_time() - begin
+            tracks = beliefs(model, data)
+            score = scored(data, tracks, seconds)
+            scored_seeds.append(SeedScore(score.metrics, score.by_recording, seconds, seed))
+            say(f"{self.name}, seed {seed}: {score.metrics}")
+            if seed == seeds[0]:
+                save(model, folder)
+                learned = self.learned(model)
+                quick = self.evaluate(model, self.load(quick=True)).metrics
+                details = {
+                    "fit": fit.plain(), "noise_factor": factor, "tables": tables(data, tracks),
+                    "choices": {"tilt": tilts, "noise_factor": factors, "validation": validation(model, data)},
+                }  # fmt: skip
+        records = sum(len(test) for test in data.test.values())
+        results = Results(
+            self.name, self.protocol, self.metric, tuple(scored_seeds), {}, {}, learned, records, quick, details
+        )
+        baselines = dict(self.baselines(data, results))
+        return Results(
+            self.name, self.protocol, self.metric, tuple(scored_seeds), baselines, self.targets(baselines), learned,
+            records, quick, details,
+        )  # fmt: skip
+
+    def about(self, results: Results) -> str:
+        return ABOUT
+
+    def limits(self, results: Results) -> str:
+        return LIMITS
 
 
 # ---- scores ---------------------------------------------------------------------------------------------------------
 
 
-def tracked(model: Filter, tests: Mapping[int, Records]) -> dict[int, Track]:
-    """The filter's beliefs at every horizon."""
-    return {horizon: euroc_filter.run(model, task, batch=1024) for horizon, task in tests.items()}
+def beliefs(model: Filter, data: StrictData) -> Beliefs:
+    """The filter on all test windows."""
+    tracks = {}
+    for horizon, test in data.test.items():
+        corrected = [data.corrected[horizon]] if horizon in data.corrected else []
+        tracks[horizon] = scores.run(model, test, *corrected)
+    return tracks
 
 
-def scored(tests: Mapping[int, Records], tracks: Mapping[int, Track]) -> dict[str, float]:
-    """Errors and honesty at every horizon."""
-    found: dict[str, float] = {}
-    for horizon, task in tests.items():
-        track = tracks[horizon]
-        values = {**euroc_filter.lengths(task, track.mean), **euroc_filter.honesty(task, track)}
-        found |= {f"{name}_{horizon}s": value for name, value in values.items()}
-    return found
+def scored(data: StrictData, tracks: Beliefs, seconds: float) -> Score:
+    """Errors and consistency at every horizon, the latter also with the corrected truth of the tilted sequence."""
+    score = scored_means(data, {horizon: track[0].mean for horizon, track in tracks.items()}, seconds)
+    for horizon, track in tracks.items():
+        test = data.test[horizon]
+        values = scores.consistency_of((test, track[0]))
+        score.metrics.update({f"{name}_{horizon}s": value for name, value in values.items()})
+        if horizon in data.corrected:
+            values = scores.consistency_of(*without_tilted(test, track[0]), (data.corrected[horizon], track[1]))
+            score.metrics.update({f"{name}_{horizon}s_corrected": value for name, value in values.items()})
+    return score
 
 
-def by_flight(made: Protocol, track: Track) -> dict[str, dict[str, float]]:
-    """Each test flight apart: errors at the end of its windows beside strapdown's, and whether the error bars hold."""
-    test, found = made.split.test, {}
-    for name, rows in euroc_calibration.sources(test).items():
-        piece, own = test.take(rows), Track(track.mean[rows], track.cov[rows])
-        ours = euroc_filter.lengths(piece, own.mean)
-        drift = inertial.strapdown(piece, inertial.trained_bias(made.split.train, len(piece)))
-        theirs = euroc_filter.lengths(piece, drift)
-        found[name] = {
+def scored_means(data: StrictData, means: Mapping[int, Tensor], seconds: float) -> Score:
+    """Errors of estimates without a covariance."""
+    metrics: dict[str, float] = {}
+    for horizon, mean in means.items():
+        values = scores.errors(data.test[horizon], mean)
+        metrics |= {f"{name}_{horizon}s": value for name, value in values.items()}
+    apart = scores.by_recording(data.test[5], means[5], "rmse_p") if 5 in means else {}
+    return Score(metrics, apart, seconds)
+
+
+def without_tilted(test: Records, belief: Gaussian) -> list[tuple[Records, Gaussian]]:
+    """All sequences but the tilted one."""
+    rows = [row for name, some in by_source(test).items() if name != TILTED for row in some]
+    return [part_of(test, belief, rows)] if rows else []
+
+
+def part_of(records: Records, belief: Gaussian, rows: list[int]) -> tuple[Records, Gaussian]:
+    return records.take(rows), Gaussian(belief.mean[rows], belief.cov[rows])
+
+
+def validation(model: Filter, data: StrictData) -> dict[str, float]:
+    """The validation flight, windows of 5 s."""
+    val = data.val[5]
+    (belief,) = scores.run(model, val)
+    return {**scores.errors(val, belief.mean), **scores.consistency_of((val, belief))}
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+Table = dict[str, dict[str, float]]
+
+
+def tables(data: StrictData, tracks: Beliefs) -> dict[str, Table]:
+    """What the card shows of the first seed beside the metrics."""
+    content = {
+        "Windows of 5 s by flight (first seed)": by_flight(data, tracks[5][0]),
+        "ATE without alignment and RPE over 1 s of the 10 s windows (first seed)": trajectories(data, tracks[10][0]),
+        "Consistency by group of flights (first seed)": by_group(data, tracks),
+        "NEES and coverage by coordinate, all flights, official truth (first seed)": by_axis(data, tracks, False),
+    }
+    if data.corrected:
+        title = f"NEES and coverage by coordinate, all flights, {TILTED} with corrected truth (first seed)"
+        content[title] = by_axis(data, tracks, True)
+        content[f"{TILTED} against both truths (first seed)"] = both_truths(data, tracks)
+    return content
+
+
+def by_flight(data: StrictData, belief: Gaussian) -> Table:
+    """Each test flight: errors at the end of its windows beside those of strapdown, and consistency."""
+    test, rows_by_name = data.test[5], by_source(data.test[5])
+    table: Table = {}
+    for name, rows in rows_by_name.items():
+        part, track = part_of(test, belief, rows)
+        ours = scores.errors(part, track.mean)
+        reference = strapdown.strapdown(part, strapdown.trained_bias(data.train[5], len(part)))
+        theirs = scores.errors(part, reference)
+        table[name] = {
             "end_p": ours["end_p"], f"{REFERENCE} end_p": theirs["end_p"],
-            "end_v": ours["end_v"], f"{REFERENCE} end_v": theirs["end_v"], **euroc_filter.honesty(piece, own),
+            "end_v": ours["end_v"], f"{REFERENCE} end_v": theirs["end_v"], **scores.consistency_of((part, track)),
         }  # fmt: skip
-    return found
+    return table
 
 
-def by_share(tests: Mapping[int, Records], tracks: Mapping[int, Track]) -> dict[str, dict[str, float]]:
-    """Whether the error bars hold at every horizon, with and without the flight whose truth is tilted."""
-    found: dict[str, dict[str, float]] = {"all flights": {}, f"all but {TILTED}": {}}
-    for horizon, test in tests.items():
-        apart = euroc_calibration.sources(test)
-        good = [row for name, rows in apart.items() if name != TILTED for row in rows]
-        for name, rows in zip(found, (list(range(len(test))), good), strict=True):
-            track = tracks[horizon]
-            held = euroc_filter.honesty(test.take(rows), Track(track.mean[rows], track.cov[rows]))
-            found[name] |= {f"{key}_{horizon}s": value for key, value in held.items()}
-    return found
+def trajectories(data: StrictData, belief: Gaussian) -> Table:
+    """ATE and RPE of each flight, ours and strapdown's."""
+    test = data.test[10]
+    reference = strapdown.strapdown(test, strapdown.trained_bias(data.train[10], len(test)))
+    table: Table = {}
+    for name, rows in by_source(test).items():
+        part = test.take(rows)
+        ours = scores.trajectory_errors(part, belief.mean[rows], RPE_FRAMES)
+        theirs = scores.trajectory_errors(part, reference[rows], RPE_FRAMES)
+        table[name] = {**ours, **{f"{REFERENCE} {key}": value for key, value in theirs.items()}}
+    return table
 
 
-def rungs(tasks: dict[int, Protocol]) -> dict[str, dict[str, float]]:
-    """The references at every horizon; only the EKF says how sure it is."""
-    found: dict[str, dict[str, float]] = {}
-    for horizon, made in tasks.items():
-        test, train = made.split.test, made.split.train
-        told = inertial.strapdown_ekf(test, train)
-        paths = {
-            "hold": inertial.hold(test),
-            "constant_velocity": inertial.constant_velocity(test),
-            "strapdown": inertial.strapdown(test),
-            "strapdown_bias": inertial.strapdown(test, inertial.trained_bias(train, len(test))),
-            "strapdown_ekf": told.mean,
-        }
-        for name, path in paths.items():
-            values = euroc_filter.lengths(test, path)
-            if name == "strapdown_ekf":
-                values |= euroc_filter.honesty(test, Track(told.mean, told.cov))
-            found.setdefault(name, {}).update({f"{key}_{horizon}s": value for key, value in values.items()})
-    return found
+def by_group(data: StrictData, tracks: Beliefs) -> Table:
+    """NEES and coverage with and without the tilted flight, and with its corrected truth."""
+    table: Table = {}
+    for horizon, track in tracks.items():
+        test = data.test[horizon]
+        others = without_tilted(test, track[0])
+        tilted = part_of(test, track[0], by_source(test)[TILTED])
+        groups = {"all flights": [(test, track[0])], f"all but {TILTED}": others, f"{TILTED}": [tilted]}
+        if horizon in data.corrected:
+            corrected = (data.corrected[horizon], track[1])
+            groups[f"{TILTED}, corrected truth"] = [corrected]
+            groups[f"all flights, {TILTED} with corrected truth"] = [*others, corrected]
+        for name, sets in groups.items():
+            values = scores.consistency_of(*sets)
+            table.setdefault(name, {}).update({f"{key}_{horizon}s": value for key, value in values.items()})
+    return table
 
 
-def targets(references: dict[str, dict[str, float]]) -> dict[str, Any]:
-    """30 % below strapdown for position and velocity at 5 and 10 s; honest error bars at every horizon."""
-    goals: dict[str, Any] = {}
-    for horizon in HORIZONS:
-        for name in ("rmse_p", "end_p", "rmse_v", "end_v") if horizon > 1 else ():
-            goals[f"{name}_{horizon}s"] = BETTER * references[REFERENCE][f"{name}_{horizon}s"]
-        goals |= {f"{name}_{horizon}s": list(limits) for name, limits in HONEST.items()}
-    return goals
+def by_axis(data: StrictData, tracks: Beliefs, corrected: bool) -> Table:
+    """NEES and coverage of each coordinate at every horizon."""
+    table: Table = {}
+    for horizon, track in tracks.items():
+        test = data.test[horizon]
+        sets = [(test, track[0])]
+        if corrected:
+            sets = [*without_tilted(test, track[0]), (data.corrected[horizon], track[1])]
+        for name, values in scores.consistency_by_axis(*sets).items():
+            table.setdefault(name, {}).update({f"{key}_{horizon}s": value for key, value in values.items()})
+    return table
 
 
-def _few(tests: Mapping[int, Records]) -> dict[int, Records]:
-    return {1: tests[1].take(torch.arange(QUICK))}
+def both_truths(data: StrictData, tracks: Beliefs) -> Table:
+    """Errors on the tilted flight against the official and the corrected truth, ours and strapdown's."""
+    table: Table = {}
+    for horizon, track in tracks.items():
+        test, corrected = data.test[horizon], data.corrected[horizon]
+        official, official_track = part_of(test, track[0], by_source(test)[TILTED])
+        bias = strapdown.trained_bias(data.train[horizon], len(official))
+        for name, records, mean in (
+            ("ours, official", official, official_track.mean),
+            ("ours, corrected", corrected, track[1].mean),
+            (f"{REFERENCE}, official", official, strapdown.strapdown(official, bias)),
+            (f"{REFERENCE}, corrected", corrected, strapdown.strapdown(corrected, bias[: len(corrected)])),
+        ):
+            values = scores.errors(records, mean)
+            row = {f"{key}_{horizon}s": values[key] for key in ("rmse_p", "rmse_v", "rmse_q")}
+            table.setdefault(name, {}).update(row)
+    return table
 
 
-def measure(folder: Path, *, quick: bool = False) -> Iterator[Row]:
-    """The shipped filter, the mean of all seeds, and the references."""
-    begin = time.process_time()
-    model, figures = checkpoint.load(folder), euroc_card.read(folder)
-    tasks = {h: euroc("strict", horizon=float(h)) for h in (HORIZONS[:1] if quick else HORIZONS)}
-    tests = {horizon: made.split.test for horizon, made in tasks.items()}
-    goals, records = figures["targets"], figures["records"]
-    some = _few(tests) if quick else tests
-    found = scored(some, tracked(model, some))
-    spent = time.process_time() - begin
-    yield from euroc_card.rows(
-        TASK, "strict", "fwnkf, as shipped", found, goals, QUICK if quick else records, cpu_seconds=spent
-    )
-    if quick:
-        return
-    mean, std = figures["mean"], figures["std"]
-    ours = {name: value for name, value in mean.items() if name != "cpu_seconds"}
-    yield from euroc_card.rows(
-        TASK, "strict", "fwnkf", ours, goals, records, spread=std, seeds=len(figures["seeds"]),
-        cpu_seconds=mean["cpu_seconds"],
-    )  # fmt: skip
-    for method, values in rungs(tasks).items():
-        yield from euroc_card.rows(TASK, "strict", method, values, goals, records)
+ABOUT = ""
+LIMITS = ""
