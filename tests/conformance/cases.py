@@ -86,6 +86,14 @@ def lagged(dtype: torch.dtype) -> fwnkf.Filter:
     return built("arkf", **{**matrices, "F": torch.stack((matrices["F"], -0.2 * matrices["F"]))}, learn=("F", "Q"))
 
 
+def adaptive(dtype: torch.dtype) -> fwnkf.Filter:
+    """Moves its process noise at the ninth step, where gradients are checked."""
+    matrices = systems.linear_matrices(dtype, full=True)
+    given = {name: matrices[name] for name in ("F", "B", "H", "R")}
+    given |= {"G": torch.eye(3, 2, dtype=dtype), "S": 0.5 * matrices["R"], "c": 0.1 * torch.ones(3, dtype=dtype)}
+    return built("adaptive_kf", **given, half_life=4.0, update_every=3, shrink=0.1, nugget=1e-3)
+
+
 def latent(dtype: torch.dtype) -> fwnkf.Filter:
     return built("rkn", state_dim=3, observation_dim=2, latent_dim=4, basis=3, bandwidth=1, hidden=(8,)).to(dtype)
 
@@ -139,6 +147,7 @@ CASES: dict[str, Case] = {
     "ukf-pendulum": Case("ukf", on(systems.pendulum, "ukf"), 2, 1, uses_dt=True),
     "ukf-attitude": Case("ukf", on(systems.attitude, "ukf"), 3, 3, uses_dt=True),
     "arkf": Case("arkf", lagged, 2, 1),
+    "adaptive": Case("adaptive_kf", adaptive, 2, 1),
     # -- learned baselines -----------------------------------------------------------------------------------------
     "kalmannet": Case("kalmannet", on(systems.wave, "kalmannet", **NARROW), 2, 1, uses_dt=True),
     "kalmannet-attitude": Case(
@@ -177,6 +186,7 @@ CASES: dict[str, Case] = {
         1,
         uses_dt=True,
     ),
+    "fwnkf-noise-modes": Case("fwnkf", weighted(full=True, shaping="noise", modes=2, sections=1), 2, 1, uses_dt=True),
     "fwnkf-noise-own": Case("fwnkf", weighted(full=True, shaping="noise", shared_shaper=False), 2, 1, uses_dt=True),
     "fwnkf-augmented": Case("fwnkf", weighted(covariance="augmented"), 2, 1, uses_dt=True),
     "fwnkf-augmented-shaped": Case(

@@ -68,7 +68,7 @@ def test_two_half_steps_are_one_whole_step():
     assert_close(whole[1][0], once[1], "rounding")
 
 
-def test_the_output_picks_the_first_component_of_each_cycle():
+def test_the_output_picks_the_first_component_of_each_oscillator():
     amplitude = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     expected = np.zeros((3, 12))
     for channel in range(3):

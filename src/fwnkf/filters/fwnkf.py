@@ -124,7 +124,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             else None
         )
         self.noise_states = (
-            NoiseStates(m, config.sections, config.shared_shaper, config.pole_radius)
+            NoiseStates(m, config.sections, config.shared_shaper, config.pole_radius, config.modes)
             if config.shaping == "noise"
             else None
         )

@@ -14,8 +14,9 @@ class FWNKFConfig:
     """Sizes and choices of an FW-NKF; every option is a plain value.
 
     ``hidden=0`` leaves the encoder out (``Φ`` or noise states alone), ``residual_width=0`` the network of a residual
-    transition. ``adapt`` bounds how far the encoder may move the
-    log-variances of ``Q_t`` and ``R_t`` from their base. ``pole_radius`` bounds every pole that is learned.
+    transition. ``adapt`` bounds how far the encoder may move the log-variances of ``Q_t`` and ``R_t`` from their base.
+    With ``shaping="noise"``, ``sections`` counts the oscillators of each channel alone and ``modes`` those that all
+    channels share, each with a gain and a phase for every channel. ``pole_radius`` bounds every pole that is learned.
     ``residual_order=2`` lets a residual transition read products of state coordinates. ``moments="second_order"`` adds
     what the transition's curvature does to mean and covariance.
     """
@@ -34,7 +35,8 @@ class FWNKFConfig:
     observation: Literal["given_matrix", "given_function", "learned_matrix", "learned_network"] = "given_matrix"
     observation_width: int = at_least(1, 64)
     shaping: Literal["none", "innovation", "noise"] = "innovation"
-    sections: int = at_least(1, 1)
+    sections: int = at_least(0, 1)
+    modes: int = at_least(0, 0)
     shared_shaper: bool = True
     pole_radius: float = 0.999
     covariance: Literal["joseph", "augmented"] = "joseph"
@@ -57,6 +59,12 @@ class FWNKFConfig:
             faults.append(f"gain={self.gain!r} needs the joint covariance: set covariance='augmented'")
         if self.solve == "sequential" and not self.diagonal_noise:
             faults.append("solve='sequential' needs independent channels: diagonal_noise=True")
+        if self.modes and self.shaping != "noise":
+            faults.append(f"modes = {self.modes} are noise states; set shaping='noise'")
+        if not self.sections and (self.shaping == "innovation" or (self.shaping == "noise" and not self.modes)):
+            faults.append(
+                f"sections = 0 leaves nothing of shaping={self.shaping!r}; set at least 1, or modes for noise"
+            )
         if self.moments != "linear" and self.transition != "residual":
             faults.append("moments='second_order' needs a transition that bends: set transition='residual'")
         if not 0 < self.pole_radius < 1:

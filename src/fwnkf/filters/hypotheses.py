@@ -48,6 +48,11 @@ class HypothesesConfig(FWNKFConfig):
             raise ConfigError(
                 f"filter fwnkf_hypotheses: shaping = {self.shaping!r}; hypotheses are noise states: 'noise'"
             )
+        if self.modes:
+            raise ConfigError(
+                f"filter fwnkf_hypotheses: modes = {self.modes}; hypotheses are about the oscillators of each channel. "
+                "Use filter fwnkf for shared modes"
+            )
 
 
 class HypothesesState(NamedTuple):

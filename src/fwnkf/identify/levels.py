@@ -1,0 +1,79 @@
+"""How large the errors of a fitted filter are on recordings it was not fitted to, against what it states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from ..errors import DataError
+from ..metrics.consistency import nis, variance_ratio
+from ..shapes import Float
+
+
+class Track(Protocol):
+    """What is compared of a trajectory."""
+
+    @property
+    def mean(self) -> Tensor: ...
+
+    @property
+    def cov(self) -> Tensor: ...
+
+    @property
+    def innovation(self) -> Tensor: ...
+
+    @property
+    def innovation_cov(self) -> Tensor: ...
+
+
+Run = Callable[[Float[Tensor, "N T m"]], Track]
+Fit = Callable[[Float[Tensor, "N T m"], Float[Tensor, "N T d"]], Run]
+
+
+class Levels(NamedTuple):
+    """By recording, each from a filter fitted to the others; one everywhere for a filter that is consistent."""
+
+    nis: Float[Tensor, " N"]
+    """For all covariances of the model: multiply ``Q`` and ``R`` by the mean."""
+    variance_ratio: Float[Tensor, "N d"]
+    """For the reported variances of single coordinates: give the mean to ``filter.calibrate_covariance``."""
+    squared_error: Float[Tensor, "N d"]
+
+
+@torch.no_grad()
+def levels_left_out(fit: Fit, y: Float[Tensor, "N T m"], truth: Float[Tensor, "N T d"], *, skip: int = 0) -> Levels:
+    """Leave each recording out in turn, fit to the others, and compare errors and innovations with their covariances.
+
+    ``fit`` gets measurements and truth and gives a function from measurements to a trajectory: ``filter.run``.
+    ``truth`` is about the first ``d`` coordinates of a Euclidean state. The first ``skip`` samples, in which a filter
+    forgets its start, do not count. A filter states what its fit left over; on a new recording the error is larger.
+
+    >>> import fwnkf
+    >>> def fit(y, truth):
+    ...     eye = torch.eye(1, dtype=torch.float64)
+    ...     return fwnkf.build("kf", F=eye, H=eye, Q=0.01 * eye, R=eye).run
+    >>> y = torch.randn(3, 50, 1, dtype=torch.float64)
+    >>> levels_left_out(fit, y, torch.zeros_like(y)).variance_ratio.shape
+    torch.Size([3, 1])
+    """
+    if len(y) < 2:
+        raise DataError("levels are measured on recordings left out; there must be at least two")
+    d = truth.shape[-1]
+    parts: list[tuple[Tensor, Tensor, Tensor]] = []
+    for out in range(len(y)):
+        others = torch.arange(len(y)) != out
+        with torch.enable_grad():
+            run = fit(y[others], truth[others])
+        track = run(y[out : out + 1])
+        error = (track.mean[..., :d] - truth[out])[:, skip:]
+        parts.append(
+            (
+                nis(track.innovation[:, skip:], track.innovation_cov[:, skip:]).mean(),
+                variance_ratio(error, track.cov[:, skip:, :d, :d]),
+                error.square().mean((0, 1)),
+            )
+        )
+    return Levels(*(torch.stack(values) for values in zip(*parts, strict=True)))
