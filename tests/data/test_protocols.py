@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from fwnkf.data.protocols import Protocol, Split
 from fwnkf.errors import ConfigError, DataError
 
 SMALL = {"train": 12, "val": 5, "test": 7}
-needs_euroc = pytest.mark.skipif(not os.environ.get("FWNKF_DATA"), reason="FWNKF_DATA does not name the recordings")
 
 
 def assert_same_task(a: protocols.Records, b: protocols.Records) -> None:
@@ -80,37 +78,8 @@ def test_the_tone_is_told_as_it_was_drawn():
 
 
 def test_unknown_names_say_what_there_is():
-    with pytest.raises(ConfigError, match="lorenz, pendulum, euroc"):
+    with pytest.raises(ConfigError, match="lorenz, pendulum"):
         protocols.load("kitti", "strict")
     if not os.environ.get("FWNKF_CHECK_SHAPES"):  # the type checker refuses it first
         with pytest.raises(ConfigError, match="'paper' and 'strict'"):
             protocols.load("lorenz", "honest")
-
-
-@needs_euroc
-def test_euroc_paper_shares_nearly_every_test_window_with_training():
-    """Which is why there is a strict protocol."""
-    split = protocols.euroc("paper").split
-    assert sum(len(task) for task in split) == 4628
-    train = {}
-    for span in split.train.spans:
-        train.setdefault(span.source, []).append(span)
-    shared = sum(any(span.overlaps(other) for other in train[span.source]) for span in split.test.spans)
-    assert shared > 0.95 * len(split.test)
-
-
-@needs_euroc
-@pytest.mark.parametrize("horizon", [1.0, 5.0])
-def test_euroc_strict_shares_none(horizon):
-    split = protocols.euroc("strict", horizon=horizon).split
-    spans = {id(task): task.spans for task in split}
-    train, val, test = (spans[id(task)] for task in split)
-    sources = [{span.source for span in part} for part in (train, val, test)]
-    assert not sources[0] & sources[2]
-    assert not sources[1] & (sources[0] | sources[2])
-    assert abs(float(split.test.dt.sum(1).median()) - horizon) < 0.01
-    apart = split.test.layout.boxminus(split.test.start.mean, split.test.truth[:, 0])
-    spread = apart.square().mean(0).sqrt() / split.test.start.cov.diagonal().sqrt()
-    assert float((spread - 1).abs().max()) < 0.35  # the error of the given start is as large as the belief says
-    with pytest.raises(DataError, match="share samples"):
-        Protocol("strict", "euroc", 0, Split(split.train, split.val, replace(split.train)))

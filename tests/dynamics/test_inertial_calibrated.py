@@ -1,4 +1,4 @@
-"""The calibrated strapdown: untrained it is the classical one, its Jacobians are right, and it comes back from disk."""
+"""The calibrated strapdown and its preprocessing: untrained it is the classical one, with the right Jacobians."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import torch
 
 import fwnkf
 from fwnkf.core import linearize, rotation
+from fwnkf.core.preprocess import Inputs
+from fwnkf.errors import ConfigError
+from fwnkf.preprocess import StrapdownIMU, StrapdownIMUConfig
 from fwnkf.systems import CalibratedStrapdown, CalibratedStrapdownConfig, Strapdown, StrapdownConfig
 
 from ..tolerances import assert_close
@@ -18,8 +21,14 @@ def states(system, generator, batch=6):
     return system.layout.boxplus(origin, apart)
 
 
-def shaken(generator, **options):
-    """A system with every learned number off its start."""
+def with_imu(model):
+    """A filter that reads raw samples of an IMU."""
+    model.preprocess = StrapdownIMU(StrapdownIMUConfig(), model.system)
+    return model
+
+
+def perturbed(generator, **options):
+    """A system whose learned numbers all differ from their initial values."""
     system = CalibratedStrapdown(CalibratedStrapdownConfig(**options)).double()
     with torch.no_grad():
         for parameter in system.parameters():
@@ -40,7 +49,7 @@ def test_untrained_it_is_the_classical_mechanisation(generator, sites):
 
 @pytest.mark.parametrize("sites", [0, 3])
 def test_the_jacobians_are_those_of_differentiation(generator, sites):
-    system = shaken(generator, sites=sites)
+    system = perturbed(generator, sites=sites)
     x, u = states(system, generator), torch.randn(6, 12 + sites, generator=generator, dtype=torch.float64)
     dt = 0.05 * torch.rand(6, generator=generator, dtype=torch.float64)
     for step in (dt, None):
@@ -82,39 +91,68 @@ def test_the_delay_reads_between_two_samples(generator):
     assert_close(later.transition(x, u, None), system.transition(x, swapped, None), "rounding")
 
 
-def test_a_control_holds_two_samples_and_the_site(generator):
-    system = shaken(generator, sites=2)
+def test_the_control_is_two_samples_and_the_site(generator):
+    model = with_imu(fwnkf.build("ekf", system=perturbed(generator, sites=2)))
     imu = torch.randn(3, 43, 6, generator=generator, dtype=torch.float64)
-    site = torch.eye(2, dtype=torch.float64)[[0, 1, 0]]
-    u = system.sight(imu, site).u
-    assert (u[:, 1:, :6] == imu[:, :-1]).all()
-    assert (u[:, :, 6:12] == imu).all()
-    assert (u[1, :, 12:] == site[1]).all()
+    site = torch.eye(2, dtype=torch.float64)[[0, 1, 0]].unsqueeze(1).expand(-1, 43, -1)
+    inputs = model.preprocessed(Inputs(imu, torch.ones_like(imu), site, None))
+    assert (inputs.u[:, 1:, :6] == imu[:, :-1]).all()
+    assert (inputs.u[:, 0, :6] == imu[:, 0]).all()
+    assert (inputs.u[:, :, 6:12] == imu).all()
+    assert (inputs.u[:, :, 12:] == site).all()
+    assert not inputs.weight.any()
+    unknown = model.preprocessed(Inputs(imu, torch.ones_like(imu), None, None))
+    assert not unknown.u[:, :, 12:].any()
+
+
+def test_a_missing_sample_is_replaced_by_the_one_before(generator):
+    model = with_imu(fwnkf.build("ekf", system=perturbed(generator)))
+    imu = torch.randn(1, 20, 6, generator=generator, dtype=torch.float64)
+    held = imu.clone()
+    held[:, 7] = held[:, 6]
+    held[:, 12, 2] = held[:, 11, 2]
+    mask = torch.ones_like(imu, dtype=torch.bool)
+    mask[:, 7] = False
+    mask[:, 12, 2] = False
+    assert (model.run(imu, mask=mask).mean == model.run(held).mean).all()
+
+
+def test_other_systems_are_refused():
+    with pytest.raises(ConfigError, match="calibrated strapdown"):
+        StrapdownIMU(StrapdownIMUConfig(), Strapdown(StrapdownConfig()))
 
 
 def test_its_filter_comes_back_from_disk(generator, tmp_path):
-    system = shaken(generator, sites=2, variances=(0.1, 0.2, 0.3))
-    system.bias_spread.fill_(0.05)
-    model = fwnkf.build("fwnkf", system=system, shaping="noise", hidden=0, shared_shaper=False)
-    again = fwnkf.load(fwnkf.save(model, tmp_path / "model"))
+    system = perturbed(generator, sites=2, variances=(0.1, 0.2, 0.3))
+    system.bias_std.fill_(0.05)
+    model = with_imu(fwnkf.build("ekf", system=system))
+    loaded = fwnkf.load(fwnkf.save(model, tmp_path / "model"))
     imu = torch.randn(2, 120, 6, generator=generator, dtype=torch.float64)
-    runs = []
-    for one in (model, again):
-        sight = one.system.sight(imu)
-        start = fwnkf.Gaussian(torch.eye(10, dtype=torch.float64)[6].expand(2, -1), torch.eye(9, dtype=torch.float64))
-        runs.append(one.run(sight.y, sight.u, sight.mask, prior=one.system.start(start)).raise_for_status())
-    assert (runs[0].mean == runs[1].mean).all()
-    assert (runs[0].cov == runs[1].cov).all()
+    site = torch.eye(2, dtype=torch.float64).unsqueeze(1).expand(-1, 120, -1)
+    prior = fwnkf.Gaussian(torch.eye(10, dtype=torch.float64)[6].expand(2, -1), torch.eye(9, dtype=torch.float64))
+    before, after = (one.run(imu, u=site, prior=prior).raise_for_status() for one in (model, loaded))
+    assert (before.mean == after.mean).all()
+    assert (before.cov == after.cov).all()
 
 
 def test_an_untrained_filter_on_it_is_the_classical_one(generator):
     system = CalibratedStrapdown(CalibratedStrapdownConfig()).double()
     classical = fwnkf.build("ekf", system=Strapdown(StrapdownConfig()).double())
-    model = fwnkf.build("fwnkf", system=system, shaping="none", hidden=0)
+    model = with_imu(fwnkf.build("fwnkf", system=system, shaping="none", hidden=0, residual_width=0))
     imu = torch.randn(2, 50, 6, generator=generator, dtype=torch.float64)
-    sight = system.sight(imu)
-    start = fwnkf.Gaussian(system.layout.origin(imu), 0.01 * torch.eye(15, dtype=torch.float64))
-    ours = model.run(sight.y, sight.u, sight.mask, prior=start)
-    theirs = classical.run(sight.y, sight.u[..., :6], sight.mask, prior=start)
+    prior = fwnkf.Gaussian(system.layout.origin(imu), 0.01 * torch.eye(15, dtype=torch.float64))
+    held = torch.cat((imu[:, :1], imu[:, :-1]), 1)
+    missing = torch.zeros_like(imu[..., :3])
+    ours = model.run(imu, prior=prior)
+    theirs = classical.run(missing, held, missing > 0, prior=prior)
     assert_close(ours.mean, theirs.mean, "algebra")
     assert_close(ours.cov, theirs.cov, "algebra")
+
+
+def test_a_prior_is_completed_by_the_biases():
+    system = CalibratedStrapdown(CalibratedStrapdownConfig()).double()
+    system.bias_std.copy_(torch.arange(1.0, 7.0))
+    prior = fwnkf.Gaussian(torch.eye(10, dtype=torch.float64)[6], 0.25 * torch.eye(9, dtype=torch.float64))
+    complete = system.complete_prior(prior)
+    assert complete.mean.tolist() == [0.0] * 6 + [1.0] + [0.0] * 9
+    assert complete.cov.diagonal().sqrt().tolist() == [0.5] * 9 + list(range(1, 7))
