@@ -1,4 +1,4 @@
-"""Two processes over gloo train as one does."""
+"""Training in two processes over gloo equals training in one process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fwnkf.training.checkpointing import read_history
 pytestmark = pytest.mark.process
 
 
-def words(folder: Path, devices: int) -> list[str]:
+def arguments(folder: Path, devices: int) -> list[str]:
     small = {
         "trainer.devices": devices,
         "trainer.steps": 9,
@@ -38,16 +38,16 @@ def words(folder: Path, devices: int) -> list[str]:
 
 
 def test_two_processes_agree_with_one(tmp_path):
-    assert main(words(tmp_path / "one", 1)) == 0
-    # Lightning starts the second process by calling the same command again, so it must be a real one
+    assert main(arguments(tmp_path / "one", 1)) == 0
+    # Lightning starts the second process by running the same command again, so it must be a real command
     environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
-    call = [sys.executable, "-m", "fwnkf.cli", *words(tmp_path / "two", 2)]
-    done = subprocess.run(call, capture_output=True, text=True, timeout=300, env=environment)
-    assert done.returncode == 0, done.stderr
-    one, two = read_history(tmp_path / "one"), read_history(tmp_path / "two")
-    assert [row["step"] for row in one] == [row["step"] for row in two] == [0, 3, 6, 9]
+    call = [sys.executable, "-m", "fwnkf.cli", *arguments(tmp_path / "two", 2)]
+    process = subprocess.run(call, capture_output=True, text=True, timeout=300, env=environment)
+    assert process.returncode == 0, process.stderr
+    single, double = read_history(tmp_path / "one"), read_history(tmp_path / "two")
+    assert [row["step"] for row in single] == [row["step"] for row in double] == [0, 3, 6, 9]
     for name in ("loss", "loss_state", "val_mse", "val_nees"):
-        np.testing.assert_allclose([row[name] for row in two[1:]], [row[name] for row in one[1:]], rtol=1e-5)
+        np.testing.assert_allclose([row[name] for row in double[1:]], [row[name] for row in single[1:]], rtol=1e-5)
     weights = [load_file(tmp_path / which / "last" / "model.safetensors") for which in ("one", "two")]
     for name, tensor in weights[0].items():
         np.testing.assert_allclose(weights[1][name], tensor, rtol=1e-4, atol=1e-6)

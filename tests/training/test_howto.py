@@ -1,4 +1,4 @@
-"""The how-to guides tell the truth: examples run as written, and fields and options are all there, and no others."""
+"""The how-to guides match the code: examples run as written, and all fields and options are documented."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TINY = [
 
 @pytest.fixture(scope="module")
 def example():
-    """The script as a module; its names leave the registries afterwards, for other tests go through them."""
+    """The script as a module; its registry entries are removed afterwards, because other tests iterate over them."""
     before = [(registry, dict(registry._classes)) for registry in (FILTERS, LOSSES)]
     spec = importlib.util.spec_from_file_location("own_filter", EXAMPLE)
     module = importlib.util.module_from_spec(spec)
@@ -49,15 +49,15 @@ def example():
         registry._classes = classes
 
 
-def test_untrained_it_is_the_filter_it_extends(example):
-    task = protocols.simulated("lorenz", "strict", train=1, val=1, test=3).split.test
-    ours, theirs = (fwnkf.build(name, system=task.system).run(**task.inputs()) for name in ("tuned_ekf", "ekf"))
+def test_the_untrained_example_filter_equals_the_filter_it_extends(example):
+    records = protocols.simulated("lorenz", "strict", train=1, val=1, test=3).split.test
+    ours, theirs = (fwnkf.build(name, system=records.system).run(**records.inputs()) for name in ("tuned_ekf", "ekf"))
     assert torch.equal(ours.mean, theirs.mean)
     assert torch.equal(ours.cov, theirs.cov)
 
 
 @pytest.mark.process  # hundreds of steps through the shape checker would take too long
-def test_the_comparison_runs_and_judges_all_on_the_same_records(example, tmp_path, capsys):
+def test_the_comparison_runs_on_the_same_test_records(example, tmp_path, capsys):
     assert example.compare(tmp_path, 1, TINY, ("--no-references",)) == 0
     table = capsys.readouterr().out.splitlines()
     for name in example.FILTERS:
@@ -65,22 +65,22 @@ def test_the_comparison_runs_and_judges_all_on_the_same_records(example, tmp_pat
     assert not any("not judged on the same" in line for line in table)
     record = json.loads((tmp_path / "tuned_ekf-0" / "run.json").read_text())
     assert record["parameters"] == 2
-    learned = fwnkf.load(tmp_path / "tuned_ekf-0" / "last")
-    assert learned.log_sensor.item() != 0.0
+    trained = fwnkf.load(tmp_path / "tuned_ekf-0" / "last")
+    assert trained.log_sensor.item() != 0.0
 
 
 def blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", (HOWTO / "train.md").read_text(encoding="utf-8"), re.S)
 
 
-def test_the_guide_shows_the_example_as_it_is():
+def test_the_guide_quotes_the_example_exactly():
     source = EXAMPLE.read_text(encoding="utf-8")
     lines = [line for block in blocks("python") for line in block.splitlines()]
     assert len(lines) > 20
     assert [line for line in lines if line not in source] == []
 
 
-def test_the_experiments_of_the_guide_are_sound_and_name_every_field():
+def test_the_experiments_of_the_guide_are_valid_and_show_every_field():
     whole, tables = (parse_yaml(block, "train.md") for block in blocks("yaml"))
     read_experiment(whole)
     read_experiment(tables)
@@ -94,15 +94,15 @@ def test_the_experiments_of_the_guide_are_sound_and_name_every_field():
         assert getattr(read_experiment(whole), section) == getattr(defaults, section)
 
 
-def test_every_option_of_every_command_is_in_the_guide():
+def test_every_command_line_option_is_documented():
     text = (HOWTO / "commands.md").read_text(encoding="utf-8")
     for name, command in choices(parser()).items():
         section = text[text.index(f"## {name}\n") :].split("\n## ")[0]
-        for one in (command, *choices(command).values()):
-            flags = {flag for action in one._actions for flag in action.option_strings if flag.startswith("--")}
+        for leaf in (command, *choices(command).values()):
+            flags = {flag for action in leaf._actions for flag in action.option_strings if flag.startswith("--")}
             assert [flag for flag in sorted(flags - {"--help", "--json"}) if flag not in section] == [], name
 
 
 def choices(command):
-    found = [action.choices for action in command._actions if isinstance(action, argparse._SubParsersAction)]
-    return found[0] if found else {}
+    subparsers = [action.choices for action in command._actions if isinstance(action, argparse._SubParsersAction)]
+    return subparsers[0] if subparsers else {}

@@ -1,8 +1,9 @@
-"""Losses against their formulas in NumPy, and what a filter without an observation model is told."""
+"""Losses against their formulas in NumPy and SciPy, and errors for filters without an observation model."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,12 +26,12 @@ def lorenz():
     return protocols.simulated("lorenz", "strict", train=6, val=2, test=2).split.train
 
 
-def filters_that_observe(task):
+def filters_that_observe(records):
     """Every registered filter with an observation model, able to learn."""
-    system = task.system
+    system = records.system
     eye = {"H": torch.eye(2, 3).double(), "Q": 0.1 * torch.eye(3).double(), "R": 0.26 * torch.eye(2).double()}
     learn = {"learn": ("F", "Q", "R")}
-    made = {
+    models = {
         "kf": fwnkf.build("kf", F=torch.eye(3).double(), **eye, **learn, continuous=False),
         "arkf": fwnkf.build("arkf", F=torch.cat((torch.eye(3)[None], torch.zeros(1, 3, 3))).double(), **eye, **learn),
         "fwnkf": fwnkf.build("fwnkf", **eye, hidden=8, dt=1 / 99),
@@ -39,7 +40,7 @@ def filters_that_observe(task):
         "bayesian_kalmannet": fwnkf.build("bayesian_kalmannet", system=system),
         "recursive_kalmannet": fwnkf.build("recursive_kalmannet", system=system),
     }
-    return {name: model.double() for name, model in made.items()}
+    return {name: model.double() for name, model in models.items()}
 
 
 OBSERVING = ("kf", "arkf", "fwnkf", "fwnkf noise", "kalmannet", "bayesian_kalmannet", "recursive_kalmannet")
@@ -66,14 +67,14 @@ def gradients(model: Filter, batch: Batch, terms) -> torch.Tensor:
 
 def test_every_filter_that_can_learn_and_observe_is_covered():
     known = {name.split()[0] for name in OBSERVING}
-    untrained = {"ekf", "ukf"}  # nothing of their own to learn
-    known.add("fwnkf_hypotheses")  # an fwnkf in all but its noise states
+    untrained = {"ekf", "ukf", "adaptive_kf"}  # no trainable parameters
+    known.add("fwnkf_hypotheses")  # an fwnkf with different noise states
     assert known | untrained | {"rkn"} == set(fwnkf.filters.available())
 
 
 @pytest.mark.parametrize("name", OBSERVING)
 @pytest.mark.parametrize("which", ["prior", "posterior"])
-def test_the_spectral_weight_changes_the_gradients_of_every_filter_that_observes(lorenz, name, which):
+def test_the_spectral_weight_changes_the_gradients_of_every_filter_with_an_observation_model(lorenz, name, which):
     torch.manual_seed(0)
     model = filters_that_observe(lorenz)[name]
     batch = gather(lorenz, Piece(torch.arange(4), 0, 30))
@@ -92,16 +93,16 @@ def test_the_spectral_weight_raises_for_a_filter_without_observation_model(loren
             weighted_sum([{"kind": kind}])(model, batch, run(model, batch))
     terms, _ = parse_terms([{"kind": "spectral", "weight": 0.1}, {"kind": "innovation_nll"}], "")
     for term in terms:
-        (fault,) = term.unfit(model)
-        assert "filter 'rkn' has no observation model" in fault
-    # of weight zero it asks for nothing
-    assert parse_terms([{"kind": "spectral", "weight": 0.0}, {"kind": "state"}], "")[0][0].unfit(model) == []
+        (fault,) = term.check(model)
+        assert "needs an observation model, but filter 'rkn' has none" in fault
+    # a term of weight zero has no requirements
+    assert parse_terms([{"kind": "spectral", "weight": 0.0}, {"kind": "state"}], "")[0][0].check(model) == []
 
 
 # ---- formulas -------------------------------------------------------------------------------------------------------
 
 
-def made_up(B=3, T=20, n=2, m=1, seed=0):
+def random_case(B=3, T=20, n=2, m=1, seed=0):
     """A batch with gaps in truth and measurements, a trajectory, and a filter that observes the first coordinate."""
     g = torch.Generator().manual_seed(seed)
     H = torch.eye(m, n).double()
@@ -130,8 +131,8 @@ def made_up(B=3, T=20, n=2, m=1, seed=0):
     return model, batch, track
 
 
-def test_state_loss_is_the_mean_over_the_steps_that_count():
-    model, batch, track = made_up()
+def test_state_loss_is_the_mean_over_counted_steps():
+    model, batch, track = random_case()
     total, parts = weighted_sum([{"kind": "state", "weight": 2.0}])(model, batch, track)
     error = (track.mean - batch.truth).numpy()[batch.valid.numpy()]
     assert float(total) == pytest.approx(2 * (error**2).sum(-1).mean(), rel=1e-12)
@@ -140,8 +141,8 @@ def test_state_loss_is_the_mean_over_the_steps_that_count():
     assert float(scaled) == pytest.approx(((error / [2.0, 0.5]) ** 2).mean(), rel=1e-12)
 
 
-def test_posterior_likelihood_is_that_of_scipy():
-    model, batch, track = made_up()
+def test_posterior_likelihood_equals_scipy():
+    model, batch, track = random_case()
     total, _ = weighted_sum([{"kind": "posterior_nll"}])(model, batch, track)
     expected = [
         -multivariate_normal(track.mean[i, t].numpy(), track.cov[i, t].numpy()).logpdf(batch.truth[i, t].numpy())
@@ -150,41 +151,41 @@ def test_posterior_likelihood_is_that_of_scipy():
     assert float(total) == pytest.approx(np.mean(expected), rel=1e-10)
 
 
-def test_innovation_likelihood_counts_the_channels_present():
-    model, batch, track = made_up(m=1)
+def test_innovation_likelihood_uses_the_present_channels():
+    model, batch, track = random_case(m=1)
     term = parse_terms([{"kind": "innovation_nll"}], "")[0][0]
-    found = term(model, batch, track)
+    losses = term(model, batch, track)
     for i in range(3):
-        there = batch.mask[i, :, 0].nonzero().flatten().tolist()
+        present = batch.mask[i, :, 0].nonzero().flatten().tolist()
         expected = [
             0.5 * (float(track.innovation[i, t, 0]) ** 2 / float(s) + math.log(2 * math.pi * float(s)))
-            for t, s in ((t, track.innovation_cov[i, t, 0, 0]) for t in there)
+            for t, s in ((t, track.innovation_cov[i, t, 0, 0]) for t in present)
         ]
-        assert float(found[i]) == pytest.approx(np.mean(expected), rel=1e-10)
+        assert float(losses[i]) == pytest.approx(np.mean(expected), rel=1e-10)
 
 
 def test_spectral_loss_is_the_papers_formula_in_numpy():
-    model, batch, track = made_up(T=24)
+    model, batch, track = random_case(T=24)
     term = parse_terms([{"kind": "spectral", "which": "prior"}], "")[0][0]
-    found = term(model, batch, track)
+    losses = term(model, batch, track)
     for i in range(3):
-        here = batch.valid[i].numpy()[:, None]
-        predicted, reference = track.prior_mean[i, :, :1].numpy() * here, batch.truth[i, :, :1].numpy() * here
-        apart = np.abs(np.abs(np.fft.rfft(predicted, axis=0)) - np.abs(np.fft.rfft(reference, axis=0)))
+        valid = batch.valid[i].numpy()[:, None]
+        predicted, reference = track.prior_mean[i, :, :1].numpy() * valid, batch.truth[i, :, :1].numpy() * valid
+        distance = np.abs(np.abs(np.fft.rfft(predicted, axis=0)) - np.abs(np.fft.rfft(reference, axis=0)))
         omega = 2 * np.pi * np.arange(13) / 24
-        assert float(found[i]) == pytest.approx(apart[omega <= np.pi / 2 + 1e-9].mean(), rel=1e-10)
+        assert float(losses[i]) == pytest.approx(distance[omega <= np.pi / 2 + 1e-9].mean(), rel=1e-10)
 
 
-def test_anchor_is_the_error_of_reconstructing_what_was_measured():
-    model, batch, track = made_up()
-    found = parse_terms([{"kind": "anchor"}], "")[0][0](model, batch, track)
+def test_anchor_is_the_squared_error_of_the_reconstructed_measurement():
+    model, batch, track = random_case()
+    losses = parse_terms([{"kind": "anchor"}], "")[0][0](model, batch, track)
     for i in range(3):
-        there = (batch.mask[i, :, 0] & batch.valid[i]).numpy()
-        apart = (batch.y[i, :, 0] - batch.truth[i, :, 0]).numpy()[there]
-        assert float(found[i]) == pytest.approx((apart**2).mean(), rel=1e-12)
+        present = (batch.mask[i, :, 0] & batch.valid[i]).numpy()
+        error = (batch.y[i, :, 0] - batch.truth[i, :, 0]).numpy()[present]
+        assert float(losses[i]) == pytest.approx((error**2).mean(), rel=1e-12)
 
 
-def test_rotations_and_angles_go_the_shortest_way():
+def test_rotation_and_angle_errors_are_the_shortest():
     layout = Layout.parse([("angle", "angle", 1), ("q", "quaternion", 4)])
 
     class Turning(fwnkf.Filter):
@@ -202,14 +203,14 @@ def test_rotations_and_angles_go_the_shortest_way():
         mean, truth, valid, valid[..., None], valid.double(), None, Gaussian(mean, mean), torch.ones(1).double()
     )
     track = Trajectory(mean, *[mean] * 6, valid.long(), None)
-    found = float(parse_terms([{"kind": "state"}], "")[0][0](Turning(), batch, track))
+    loss = float(parse_terms([{"kind": "state"}], "")[0][0](Turning(), batch, track))
     arcs = np.angle(np.exp(1j * (angles[:3] - angles[3:]).numpy()))
     turns = (rotations[3:].inv() * rotations[:3]).magnitude()
-    assert found == pytest.approx((arcs**2 + turns**2).mean(), rel=1e-10)
+    assert loss == pytest.approx((arcs**2 + turns**2).mean(), rel=1e-10)
 
 
-def test_steps_that_do_not_count_touch_nothing_even_nan():
-    model, batch, track = made_up()
+def test_uncounted_steps_have_no_effect_even_if_nan():
+    model, batch, track = random_case()
     terms = [{"kind": "state"}, {"kind": "posterior_nll"}, {"kind": "anchor"}]
     before, _ = weighted_sum(terms)(model, batch, track)
     spoiled = torch.where(batch.mask, batch.y, torch.nan)
@@ -217,33 +218,30 @@ def test_steps_that_do_not_count_touch_nothing_even_nan():
     assert torch.equal(before, after)
 
 
-def test_shares_make_parts_of_a_batch_add_up_to_the_whole(lorenz):
-    task = lorenz
-    truth = task.truth.clone()
-    truth[1, 50:] = torch.nan  # a record that counts for half
-    from dataclasses import replace
-
-    task = replace(task, truth=truth)
+def test_parts_of_a_batch_sum_to_the_loss_of_the_whole_batch(lorenz):
+    truth = lorenz.truth.clone()
+    truth[1, 50:] = torch.nan  # a record with half the steps
+    records = replace(lorenz, truth=truth)
     piece = Piece(torch.tensor([0, 1, 2, 3]), 0, 100)
-    model = fwnkf.build("ekf", system=task.system)
+    model = fwnkf.build("ekf", system=records.system)
     terms = weighted_sum([{"kind": "state"}, {"kind": "innovation_nll", "weight": 0.5}])
-    whole = gather(task, piece)
+    whole = gather(records, piece)
     total = float(terms(model, whole, run(model, whole))[0])
-    parts = [gather(task, piece, rank, 2) for rank in range(2)]
+    parts = [gather(records, piece, rank, 2) for rank in range(2)]
     assert sum(float(part.share.sum()) for part in parts) == pytest.approx(1, abs=1e-12)
     assert sum(float(terms(model, part, run(model, part))[0]) for part in parts) == pytest.approx(total, rel=1e-12)
 
 
-def test_a_given_start_has_no_density_and_says_what_to_do():
-    task = protocols.simulated("lorenz", "paper", train=4, val=2, test=2).split.train
-    model = fwnkf.build("ekf", system=task.system)
-    batch = gather(task, Piece(torch.arange(2), 0, 10))
+def test_an_exactly_known_initial_state_needs_from_step_1():
+    records = protocols.simulated("lorenz", "paper", train=4, val=2, test=2).split.train
+    model = fwnkf.build("ekf", system=records.system)
+    batch = gather(records, Piece(torch.arange(2), 0, 10))
     track = run(model, batch)
     with pytest.raises(NumericalFailureError, match=r"record 0 .* step 0 .*set from_step: 1"):
         weighted_sum([{"kind": "posterior_nll"}])(model, batch, track)
 
 
-def test_terms_are_named_and_listed():
+def test_registered_losses_and_names_of_repeated_terms():
     assert set(LOSSES) == {"state", "spectral", "posterior_nll", "innovation_nll", "anchor"}
     double = weighted_sum([{"kind": "spectral"}, {"kind": "state"}, {"kind": "spectral", "which": "posterior"}])
     assert [name for name, _ in double.terms] == ["spectral_0", "state", "spectral_2"]

@@ -1,4 +1,4 @@
-"""What an experiment is made into: batches, scales, memory, gradients that stop where they are told to."""
+"""Parts of an experiment: batches, normalisation, memory estimate and truncated gradients."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import fwnkf
 from fwnkf.data import protocols
 from fwnkf.errors import ConfigError
 from fwnkf.training import memory
-from fwnkf.training.batches import Batches, Piece, Place, Plan, gather
+from fwnkf.training.batches import Batches, Piece, Plan, Position, gather
 from fwnkf.training.config import TrainerSection
 from fwnkf.training.experiments import read_experiment
 from fwnkf.training.fit import prepare_filter
-from fwnkf.training.setup import build_filter, load_data, measure, of_task, signature, statistics
+from fwnkf.training.setup import build_filter, load_data, measure, signature, signature_of_records, statistics
 
 SMALL = ["data.train=12", "data.val=4", "data.test=4", "data.dtype=float64", "trainer.pretrain=0"]
 
@@ -34,19 +34,19 @@ def pendulum():
 # ---- batches --------------------------------------------------------------------------------------------------------
 
 
-def test_a_pass_sees_every_record_once_and_passes_differ():
+def test_an_epoch_reads_every_record_once_and_epochs_differ():
     plan = Plan(records=10, length=5, batch_size=4, chunk=None, seed=3)
-    rows = torch.cat([plan.at(step).rows for step in range(10)]).tolist()  # four passes
-    passes = [rows[i : i + 10] for i in range(0, 40, 10)]
-    assert all(sorted(one) == list(range(10)) for one in passes)
-    assert len({tuple(one) for one in passes}) == 4
+    rows = torch.cat([plan.at(step).rows for step in range(10)]).tolist()  # four epochs
+    epochs = [rows[i : i + 10] for i in range(0, 40, 10)]
+    assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 4
 
 
-def test_a_step_reads_the_same_whenever_it_is_asked():
+def test_the_batch_of_a_step_does_not_depend_on_the_order_of_calls():
     plan = Plan(10, 100, 3, 30, seed=0)
-    asked = [plan.at(step) for step in (7, 0, 7, 23, 7)]
+    pieces = [plan.at(step) for step in (7, 0, 7, 23, 7)]
     fresh = Plan(10, 100, 3, 30, seed=0).at(7)
-    for piece in (asked[0], asked[2], asked[4]):
+    for piece in (pieces[0], pieces[2], pieces[4]):
         assert torch.equal(piece.rows, fresh.rows)
         assert piece[1:] == fresh[1:]
     assert not torch.equal(Plan(10, 100, 3, 30, seed=1).at(7).rows, fresh.rows)
@@ -60,41 +60,41 @@ def test_chunks_cover_the_record_in_order_for_the_same_rows():
     assert plan.whole_groups(5) == 8
 
 
-def test_loading_starts_where_the_run_stands(lorenz):
+def test_batches_start_at_the_step_of_the_run(lorenz):
     plan = Plan(len(lorenz), 100, 2, None, seed=0)
-    stands = [0]
-    loader = Batches(lorenz, plan, 5, lambda: Place(stands[0]))
+    step = [0]
+    loader = Batches(lorenz, plan, 5, lambda: Position(step[0]))
     whole = [piece.rows.tolist() for _, piece in loader]
-    stands[0] = 3
+    step[0] = 3
     rest = [piece.rows.tolist() for _, piece in loader]
     assert len(whole) == len(loader) == 5
     assert rest == whole[3:]
 
 
-# ---- scales ---------------------------------------------------------------------------------------------------------
+# ---- statistics -----------------------------------------------------------------------------------------------------
 
 
-def test_scales_are_those_of_numpy_and_skip_what_is_missing(lorenz):
+def test_statistics_equal_numpy_and_skip_missing_values(lorenz):
     truth = lorenz.truth.clone()
     truth[0, :50] = torch.nan
     y = lorenz.y.clone()
     y[1, :, 0] = torch.nan
-    task = replace(lorenz, truth=truth, y=y, mask=y.isfinite())
-    found = statistics(task)
+    records = replace(lorenz, truth=truth, y=y, mask=y.isfinite())
+    scales = statistics(records)
     states = truth.numpy()[np.isfinite(truth.numpy()).all(-1)]
-    np.testing.assert_allclose(found.feature_mean, states.mean(0), rtol=1e-10)
-    np.testing.assert_allclose(found.feature_std, states.std(0), rtol=1e-10)
+    np.testing.assert_allclose(scales.feature_mean, states.mean(0), rtol=1e-10)
+    np.testing.assert_allclose(scales.feature_std, states.std(0), rtol=1e-10)
     steps = np.diff(truth.numpy(), axis=1)
     steps = steps[np.isfinite(steps).all(-1)]
-    np.testing.assert_allclose(found.step, np.sqrt((steps**2).mean(0)), rtol=1e-10)
+    np.testing.assert_allclose(scales.step, np.sqrt((steps**2).mean(0)), rtol=1e-10)
     whole = np.isfinite(y.numpy()).all(-1) & np.isfinite(truth.numpy()).all(-1)
-    np.testing.assert_allclose(found.observation_std, y.numpy()[whole].std(0), rtol=1e-10)
+    np.testing.assert_allclose(scales.observation_std, y.numpy()[whole].std(0), rtol=1e-10)
 
 
-def test_measured_noise_is_that_of_the_generator(lorenz, pendulum):
-    found = measure(lorenz)
-    assert torch.equal(found.H, torch.eye(2, 3).double())
-    np.testing.assert_allclose(found.R.diagonal(), 0.26, rtol=0.09)  # 4,000 samples: four standard errors
+def test_measured_noise_matches_the_simulation(lorenz, pendulum):
+    measured = measure(lorenz)
+    assert torch.equal(measured.H, torch.eye(2, 3).double())
+    np.testing.assert_allclose(measured.R.diagonal(), 0.26, rtol=0.09)  # 4,000 samples: four standard errors
     tip = measure(pendulum)
     np.testing.assert_allclose(
         tip.H[:, :2], [[0, 1], [-1, 0]], atol=0.02
@@ -102,23 +102,23 @@ def test_measured_noise_is_that_of_the_generator(lorenz, pendulum):
     np.testing.assert_allclose(tip.R.diagonal(), pendulum.system.measurement_covariance().diagonal(), rtol=0.09)
 
 
-def test_scales_are_saved_with_the_filter_and_leave_the_untrained_one_alone(tmp_path, lorenz):
+def test_normalisation_is_saved_with_the_filter_and_does_not_change_the_untrained_filter(tmp_path, lorenz):
     experiment = read_experiment("lorenz", [*SMALL, "trainer.compile=false"])
     scaled = prepare_filter(experiment, lorenz)
-    plain = build_filter(experiment, of_task(lorenz), measure(lorenz)).double()
+    plain = build_filter(experiment, signature_of_records(lorenz), measure(lorenz)).double()
     inputs = {"y": lorenz.y, "mask": lorenz.mask, "dt": lorenz.dt, "prior": lorenz.start}
     with torch.no_grad():
         assert torch.equal(scaled.run(**inputs).mean, plain.run(**inputs).mean)
     fwnkf.save(scaled, tmp_path / "filter")
-    back = fwnkf.load(tmp_path / "filter")
-    assert torch.equal(back.get_buffer("encoder.shift"), scaled.get_buffer("encoder.shift"))
-    assert float(back.get_buffer("encoder.scale").min()) > 1  # Lorenz moves by more than one
+    loaded = fwnkf.load(tmp_path / "filter")
+    assert torch.equal(loaded.get_buffer("encoder.shift"), scaled.get_buffer("encoder.shift"))
+    assert float(loaded.get_buffer("encoder.scale").min()) > 1  # Lorenz states vary by more than one
 
 
 @pytest.mark.parametrize("name", ["lorenz", "pendulum"])
-def test_the_shape_known_beforehand_is_that_of_the_data(name):
+def test_the_signature_without_data_equals_that_of_the_data(name):
     experiment = read_experiment({"data": {"name": name}}, SMALL)
-    before, after = signature(experiment.data), of_task(load_data(experiment).split.train)
+    before, after = signature(experiment.data), signature_of_records(load_data(experiment).split.train)
     assert before.layout == after.layout
     assert (before.observation_dim, before.control_dim, before.dt) == (
         after.observation_dim,
@@ -130,8 +130,8 @@ def test_the_shape_known_beforehand_is_that_of_the_data(name):
 # ---- gradients and memory -------------------------------------------------------------------------------------------
 
 
-def test_truncation_really_truncates(lorenz):
-    """With the gradient cut every k steps, the error of step t knows the start of its block and nothing before."""
+def test_truncation_limits_the_reach_of_gradients(lorenz):
+    """With truncation every k steps, the gradient of step t reaches back to the start of its block only."""
     model = prepare_filter(read_experiment("lorenz", SMALL), lorenz)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -141,15 +141,15 @@ def test_truncation_really_truncates(lorenz):
     track = model.run(y, None, batch.mask, batch.dt, batch.prior, truncate=5)
     for step, reach in ((4, 0), (12, 10), (19, 15)):
         (slope,) = torch.autograd.grad(track.mean[:, step].sum(), y, retain_graph=True)
-        felt = slope.abs().amax((0, 2)) > 0
-        assert felt.nonzero().min() == reach
-        assert felt.nonzero().max() == step
+        reached = slope.abs().amax((0, 2)) > 0
+        assert reached.nonzero().min() == reach
+        assert reached.nonzero().max() == step
     whole = model.run(y, None, batch.mask, batch.dt, batch.prior)
     (slope,) = torch.autograd.grad(whole.mean[:, 19].sum(), y)
     assert (slope.abs().amax((0, 2)) > 0).all()
 
 
-def test_chunks_with_carried_state_filter_as_one_record(lorenz):
+def test_chunks_with_carried_state_equal_the_whole_record(lorenz):
     model = prepare_filter(read_experiment("lorenz", SMALL), lorenz)
     plan = Plan(len(lorenz), 100, 4, 30, seed=0)
     means, state = [], None
@@ -172,10 +172,10 @@ def test_chunks_with_carried_state_filter_as_one_record(lorenz):
 def test_the_memory_estimate_is_within_a_fifth_of_what_autograd_keeps(lorenz, batch_size, length):
     model = prepare_filter(read_experiment("lorenz", SMALL), lorenz)
     options = TrainerSection(batch_size=batch_size)
-    found = memory.estimate(model, lorenz, Plan(len(lorenz), length, batch_size, None, 0), options)
-    assert found == pytest.approx(memory.saved_bytes(model, lorenz, batch_size, length), rel=0.2)
+    estimate = memory.estimate(model, lorenz, Plan(len(lorenz), length, batch_size, None, 0), options)
+    assert estimate == pytest.approx(memory.saved_bytes(model, lorenz, batch_size, length), rel=0.2)
     chunked = memory.estimate(model, lorenz, Plan(len(lorenz), length, batch_size, length // 4, 0), options)
-    assert chunked == pytest.approx(found / 4, rel=0.25)
+    assert chunked == pytest.approx(estimate / 4, rel=0.25)
 
 
 def test_too_much_memory_is_refused_with_advice():
@@ -184,14 +184,14 @@ def test_too_much_memory_is_refused_with_advice():
     assert "about 0.5 GB" in memory.check(500_000_000, TrainerSection(memory_limit=1.0))
 
 
-def test_an_untrained_filter_can_go_on_from_a_saved_one(tmp_path, lorenz):
+def test_training_can_start_from_a_saved_filter(tmp_path, lorenz):
     experiment = read_experiment("lorenz", SMALL)
     first = prepare_filter(experiment, lorenz)
     with torch.no_grad():
         first.get_parameter("head_bias").add_(1)
     fwnkf.save(first, tmp_path / "saved")
-    going_on = read_experiment("lorenz", [*SMALL, f"filter.start={tmp_path / 'saved'}"])
-    assert torch.equal(prepare_filter(going_on, lorenz).get_parameter("head_bias"), first.get_parameter("head_bias"))
+    continued = read_experiment("lorenz", [*SMALL, f"filter.start={tmp_path / 'saved'}"])
+    assert torch.equal(prepare_filter(continued, lorenz).get_parameter("head_bias"), first.get_parameter("head_bias"))
     other = read_experiment("lorenz", [*SMALL, f"filter.start={tmp_path / 'saved'}", "filter.options.hidden=8"])
-    with pytest.raises(ConfigError, match="holds a filter of other options"):
+    with pytest.raises(ConfigError, match="holds a filter with other options"):
         prepare_filter(other, lorenz)

@@ -1,1 +1,1 @@
-"""Training: experiments as data, losses as objects, Lightning for the loop, safetensors for what is kept."""
+"""Training: experiment configuration, losses, the Lightning training loop, and safetensors checkpoints."""

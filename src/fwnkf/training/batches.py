@@ -1,7 +1,8 @@
-"""Which records, and which stretch of them, an optimizer step trains on: a pure function of the step's number.
+"""Batch selection: which records, and which time range of them, each optimizer step trains on.
 
-Nothing has to be remembered to go on after a stop: step 617 reads what step 617 always reads. Records are drawn from
-one permutation of the training set after another, each from the seed and its own number.
+The selection is a pure function of the step number, so a resumed run needs no sampler state: step 617 always reads the
+same samples. Records are drawn from successive permutations of the training set, each seeded by the run's seed and the
+number of the permutation.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class Piece(NamedTuple):
     stop: int
 
 
-class Place(NamedTuple):
-    """Where a run stands: its step, and which of how many processes this is."""
+class Position(NamedTuple):
+    """Position of a run: its step, the rank of this process and the number of processes."""
 
     step: int
     rank: int = 0
@@ -34,7 +35,7 @@ class Place(NamedTuple):
 
 
 class Plan:
-    """All pieces of a run. With ``chunk``, records are cut into stretches that follow each other step by step.
+    """The pieces of a run. With ``chunk``, records are split into chunks, one optimizer step for each, in order.
 
     >>> plan = Plan(records=10, length=100, batch_size=4, chunk=50, seed=0)
     >>> [(piece.start, piece.stop) for piece in map(plan.at, range(3))]
@@ -45,8 +46,8 @@ class Plan:
         self.records, self.length, self.batch_size, self.seed = records, length, batch_size, seed
         self.chunk = min(chunk or length, length)
         self.pieces = -(-length // self.chunk)
-        """Optimizer steps that one batch of records takes."""
-        self._held: tuple[int, list[int]] = (-1, [])
+        """Optimizer steps for each batch of records."""
+        self._cached: tuple[int, list[int]] = (-1, [])
 
     def at(self, step: int) -> Piece:
         group, number = divmod(step, self.pieces)
@@ -56,62 +57,63 @@ class Plan:
         return Piece(torch.tensor(rows), start, min(start + self.chunk, self.length))
 
     def whole_groups(self, steps: int) -> int:
-        """``steps`` rounded up, so that they end where a batch of records ends."""
+        """``steps`` rounded up to a whole number of batches of records."""
         return -(-steps // self.pieces) * self.pieces
 
     def _row(self, position: int) -> int:
-        number, place = divmod(position, self.records)
-        return self._permutation(number)[place]
+        number, index = divmod(position, self.records)
+        return self._permutation(number)[index]
 
     def _permutation(self, number: int) -> list[int]:
-        if self._held[0] != number:  # batches follow each other, so the last one drawn is nearly always the one
+        # batches are read in order, so the last permutation is nearly always the right one
+        if self._cached[0] != number:
             generator = torch.Generator().manual_seed(1_000_003 * (self.seed + 1) + number)
-            self._held = (number, torch.randperm(self.records, generator=generator).tolist())
-        return self._held[1]
+            self._cached = (number, torch.randperm(self.records, generator=generator).tolist())
+        return self._cached[1]
 
 
 class Batches:
-    """What a Lightning trainer iterates over: ``per_epoch`` batches, from the step where the run stands."""
+    """Iterable for the Lightning trainer: ``per_epoch`` batches, from the current step of the run."""
 
-    def __init__(self, task: Records, plan: Plan, per_epoch: int, stands_at: Callable[[], Place]) -> None:
-        self.task, self.plan, self.per_epoch, self.stands_at = task, plan, per_epoch, stands_at
+    def __init__(self, records: Records, plan: Plan, per_epoch: int, position: Callable[[], Position]) -> None:
+        self.records, self.plan, self.per_epoch, self.position = records, plan, per_epoch, position
 
     def __len__(self) -> int:
         return self.per_epoch
 
     def __iter__(self) -> Iterator[tuple[Batch, Piece]]:
-        # read when the first batch is asked for: only then does a resumed run know its step, and a process its rank
-        step, rank, world = self.stands_at()
+        # read on the first batch: only then has a resumed run restored its step, and a process learned its rank
+        step, rank, world = self.position()
         while True:
             piece = self.plan.at(step)
-            yield gather(self.task, piece, rank, world), piece
+            yield gather(self.records, piece, rank, world), piece
             step += 1
             if step % self.per_epoch == 0:
                 return
 
 
-def gather(task: Records, piece: Piece, rank: int = 0, world: int = 1) -> Batch:
-    """One process's part of a batch; shares are those within the whole batch."""
-    stretch = slice(piece.start, piece.stop)
-    mask = task.mask[piece.rows, stretch]
-    truth = task.truth[piece.rows, stretch]
+def gather(records: Records, piece: Piece, rank: int = 0, world: int = 1) -> Batch:
+    """The part of a batch that belongs to one process; ``share`` is relative to the whole batch."""
+    steps = slice(piece.start, piece.stop)
+    mask = records.mask[piece.rows, steps]
+    truth = records.truth[piece.rows, steps]
     valid = truth.isfinite().all(-1)
-    counts = (valid | mask.any(-1)).sum(-1).to(task.y.dtype)
+    counts = (valid | mask.any(-1)).sum(-1).to(records.y.dtype)
     share = counts / counts.sum().clamp_min(1)
-    mine = slice(rank, None, world)
-    rows = piece.rows[mine]
-    start = task.start
+    own = slice(rank, None, world)
+    rows = piece.rows[own]
+    start = records.start
     if start.mean.ndim == 2:
         start = Gaussian(start.mean[rows], start.cov[rows] if start.cov.ndim == 3 else start.cov)
-    origin = task.layout.origin(truth)
+    origin = records.layout.origin(truth)
     return Batch(
-        y=task.y[rows, stretch],
-        truth=torch.where(valid.unsqueeze(-1), truth, origin)[mine],
-        valid=valid[mine],
-        mask=mask[mine],
-        dt=task.dt[rows, stretch],
-        u=None if task.u is None else task.u[rows, stretch],
+        y=records.y[rows, steps],
+        truth=torch.where(valid.unsqueeze(-1), truth, origin)[own],
+        valid=valid[own],
+        mask=mask[own],
+        dt=records.dt[rows, steps],
+        u=None if records.u is None else records.u[rows, steps],
         prior=start,
-        share=share[mine],
+        share=share[own],
         first=piece.start,
     )

@@ -1,8 +1,7 @@
-"""What a run keeps as it goes: the best and the last filter, its history, and the state to resume from.
+"""Checkpointing of a run: the best and the last filter, the history, and the state to resume from.
 
-Saved states are safe at any moment a run may be killed: each file is replaced whole, the state to resume from is
-written only between batches of records, and what was written after it is written again, bit for bit, by the run that
-resumes.
+A run may be killed at any time: files are replaced atomically, and the resume state is written only between batches of
+records. Whatever was written after the resume state is written again, bit for bit, by the resumed run.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ HISTORY_FILE = "history.jsonl"
 
 
 class StoppedError(Exception):
-    """The user asked the run to stop; its state is saved."""
+    """The run was interrupted by the user; its state is saved."""
 
 
 class CheckpointCallback(Callback):
-    """Writes history and filters after every validation, and the state to resume from now and then."""
+    """Writes the history and the filters after every validation, and the resume state every ``save_seconds``."""
 
     def __init__(self, folder: Path, monitor: str, patience: int | None, save_seconds: float, cpu_start: float) -> None:
         self.folder, self.monitor, self.patience, self.save_seconds = folder, monitor, patience, save_seconds
         self.best, self.best_step, self.waited = math.inf, -1, 0
         self.cpu_before, self._cpu_start = 0.0, cpu_start
-        self.stop_asked = False
+        self.stop_requested = False
         self._last_save = time.monotonic()
 
-    # ---- Lightning's protocol for what a callback remembers
+    # ---- Lightning's interface for the state of a callback
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -54,70 +53,72 @@ class CheckpointCallback(Callback):
 
     @property
     def cpu_seconds(self) -> float:
-        """Processor time of the whole run, stops and resumes included."""
+        """Processor time of the whole run, summed over all resumes."""
         return self.cpu_before + time.process_time() - self._cpu_start
 
     # ---- hooks
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Rows that a killed run wrote after the state we go on from will be written again.
+        """Drop history rows later than the resume state: the resumed run writes them again.
 
-        A new run is validated before its first step: a filter that training only makes worse stays as it was.
+        A new run is validated before its first step, so that ``best`` is the initial filter if training does not
+        improve it.
         """
         assert isinstance(pl_module, TrainingModule)
         if trainer.is_global_zero:
-            stands = trainer.global_step or -1  # a run that starts anew has no rows yet, not even that of step 0
-            kept = [row for row in read_history(self.folder) if row["step"] <= stands]
-            text = "".join(json.dumps(row) + "\n" for row in kept)
+            last_step = trainer.global_step or -1  # a new run has no rows yet, not even that of step 0
+            rows = [row for row in read_history(self.folder) if row["step"] <= last_step]
+            text = "".join(json.dumps(row) + "\n" for row in rows)
             (self.folder / HISTORY_FILE).write_text(text, encoding="utf-8")
         if trainer.global_step == 0:
             pl_module.eval()
-            found = pl_module.validate_on(pl_module.val)
+            metrics = pl_module.validate_on(pl_module.val)
             pl_module.train()
-            self._judge(trainer, pl_module, {f"val_{name}": value for name, value in found.items()})
+            self._after_validation(trainer, pl_module, {f"val_{name}": value for name, value in metrics.items()})
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         assert isinstance(pl_module, TrainingModule)
-        between = trainer.global_step % pl_module.plan.pieces == 0
-        if not between or trainer.world_size > 1 or batch_idx + 1 == trainer.num_training_batches:
-            return  # several processes do not share a clock: they save after validations only
-        if self.stop_asked or time.monotonic() - self._last_save > self.save_seconds:
+        batch_complete = trainer.global_step % pl_module.plan.pieces == 0
+        if not batch_complete or trainer.world_size > 1 or batch_idx + 1 == trainer.num_training_batches:
+            return  # processes have no common clock: with several of them the state is saved after validations only
+        if self.stop_requested or time.monotonic() - self._last_save > self.save_seconds:
             self.save_state(trainer)
-        if self.stop_asked:
+        if self.stop_requested:
             raise StoppedError
 
     def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         assert isinstance(pl_module, TrainingModule)
-        self._judge(trainer, pl_module, {name: float(value) for name, value in trainer.callback_metrics.items()})
+        self._after_validation(
+            trainer, pl_module, {name: float(value) for name, value in trainer.callback_metrics.items()}
+        )
 
-    def _judge(self, trainer: lightning.Trainer, module: TrainingModule, found: dict[str, float]) -> None:
-        """Keep the filter if it is the best so far, and write down what was found."""
-        value = found.get(self.monitor, math.nan)
+    def _after_validation(self, trainer: lightning.Trainer, module: TrainingModule, metrics: dict[str, float]) -> None:
+        """Save the filter (as ``best`` if it is the best so far) and append the metrics to the history."""
+        value = metrics.get(self.monitor, math.nan)
         if math.isnan(value) and self.best_step < 0 and trainer.global_step:
-            known = ", ".join(name for name in found if name.startswith("val_") and not math.isnan(found[name]))
+            defined = ", ".join(name for name in metrics if name.startswith("val_") and not math.isnan(metrics[name]))
             raise ConfigError(
-                f"trainer.monitor = {self.monitor!r} is no number on the validation records, so no filter is the best; "
-                f"these are numbers: {known}"
+                f"trainer.monitor = {self.monitor!r} is not defined on the validation records; choose one of: {defined}"
             )
         better = value < self.best
         self.waited = 0 if better else self.waited + 1
         if better:
             self.best, self.best_step = value, trainer.global_step
         if self.patience is not None and self.waited >= self.patience:
-            trainer.should_stop = True  # every process sees the same validation, so all stop together
+            trainer.should_stop = True  # all processes see the same validation, so they stop together
         if trainer.is_global_zero:
             if better:
                 save(module.model, self.folder / "best")
             save(module.model, self.folder / "last")
-            row = {"step": trainer.global_step, "learning_rate": trainer.optimizers[0].param_groups[0]["lr"], **found}
+            row = {"step": trainer.global_step, "learning_rate": trainer.optimizers[0].param_groups[0]["lr"], **metrics}
             with (self.folder / HISTORY_FILE).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
 
     def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         self.save_state(trainer)
-        if self.stop_asked:
+        if self.stop_requested:
             raise StoppedError
 
     def save_state(self, trainer: lightning.Trainer) -> None:
@@ -126,7 +127,7 @@ class CheckpointCallback(Callback):
 
 
 def read_history(folder: Path) -> list[dict[str, Any]]:
-    """The validations of a run, in order; a line cut short by a kill is left out."""
+    """The validations of a run, in order; a line left incomplete by a kill is skipped."""
     path = folder / HISTORY_FILE
     if not path.is_file():
         return []

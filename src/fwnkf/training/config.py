@@ -1,6 +1,6 @@
-"""One experiment as data: frozen dataclasses that hold everything a run needs.
+"""Configuration of an experiment: frozen dataclasses that hold everything a run needs.
 
-The same experiment gives the same bits. :mod:`fwnkf.training.experiments` fills them from YAML and overrides.
+Equal experiments give bit-identical results. :mod:`fwnkf.training.experiments` reads them from YAML and overrides.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOGGERS = {
     "comet": "CometLogger",
     "neptune": "NeptuneLogger",
 }
-"""Lightning's loggers by their short names."""
+"""Lightning's loggers by short name."""
 
 
 def _raise(faults: list[str]) -> None:
@@ -31,10 +31,10 @@ def _raise(faults: list[str]) -> None:
 
 @dataclass(frozen=True)
 class DataSection:
-    """Which records: a benchmark by name, or ``tables``, a folder of your own CSV or Parquet files.
+    """The data: a simulated system by name, or ``tables`` for a folder of CSV or Parquet files.
 
-    ``state``, ``observe``, ``control``, ``angles``, ``time`` and ``window`` are for tables; ``train``, ``val`` and
-    ``test`` count records of simulated data (default: as many as the paper).
+    ``state``, ``observe``, ``control``, ``angles``, ``time`` and ``window`` apply to tables only; ``train``, ``val``
+    and ``test`` are numbers of simulated records (default: those of the paper).
     """
 
     name: Literal["lorenz", "pendulum", "tables"]
@@ -54,32 +54,37 @@ class DataSection:
 
     def __post_init__(self) -> None:
         faults = []
-        own = {name: getattr(self, name) for name in ("state", "observe", "control", "angles", "time", "window")}
+        table_fields = {
+            name: getattr(self, name) for name in ("state", "observe", "control", "angles", "time", "window")
+        }
         counts = {name: getattr(self, name) for name in ("train", "val", "test")}
         if self.name == "tables":
             if self.folder is None:
-                faults.append("data.folder is missing: the folder (or file) your tables lie in")
-            faults += [f"data.{name} is missing: name the columns" for name in ("state", "observe") if not own[name]]
+                faults.append("data.folder is missing: set it to the folder (or file) of your tables")
             faults += [
-                f"data.{name} = {value!r} is for simulated data; leave it out for tables"
+                f"data.{name} is missing: name the columns" for name in ("state", "observe") if not table_fields[name]
+            ]
+            faults += [
+                f"data.{name} = {value!r} applies to simulated data only; remove it for tables"
                 for name, value in counts.items()
                 if value is not None
             ]
             if self.protocol != "strict":
-                faults.append("data.protocol = 'paper' is for benchmarks; tables are split without overlap: 'strict'")
+                faults.append("data.protocol = 'paper' applies to simulated data only; set it to 'strict' for tables")
             if self.scenario != "white":
-                faults.append(f"data.scenario = {self.scenario!r} is for simulated data; leave it out for tables")
+                faults.append(f"data.scenario = {self.scenario!r} applies to simulated data only; remove it for tables")
             for name in ("state", "observe", "control"):
-                twice = sorted({column for column in own[name] if own[name].count(column) > 1})
-                if twice:
-                    faults.append(f"data.{name} names {', '.join(twice)} more than once")
-            stray = [column for column in self.angles if column not in self.state]
-            if stray:
-                faults.append(f"data.angles = {stray}: not among the columns of data.state")
+                columns = table_fields[name]
+                repeated = sorted({column for column in columns if columns.count(column) > 1})
+                if repeated:
+                    faults.append(f"data.{name} lists {', '.join(repeated)} more than once")
+            unknown = [column for column in self.angles if column not in self.state]
+            if unknown:
+                faults.append(f"data.angles = {unknown}: not among the columns of data.state")
         else:
             faults += [
-                f"data.{name} = {value!r} is for data.name = 'tables'; leave it out for {self.name!r}"
-                for name, value in {**own, "folder": self.folder}.items()
+                f"data.{name} = {value!r} applies to data.name = 'tables' only; remove it for {self.name!r}"
+                for name, value in {**table_fields, "folder": self.folder}.items()
                 if value
             ]
         _raise(faults)
@@ -87,11 +92,11 @@ class DataSection:
 
 @dataclass(frozen=True)
 class FilterSection:
-    """Which filter, with which options, and whether it is told the equations of motion of the data.
+    """The filter, its options, and whether it uses the equations of motion of the data.
 
-    With ``equations: false`` it is given the observation matrix alone; noise levels are measured on training data.
-    ``process_share`` is the part of one step's motion (its mean square) that it takes for noise before training.
-    ``start`` is a folder of a saved filter whose weights training goes on from.
+    With ``equations: false`` the filter gets the observation matrix only, and noise levels are estimated from training
+    data. ``process_share`` is the initial process noise as a fraction of the mean square of the motion in one step.
+    ``start`` is the folder of a saved filter whose weights training starts from.
     """
 
     name: str = "fwnkf"
@@ -99,33 +104,34 @@ class FilterSection:
     options: dict[str, Any] = field(default_factory=dict)
     process_share: float = limited(1.0, above=0.0)
     noise_from_spectrum: bool = False
-    """Whether noise states start from the spectrum of the noise on training records, rather than from nothing."""
+    """Initialise noise states from the spectrum of the noise on training records instead of at zero amplitude."""
     start: str | None = None
 
 
 @dataclass(frozen=True)
 class OptimizerSection:
-    """Adam, how fast, and how the rate moves over the run; ``clip`` bounds the norm of a gradient."""
+    """The optimizer, its learning rate and its schedule; ``clip`` is the largest norm of the gradient."""
 
     name: Literal["adam", "adamw"] = "adamw"
     learning_rate: float = limited(3e-3, above=0.0)
     rates: dict[str, Any] = field(default_factory=dict)
-    """Factors on the rate, by how parameters' names begin; those with 0 stay as they are."""
+    """Factors on the learning rate by prefix of the parameter name; 0 freezes the parameters."""
     weight_decay: float = at_least(0.0, 0.0)
     schedule: Literal["one_cycle", "cosine", "constant"] = "one_cycle"
     warmup: float = limited(0.2, min=0.0, max=0.9)
-    """Share of the run in which the rate rises."""
+    """Fraction of the run over which the learning rate rises."""
     final: float = limited(1e-3, min=0.0, max=1.0)
-    """The last rate, as a share of the highest."""
+    """Final learning rate as a fraction of the highest."""
     clip: float | None = limited(1.0, above=0.0)
 
 
 @dataclass(frozen=True)
 class TrainerSection:
-    """How long, in which pieces, and where.
+    """Length of the run, batching, validation and hardware.
 
-    ``truncate`` cuts gradients every so many steps of time. ``chunk`` cuts records into pieces of so many steps, with
-    an optimizer step each and the filter's state carried from piece to piece. ``recompute`` trades time for memory.
+    ``truncate`` detaches the gradient every so many time steps (truncated backpropagation through time). ``chunk``
+    splits records into chunks of so many time steps, with one optimizer step for each and the filter's state carried
+    over. ``recompute`` recomputes activations in the backward pass, which saves memory and takes longer.
     """
 
     steps: int = at_least(1, 1200)
@@ -134,33 +140,33 @@ class TrainerSection:
     chunk: int | None = at_least(2, None)
     recompute: int | None = at_least(1, None)
     compile: bool = False
-    """Compile the filter's step: two to three times faster, after a minute; needs a C++ compiler."""
+    """Compile the filter's step: two to three times faster after a minute of compilation; needs a C++ compiler."""
     pretrain: int = at_least(0, 0)
-    """Steps of plain regression of an ``fwnkf`` transition on known states, before it is trained within the filter."""
+    """Steps of one-step-prediction regression of an ``fwnkf`` transition on true states, before training the filter."""
     validate_every: int = at_least(1, 50)
     patience: int | None = at_least(1, None)
-    """Stop after so many validations without a better ``monitor``."""
+    """Stop after so many validations without an improvement of ``monitor``."""
     monitor: Literal["val_mse", "val_nll", "val_innovation_nll", "val_loss"] = "val_mse"
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
     devices: int = at_least(1, 1)
     threads: int | None = at_least(1, 1)
-    """Threads of one process; null leaves torch's own choice. Bits are equal only for equal numbers of threads."""
+    """Threads of each process; null: torch's default. Results are bit-identical only for equal numbers of threads."""
     loggers: tuple[str, ...] = ("tensorboard",)
     save_seconds: float = at_least(0.0, 30.0)
-    """How often the state to resume from is written, besides after every validation."""
+    """Interval at which the resume state is written, in addition to every validation."""
     memory_limit: float | None = limited(None, above=0.0)
-    """Refuse to start above so many GB; null: above nine tenths of what is free."""
+    """Limit in GB above which the run is refused; null: nine tenths of the free memory."""
 
     def __post_init__(self) -> None:
         faults = []
         if self.truncate is not None and self.chunk is not None and self.truncate >= self.chunk:
             faults.append(
-                f"trainer.truncate = {self.truncate} does nothing within chunks of {self.chunk}: shorten it, or null"
+                f"trainer.truncate = {self.truncate} has no effect within chunks of {self.chunk}; lower it, or use null"
             )
         if self.patience is not None and self.patience * self.validate_every > self.steps:
             faults.append(
                 f"trainer.patience = {self.patience} validations of {self.validate_every} steps is longer than the run "
-                f"of {self.steps}; lower it, or leave it out"
+                f"of {self.steps}; lower it, or remove it"
             )
         if self.devices > 1 and self.batch_size % self.devices:
             faults.append(
@@ -171,7 +177,7 @@ class TrainerSection:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything a run needs. ``loss`` is a list of terms ``{kind, weight, …}``; see ``fwnkf list losses``."""
+    """A complete experiment. ``loss`` is a list of terms ``{kind, weight, …}``; see ``fwnkf list losses``."""
 
     data: DataSection
     name: str = "experiment"
@@ -183,8 +189,8 @@ class Experiment:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", self.name):
-            _raise([f"name = {self.name!r} names the run's folder: letters, digits, and . _ + - after the first"])
+            _raise([f"name = {self.name!r} is not a valid name: use letters and digits, and . _ + - after the first"])
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values; :func:`fwnkf.training.experiments.parse_experiment` makes the same experiment of them."""
+        """Plain values, from which :func:`fwnkf.training.experiments.parse_experiment` builds an equal experiment."""
         return dataclasses.asdict(self)

@@ -1,4 +1,4 @@
-"""From YAML and overrides to an :class:`~fwnkf.training.config.Experiment`, checked before any data are loaded."""
+"""Read an :class:`~fwnkf.training.config.Experiment` from YAML and overrides, checked before any data are loaded."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from .losses import parse_terms
 from .setup import build_filter, signature
 
 FILE_LIMIT = 1 << 20
-"""An experiment is a page of text; anything larger is refused unread."""
+"""Largest size of an experiment file in bytes; larger files are refused."""
 
 
 def parse_experiment(values: Mapping[str, Any], owner: str = "experiment") -> Experiment:
-    """Check everything that can be checked without data, and report every fault at once, one line each."""
+    """Build an experiment; raises one ConfigError that lists every fault found without loading data, one line each."""
     experiment, faults = try_config(Experiment, values, owner)
     name = experiment.filter.name if experiment else _section(values, "filter").get("name", "fwnkf")
     if isinstance(name, str) and name not in list(FILTERS):
-        near = difflib.get_close_matches(name, list(FILTERS), 1)
+        similar = difflib.get_close_matches(name, list(FILTERS), 1)
         faults.append(
-            f"{owner}: option filter.name = {name!r}: no filter is called that; "
-            f"there are: {', '.join(sorted(FILTERS))}" + (f"; did you mean {near[0]}?" if near else "")
+            f"{owner}: option filter.name = {name!r}: unknown filter; "
+            f"choose one of: {', '.join(sorted(FILTERS))}" + (f"; did you mean {similar[0]}?" if similar else "")
         )
     terms = values.get("loss", ({"kind": "state"},))
     if isinstance(terms, (list, tuple)):
@@ -48,9 +48,9 @@ def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _combinations(experiment: Experiment) -> list[str]:
-    """What only shows when sections meet: a filter that cannot be built for these data, a loss it cannot serve."""
+    """Faults between sections: a filter that cannot be built for the data, a loss that the filter does not support."""
     faults = [
-        f"trainer.loggers: no logger is called {name!r}; there are: {', '.join(LOGGERS)}"
+        f"trainer.loggers: unknown logger {name!r}; choose one of: {', '.join(LOGGERS)}"
         for name in experiment.trainer.loggers
         if name not in LOGGERS
     ]
@@ -59,45 +59,46 @@ def _combinations(experiment: Experiment) -> list[str]:
     except (ConfigError, ValueError, TypeError, RuntimeError) as error:
         return [*faults, *(f"filter.options: {line}" for line in str(error).splitlines())]
     for term in parse_terms(experiment.loss, "")[0]:
-        faults += [f"loss: {fault}" for fault in term.unfit(model)]
-    blind = type(model).observe is Filter.observe
-    if blind and experiment.trainer.monitor == "val_innovation_nll":
-        faults.append(f"trainer.monitor = 'val_innovation_nll': filter {model.name!r} has no innovations of the sensor")
+        faults += [f"loss: {fault}" for fault in term.check(model)]
+    latent = type(model).observe is Filter.observe
+    if latent and experiment.trainer.monitor == "val_innovation_nll":
+        faults.append(f"trainer.monitor = 'val_innovation_nll': filter {model.name!r} has no measurement innovations")
     if experiment.trainer.pretrain and (model.name != "fwnkf" or model.system is not None):
         faults.append(
-            f"trainer.pretrain = {experiment.trainer.pretrain} fits the transition of an fwnkf without equations; "
+            f"trainer.pretrain = {experiment.trainer.pretrain} trains the transition of an fwnkf without equations; "
             "set it to 0"
         )
     if experiment.filter.noise_from_spectrum and experiment.filter.options.get("shaping") != "noise":
-        faults.append("filter.noise_from_spectrum = true sets noise states; set filter.options.shaping: noise")
+        faults.append("filter.noise_from_spectrum = true needs noise states; set filter.options.shaping: noise")
     faults += _rates(experiment.optimizer.rates, [name for name, _ in model.named_parameters()])
     if not any(parameter.requires_grad for parameter in model.parameters()):
         faults.append(
-            f"filter.name = {experiment.filter.name!r} with these options has nothing to train; "
-            "evaluate it with `fwnkf bench references`, or let it learn (filter.options.learn, or another filter)"
+            f"filter.name = {experiment.filter.name!r} with these options has no trainable parameters; "
+            "evaluate it with `fwnkf bench references`, set filter.options.learn, or choose another filter"
         )
     return faults
 
 
 def _rates(rates: Mapping[str, Any], names: list[str]) -> list[str]:
-    """What is wrong with the factors on the learning rate."""
+    """Faults in the factors on the learning rate."""
     parts = ", ".join(sorted({name.split(".")[0] for name in names}))
     faults = [
-        f"optimizer.rates: no parameter's name begins with {given!r}; there are: {parts}"
-        for given in rates
-        if not any(name.startswith(given) for name in names)
+        f"optimizer.rates: no parameter name starts with {prefix!r}; modules: {parts}"
+        for prefix in rates
+        if not any(name.startswith(prefix) for name in names)
     ]
     return faults + [
-        f"optimizer.rates.{given} = {factor!r} must be a number of at least 0"
-        for given, factor in rates.items()
+        f"optimizer.rates.{prefix} = {factor!r} must be a number of at least 0"
+        for prefix, factor in rates.items()
         if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 <= factor < math.inf
     ]
 
 
 def read_experiment(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> Experiment:
-    """An experiment from a YAML file, the name of one that ships with the package, or plain values.
+    """An experiment from a YAML file, the name of a shipped experiment, or plain values.
 
-    Overrides are ``section.field=value``, read as YAML: ``optimizer.learning_rate=1e-3``, ``loss.1.weight=0.1``.
+    Overrides are ``section.field=value``, with the value read as YAML: ``optimizer.learning_rate=1e-3``,
+    ``loss.1.weight=0.1``.
     """
     values, owner = (dict(source), "experiment") if isinstance(source, Mapping) else (read_values(source), str(source))
     for text in overrides:
@@ -106,7 +107,7 @@ def read_experiment(source: str | Path | Mapping[str, Any], overrides: Iterable[
 
 
 def shipped() -> dict[str, str]:
-    """The experiments that come with the package: name and first line."""
+    """The shipped experiments: name and first comment line."""
     folder = resources.files("fwnkf") / "experiments"
     return {
         entry.name.removesuffix(".yaml"): entry.read_text().splitlines()[0].lstrip("# ")
@@ -116,7 +117,7 @@ def shipped() -> dict[str, str]:
 
 
 def read_values(source: str | Path) -> dict[str, Any]:
-    """The plain values of a YAML file, or of an experiment that ships with the package; not checked yet."""
+    """The plain, unchecked values of a YAML file or of a shipped experiment."""
     path = Path(source)
     if path.suffix in (".yaml", ".yml"):
         try:
@@ -124,29 +125,33 @@ def read_values(source: str | Path) -> dict[str, Any]:
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
         if len(data) > FILE_LIMIT:
-            raise ConfigError(f"{path} is larger than {FILE_LIMIT:,} bytes; that is no experiment")
+            raise ConfigError(f"{path} is larger than {FILE_LIMIT:,} bytes; is it an experiment file?")
         text = data.decode("utf-8", errors="replace")
     else:
         known = shipped()
         if str(source) not in known:
-            near = difflib.get_close_matches(str(source), known, 1)
-            hint = f"Did you mean {near[0]}?" if near else "One of your own is a file that ends in .yaml"
+            similar = difflib.get_close_matches(str(source), known, 1)
+            hint = (
+                f"Did you mean {similar[0]}?"
+                if similar
+                else "To use your own experiment, give a file that ends in .yaml"
+            )
             if path.is_dir() or path.suffix in (".csv", ".parquet"):
                 hint = f"To train on your own tables: fwnkf train --data {source} --state … --observe … --time …"
-            raise ConfigError(f"no experiment is called {str(source)!r}; there are: {', '.join(known)}. {hint}")
+            raise ConfigError(f"unknown experiment {str(source)!r}; shipped experiments: {', '.join(known)}. {hint}")
         text = (resources.files("fwnkf") / "experiments" / f"{source}.yaml").read_text(encoding="utf-8")
     values = parse_yaml(text, str(source))
     if not isinstance(values, dict):
-        raise ConfigError(f"{source}: an experiment is a mapping of sections (name, data, filter, loss, …)")
+        raise ConfigError(f"{source}: an experiment must be a mapping of sections (name, data, filter, loss, …)")
     return values
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """YAML's plain values (no tags, so no objects), with ``1e-3`` read as the number it is."""
+    """Parse YAML into plain values (tags are refused), with ``1e-3`` read as a number."""
     yaml = need("yaml", "train")
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc, name-defined]
-        """YAML 1.1 takes 1e-3 for text, because it has no point."""
+        """YAML 1.1 reads 1e-3 as text because it has no decimal point."""
 
     Loader.add_implicit_resolver(
         "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d[\d_]*(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
@@ -155,12 +160,12 @@ def parse_yaml(text: str, where: str) -> Any:
         return yaml.load(text, Loader)
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
-        place = f", line {mark.line + 1}" if mark is not None else ""
-        raise ConfigError(f"{where}{place}: this is not YAML: {getattr(error, 'problem', None) or error}") from error
+        line = f", line {mark.line + 1}" if mark is not None else ""
+        raise ConfigError(f"{where}{line}: invalid YAML: {getattr(error, 'problem', None) or error}") from error
 
 
 def _override(values: dict[str, Any], text: str) -> None:
-    """Set one value in place, making the sections on the way."""
+    """Set one value in place; missing sections are created."""
     path, sign, raw = text.partition("=")
     keys = path.strip().split(".")
     if not sign or not all(keys):
@@ -172,7 +177,7 @@ def _override(values: dict[str, Any], text: str) -> None:
         if isinstance(at, (list, tuple)):
             if not key.isdigit() or int(key) >= len(at):
                 raise ConfigError(
-                    f"--set {text!r}: {'.'.join(keys[:depth])} has entries 0 to {len(at) - 1}, not {key!r}"
+                    f"--set {text!r}: {'.'.join(keys[:depth])} has entries 0 to {len(at) - 1}, no entry {key!r}"
                 )
             index: Any = int(key)
         elif isinstance(at, dict):
@@ -182,7 +187,7 @@ def _override(values: dict[str, Any], text: str) -> None:
             if not last and isinstance(at[key], tuple):
                 at[key] = list(at[key])
         else:
-            raise ConfigError(f"--set {text!r}: {'.'.join(keys[:depth])} is {at!r}, which has no parts")
+            raise ConfigError(f"--set {text!r}: {'.'.join(keys[:depth])} is {at!r}, which has no fields")
         if last:
             at[index] = value
         else:

@@ -1,4 +1,4 @@
-"""From an experiment to a trained filter in a folder of its own, that can be stopped and gone on from at any moment."""
+"""Train the filter of an experiment in a run folder; a run can be stopped and resumed at any time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ..errors import ConfigError
 from ..extras import need
 from ..filters.base import Filter
 from . import memory
-from .batches import Batches, Place, Plan
+from .batches import Batches, Plan, Position
 from .checkpointing import STATE_FILE, CheckpointCallback, StoppedError
 from .config import LOGGERS, Experiment
 from .experiments import parse_experiment
@@ -39,7 +39,7 @@ from .noise_start import start_noise
 from .pretrain import pretrain
 from .progress import ProgressLine
 from .resume import SafetensorsIO
-from .setup import build_filter, load_data, measure, of_task, statistics
+from .setup import build_filter, load_data, measure, signature_of_records, statistics
 
 RUN_FILE = "run.json"
 FORMAT = 1
@@ -48,7 +48,7 @@ _PACKAGES = ("fwnkf", "torch", "numpy", "safetensors", "lightning")
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A finished run: the folder, the best filter by validation, and the records it was trained on."""
+    """A finished run: its folder, the best filter by validation, and the data."""
 
     folder: Path
     experiment: Experiment
@@ -66,43 +66,47 @@ def fit(
     say: Callable[[str], None] = lambda text: None,
     data: Protocol | None = None,
 ) -> Fitted | None:
-    """Train, or go on training. ``None`` on helper processes of a run over several devices.
+    """Train a filter, or resume training. Returns ``None`` on processes of nonzero rank.
 
-    Raises :class:`StoppedError` after Ctrl-C, when the state is saved; ``resume=True`` goes on from there.
+    Raises :class:`StoppedError` after Ctrl-C, once the state is saved; ``resume=True`` continues from it. ``say`` is
+    called with status lines.
     """
     folder, begin = Path(folder), time.process_time()
     options = experiment.trainer
     previous = _previous(folder, experiment, resume)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    made = load_data(experiment) if data is None else data
-    task = made.split.train
-    late = [term.from_step for term in parse_terms(experiment.loss, "")[0] if term.from_step >= task.y.shape[1]]
-    if late:
-        raise ConfigError(f"loss: from_step = {late[0]} leaves nothing of records of {task.y.shape[1]} steps")
-    going_on = resume and (folder / STATE_FILE).is_file()
-    model = prepare_filter(experiment, task, say, fresh=not going_on)
-    plan = Plan(len(task), task.y.shape[1], options.batch_size, options.chunk, experiment.seed)
+    protocol = load_data(experiment) if data is None else data
+    records = protocol.split.train
+    length = records.y.shape[1]
+    too_late = [term.from_step for term in parse_terms(experiment.loss, "")[0] if term.from_step >= length]
+    if too_late:
+        raise ConfigError(f"loss: from_step = {too_late[0]} must be below the length of the records, {length} steps")
+    has_state = resume and (folder / STATE_FILE).is_file()
+    model = prepare_filter(experiment, records, say, fresh=not has_state)
+    plan = Plan(len(records), length, options.batch_size, options.chunk, experiment.seed)
     every = plan.whole_groups(min(options.validate_every, options.steps))
     steps = -(-options.steps // every) * every
     if steps != options.steps:
-        say(f"training for {steps} steps rather than {options.steps}, so that the run ends with a validation")
-    say(memory.check(memory.estimate(model, task, plan, options), options))
-    module = TrainingModule(model, experiment, plan, made.split.val, steps)
+        say(f"training for {steps} steps instead of {options.steps}, so that the run ends with a validation")
+    say(memory.check(memory.estimate(model, records, plan, options), options))
+    module = TrainingModule(model, experiment, plan, protocol.split.val, steps)
     checkpoints = CheckpointCallback(folder, options.monitor, options.patience, options.save_seconds, begin)
     trainer = _trainer(experiment, folder, steps, checkpoints)
-    record = {**_record(experiment, made, model, command), "steps": 0, "cpu_seconds": 0.0}
+    record = {**_record(experiment, protocol, model, command), "steps": 0, "cpu_seconds": 0.0}
     if previous is not None:
-        _same_ground(previous, record, folder)
+        _check_same_data(previous, record, folder)
         record["started"] = previous["started"]
     if trainer.is_global_zero:
         folder.mkdir(parents=True, exist_ok=True)
         write_record(folder, {**record, "status": "running"})
-    loader = Batches(task, plan, every, lambda: Place(trainer.global_step, trainer.global_rank, trainer.world_size))
+    loader = Batches(
+        records, plan, every, lambda: Position(trainer.global_step, trainer.global_rank, trainer.world_size)
+    )
     status = "stopped"
     try:
-        with _asked_to_stop(checkpoints), _quiet():
-            trainer.fit(module, loader, [0], ckpt_path=str(folder / STATE_FILE) if going_on else None)
+        with _stop_on_interrupt(checkpoints), _quiet():
+            trainer.fit(module, loader, [0], ckpt_path=str(folder / STATE_FILE) if has_state else None)
         status = "done"
     finally:
         if trainer.is_global_zero:
@@ -111,85 +115,95 @@ def fit(
             write_record(folder, record)
     if not trainer.is_global_zero:
         return None
-    return Fitted(folder, experiment, load(folder / "best"), made, record)
+    return Fitted(folder, experiment, load(folder / "best"), protocol, record)
 
 
 def prepare_filter(
-    experiment: Experiment, task: Records, say: Callable[[str], None] = lambda text: None, *, fresh: bool = True
+    experiment: Experiment, records: Records, say: Callable[[str], None] = lambda text: None, *, fresh: bool = True
 ) -> Filter:
-    """The filter before training: with the scales of its records, pretrained if so wanted, or a saved one.
+    """The filter before training: normalised with the statistics of the records, and pretrained if configured.
 
-    ``fresh=False`` leaves pretraining out: a saved state will replace the weights.
+    With ``filter.start``, the weights of a saved filter. ``fresh=False`` skips pretraining, for a run whose weights are
+    about to be replaced by a saved state.
     """
     torch.manual_seed(experiment.seed)
-    shape = of_task(task)
+    data_signature = signature_of_records(records)
     section = experiment.filter
-    model = build_filter(experiment, shape, None if section.equations else measure(task)).to(task.y.dtype)
+    model = build_filter(experiment, data_signature, None if section.equations else measure(records)).to(
+        records.y.dtype
+    )
     if section.start is None:
-        model.normalize(statistics(task))
+        model.normalize(statistics(records))
         if experiment.trainer.pretrain and fresh:
             share = section.process_share
-            say(pretrain(model, task, experiment.trainer.pretrain, share, experiment.seed))
+            say(pretrain(model, records, experiment.trainer.pretrain, share, experiment.seed))
         if section.noise_from_spectrum and fresh:
-            say(start_noise(model, task))
+            say(start_noise(model, records))
         return model
-    saved = load(section.start).to(task.y.dtype)
+    saved = load(section.start).to(records.y.dtype)
     if saved.config != model.config:
-        raise ConfigError(f"filter.start = {section.start!r} holds a filter of other options than this experiment's")
+        raise ConfigError(
+            f"filter.start = {section.start!r} holds a filter with other options than filter.options of this experiment"
+        )
     model.load_state_dict(saved.state_dict())
     return model
 
 
 def resume_experiment(folder: str | Path) -> Experiment:
-    """The experiment of a run folder, to go on with."""
+    """The experiment of an existing run folder."""
     return parse_experiment(read_record(Path(folder))["experiment"], str(Path(folder) / RUN_FILE))
 
 
 def read_record(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        record = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder} is no run: {RUN_FILE} cannot be read ({error})") from error
-    if not isinstance(found, dict) or found.get("format") != FORMAT or not isinstance(found.get("experiment"), dict):
-        raise ConfigError(f"{folder / RUN_FILE} is not of the form this version writes")
-    return found
+        raise ConfigError(f"{folder} is not a run folder: {RUN_FILE} cannot be read ({error})") from error
+    if not isinstance(record, dict) or record.get("format") != FORMAT or not isinstance(record.get("experiment"), dict):
+        raise ConfigError(f"{folder / RUN_FILE} does not have the format that this version writes")
+    return record
 
 
 def write_record(folder: Path, record: dict[str, Any]) -> None:
-    draft = folder / f"{RUN_FILE}.part"
-    draft.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    os.replace(draft, folder / RUN_FILE)
+    temporary = folder / f"{RUN_FILE}.part"
+    temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    os.replace(temporary, folder / RUN_FILE)
 
 
-# ---- parts ----------------------------------------------------------------------------------------------------------
+# ---- helpers --------------------------------------------------------------------------------------------------------
 
 
 def _previous(folder: Path, experiment: Experiment, resume: bool) -> dict[str, Any] | None:
-    """The record of an earlier start in this folder, if there is one and it may be gone on with."""
+    """The record of the run in this folder, if there is one that can be resumed."""
     if os.environ.get("LOCAL_RANK", "0") != "0":
-        return None  # the first process has looked
+        return None  # checked by the process of rank 0
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file; name a folder for the run with --run")
+        raise ConfigError(f"{folder} is a file; choose a folder for the run with --run")
     if not (folder / RUN_FILE).exists():
         if resume:
-            raise ConfigError(f"{folder} holds no run to resume; start one without --resume")
+            raise ConfigError(f"{folder} has no run to resume; start one without --resume")
         return None
     if not resume:
-        raise ConfigError(f"{folder} holds a run already; go on with --resume, or name another folder with --run")
-    found = read_record(folder)
-    # parsed, so that a field that came later has its default in both
-    earlier = parse_experiment(found["experiment"], str(folder / RUN_FILE)).as_dict()
+        raise ConfigError(f"{folder} already has a run; continue it with --resume, or choose another folder with --run")
+    record = read_record(folder)
+    # parsed first, so that fields added in later versions get their defaults on both sides
+    earlier = parse_experiment(record["experiment"], str(folder / RUN_FILE)).as_dict()
     if json.dumps(experiment.as_dict(), sort_keys=True) != json.dumps(earlier, sort_keys=True):
-        raise ConfigError(f"{folder} is a run of another experiment; resume it as it is, or start a new folder")
-    return found
+        raise ConfigError(
+            f"{folder} is a run of a different experiment; resume it unchanged, or choose another folder with --run"
+        )
+    return record
 
 
-def _same_ground(previous: dict[str, Any], record: dict[str, Any], folder: Path) -> None:
+def _check_same_data(previous: dict[str, Any], record: dict[str, Any], folder: Path) -> None:
     if previous["data_digest"] != record["data_digest"]:
-        raise ConfigError(f"{folder}: the data have changed since this run started (their digests differ)")
+        raise ConfigError(
+            f"{folder}: the data have changed since this run started (their digests differ); "
+            "restore them, or start a new run"
+        )
 
 
-def _record(experiment: Experiment, made: Protocol, model: Filter, command: str) -> dict[str, Any]:
+def _record(experiment: Experiment, protocol: Protocol, model: Filter, command: str) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "name": experiment.name,
@@ -198,8 +212,8 @@ def _record(experiment: Experiment, made: Protocol, model: Filter, command: str)
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
         "machine": {"system": platform.platform(), "threads": torch.get_num_threads()},
         "commit": _commit(),
-        "data_digest": digest(*made.split),
-        "test_digest": digest(made.split.test),
+        "data_digest": digest(*protocol.split),
+        "test_digest": digest(protocol.split.test),
         "command": command,
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
@@ -214,9 +228,9 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the package's working copy, marked where files differ from it; None where there is none."""
+    """The commit of the package's git checkout, marked as dirty if files differ; None outside a checkout."""
     try:
-        found = subprocess.run(
+        result = subprocess.run(
             ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
             capture_output=True,
             text=True,
@@ -225,21 +239,21 @@ def _commit() -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip() or None
+    return result.stdout.strip() or None
 
 
 def _trainer(experiment: Experiment, folder: Path, steps: int, checkpoints: CheckpointCallback) -> lightning.Trainer:
     options = experiment.trainer
-    several = options.devices > 1
+    distributed = options.devices > 1
     loggers = [_logger(name, folder, experiment) for name in options.loggers]
-    with _quiet(), _told_as_config():
+    with _quiet(), _misconfiguration_as_config_error():
         return lightning.Trainer(
             accelerator=options.accelerator,
             devices=options.devices,
-            # a filter may have parameters that a loss does not reach, the encoder's last bias of a masked head say
-            strategy="ddp_find_unused_parameters_true" if several else "auto",
+            # a loss need not depend on every parameter, for example on the bias of a masked head
+            strategy="ddp_find_unused_parameters_true" if distributed else "auto",
             max_steps=steps,
-            max_epochs=-1,  # steps alone count: a run resumed between two epochs would count one of them twice
+            max_epochs=-1,  # limited by steps: a run resumed between two epochs would count one of them twice
             gradient_clip_val=experiment.optimizer.clip,
             num_sanity_val_steps=0,
             logger=loggers,
@@ -255,7 +269,7 @@ def _trainer(experiment: Experiment, folder: Path, steps: int, checkpoints: Chec
 
 
 def _logger(name: str, folder: Path, experiment: Experiment) -> Any:
-    """A Lightning logger by its short name; whatever service it speaks to is the user's to install and to choose."""
+    """A Lightning logger by its short name; packages of external services are installed by the user."""
     if name == "tensorboard":
         need("tensorboard", "train")
     cls = getattr(need("lightning.pytorch.loggers", "train"), LOGGERS[name])
@@ -264,12 +278,12 @@ def _logger(name: str, folder: Path, experiment: Experiment) -> Any:
             return cls(save_dir=str(folder), name=f"log_{name}", version="")
         return cls(save_dir=str(folder), **({"project": "fwnkf"} if name == "wandb" else {}))
     except ModuleNotFoundError as missing:
-        raise ConfigError(f"trainer.loggers: {name} needs its own package: {missing}") from missing
+        raise ConfigError(f"trainer.loggers: {name} needs a package that is not installed: {missing}") from missing
 
 
 @contextlib.contextmanager
-def _told_as_config() -> Iterator[None]:
-    """Lightning's complaint about a machine without the device that was asked for, in one line."""
+def _misconfiguration_as_config_error() -> Iterator[None]:
+    """Turn Lightning's error about a missing device into a ConfigError of one line."""
     try:
         yield
     except MisconfigurationException as error:
@@ -277,29 +291,29 @@ def _told_as_config() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _asked_to_stop(checkpoints: CheckpointCallback) -> Iterator[None]:
-    """Ctrl-C once: finish the step, save, stop. Twice: stop at once."""
+def _stop_on_interrupt(checkpoints: CheckpointCallback) -> Iterator[None]:
+    """First Ctrl-C: finish the step, save and stop. Second: stop immediately."""
 
-    def ask(number: int, frame: Any) -> None:
-        if checkpoints.stop_asked:
+    def request_stop(number: int, frame: Any) -> None:
+        if checkpoints.stop_requested:
             raise KeyboardInterrupt
-        checkpoints.stop_asked = True
-        print("\nstopping after this step; Ctrl-C again to stop at once", file=sys.stderr)
+        checkpoints.stop_requested = True
+        print("\nstopping after this step; press Ctrl-C again to stop immediately", file=sys.stderr)
 
     try:
-        before = signal.signal(signal.SIGINT, ask)
-    except ValueError:  # not the main thread: whoever runs us there handles signals
+        previous = signal.signal(signal.SIGINT, request_stop)
+    except ValueError:  # not the main thread, where signal handlers cannot be set
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Lightning's advice to its own users (workers, checkpoints, GPUs found) is not for ours."""
+    """Silence Lightning's hints (data loader workers, checkpoints, available GPUs), which do not apply here."""
     names = ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero")
     levels = {name: logging.getLogger(name).level for name in names}
     for name in names:

@@ -1,7 +1,7 @@
-"""Losses as objects: what a filter is trained to do, by name, with a weight, summed as the experiment says.
+"""Training losses, registered by name and summed with weights as configured in the experiment.
 
-A loss gives one number for every record, the mean over the steps that count; the module weighs records by how many
-steps they count, so that padded, gappy and sharded batches give the same sum as one whole batch.
+A loss returns one number for each record, the mean over its counted steps. Records are weighted by their number of
+counted steps, so that padded, incomplete and sharded batches give the same sum as one whole batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOSSES: Registry[Any] = Registry("loss")
 
 
 class Batch(NamedTuple):
-    """Records to train on. ``valid`` says which steps have a truth; where it is False, ``truth`` is filled in."""
+    """Records to train on. ``valid`` marks the steps with a true state; elsewhere ``truth`` holds a placeholder."""
 
     y: Float[Tensor, "B T m"]
     truth: Float[Tensor, "B T n"]
@@ -36,44 +36,44 @@ class Batch(NamedTuple):
     u: Float[Tensor, "B T p"] | None
     prior: Gaussian
     share: Float[Tensor, " B"]
-    """What a record counts for in the whole batch, other processes' parts included; sums to one over all of them."""
+    """Weight of each record in the whole batch; sums to one over the parts of all processes."""
     first: int = 0
-    """The number of the first step here in its record."""
+    """Index within the record of the first step of this batch."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Base of all: the weight in the sum, and the first step that counts."""
+    """Base class of losses, with the weight in the sum and the first counted step."""
 
     weight: float = at_least(0.0, 1.0)
     from_step: int = at_least(0, 0)
 
-    def unfit(self, model: Filter) -> list[str]:
-        """Why this loss cannot be asked of this filter, one line each."""
+    def check(self, model: Filter) -> list[str]:
+        """Reasons why this loss cannot be used with this filter, one line each."""
         return []
 
     def __call__(self, model: Filter, batch: Batch, track: Trajectory) -> Float[Tensor, " B"]:
         raise NotImplementedError
 
     def counted(self, batch: Batch) -> Bool[Tensor, "B T"]:
-        """The steps that count."""
+        """Mask of the steps that enter the loss."""
         return batch.valid & self.late(batch)
 
     def late(self, batch: Batch) -> Bool[Tensor, " T"]:
-        """The steps from ``from_step`` of the record on."""
+        """Mask of the steps from ``from_step`` of the record on."""
         number = torch.arange(batch.first, batch.first + batch.valid.shape[1], device=batch.valid.device)
         return number >= self.from_step
 
 
 def mean_over(counted: Bool[Tensor, "B T"], values: Float[Tensor, "B T"]) -> Float[Tensor, " B"]:
-    """The mean over the steps that count; zero for a record without any. Values elsewhere, NaN too, touch nothing."""
+    """Mean over the counted steps, zero for a record without any. Other values, including NaN, have no effect."""
     return torch.where(counted, values, 0.0).sum(-1) / counted.sum(-1).clamp_min(1)
 
 
 def _needs_observation(model: Filter, weight: float, name: str) -> list[str]:
     if weight > 0 and type(model).observe is Filter.observe:
         return [
-            f"{name} compares measurements, but filter {model.name!r} has no observation model; "
+            f"{name} needs an observation model, but filter {model.name!r} has none; "
             "use another filter, or set the weight to 0"
         ]
     return []
@@ -82,19 +82,19 @@ def _needs_observation(model: Filter, weight: float, name: str) -> list[str]:
 @LOSSES.register("state")
 @dataclass(frozen=True)
 class StateLoss(Loss):
-    """Squared error of the posterior mean along the shortest way: arcs for angles, rotation vectors on SO(3).
+    """Squared error of the posterior mean: shortest arc for angles, rotation vector on SO(3).
 
-    ``"paper"`` sums over dimensions as Algorithm 1 writes it, ``"mean"`` averages. ``scales`` divides each tangent
+    ``reduction="paper"`` sums over dimensions as in Algorithm 1, ``"mean"`` averages. ``scales`` divides each tangent
     coordinate first, for states whose parts have different units.
     """
 
     reduction: Literal["paper", "mean"] = "paper"
     scales: tuple[float, ...] = limited((), above=0.0)
 
-    def unfit(self, model: Filter) -> list[str]:
+    def check(self, model: Filter) -> list[str]:
         size = model.layout.tangent_size
         if self.scales and len(self.scales) != size:
-            return [f"state: {len(self.scales)} scales for a state of {size} tangent coordinates"]
+            return [f"state: {len(self.scales)} scales for a state with {size} tangent coordinates"]
         return []
 
     def __call__(self, model: Filter, batch: Batch, track: Trajectory) -> Float[Tensor, " B"]:
@@ -108,9 +108,10 @@ class StateLoss(Loss):
 @LOSSES.register("spectral")
 @dataclass(frozen=True)
 class SpectralLoss(Loss):
-    """Magnitude spectra of ``H(x̂)`` against ``H(x)``, L1 over a band (Algorithm 1); its weight is the paper's λ_Φ.
+    """L1 distance between the magnitude spectra of ``H(x̂)`` and ``H(x)`` over a band (Algorithm 1).
 
-    ``band`` is in radians per sample. Steps without truth are taken out of both signals.
+    The weight is the paper's λ_Φ. ``band`` is in radians per sample. Steps without a true state are zero in both
+    signals.
     """
 
     which: Literal["prior", "posterior"] = "prior"
@@ -118,18 +119,18 @@ class SpectralLoss(Loss):
     window: spectral.Window = "none"
     reduction: spectral.Reduction = "paper"
 
-    def unfit(self, model: Filter) -> list[str]:
+    def check(self, model: Filter) -> list[str]:
         faults = _needs_observation(model, self.weight, "spectral")
         if len(self.band) != 2 or self.band[0] >= self.band[1]:
-            faults.append(f"spectral: band = {list(self.band)} must be two rising angular frequencies in [0, π]")
+            faults.append(f"spectral: band = {list(self.band)} must be two increasing angular frequencies in [0, π]")
         if self.from_step:
-            faults.append("spectral: from_step has no meaning for a spectrum of the whole record; leave it out")
+            faults.append("spectral: from_step does not apply to a spectrum of the whole record; remove it")
         return faults
 
     def __call__(self, model: Filter, batch: Batch, track: Trajectory) -> Float[Tensor, " B"]:
         estimate = track.prior_mean if self.which == "prior" else track.mean
-        here = batch.valid.unsqueeze(-1)
-        predicted, reference = model.observe(estimate) * here, model.observe(batch.truth) * here
+        valid = batch.valid.unsqueeze(-1)
+        predicted, reference = model.observe(estimate) * valid, model.observe(batch.truth) * valid
         low, high = self.band
         return spectral.spectral_distance(predicted, reference, (low, high), self.window, self.reduction)
 
@@ -137,23 +138,24 @@ class SpectralLoss(Loss):
 @LOSSES.register("posterior_nll")
 @dataclass(frozen=True)
 class PosteriorLikelihood(Loss):
-    """Negative log-likelihood of the true state under the posterior: error bars that hold.
+    """Negative log-likelihood of the true state under the posterior, which trains consistent covariances.
 
-    With the initial state given exactly, the first posterior has no density: start from step 1.
+    If the initial state is known exactly, the first posterior covariance is singular: set ``from_step: 1``.
     """
 
     def __call__(self, model: Filter, batch: Batch, track: Trajectory) -> Float[Tensor, " B"]:
         counted = self.counted(batch)
-        first = max(self.from_step - batch.first, 0)  # left out before factoring: a covariance of zero has no factor
+        # removed before factorisation: a covariance of zero has no Cholesky factor
+        first = max(self.from_step - batch.first, 0)
         residual = model.layout.boxminus(batch.truth, track.mean)[:, first:]
         value, ok = log_prob(residual, track.cov[:, first:])
         failed = (~ok & counted[:, first:]).nonzero()
         if len(failed):
             record, step = (int(i) for i in failed[0])
             raise NumericalFailureError(
-                f"posterior_nll: the covariance of record {record} of the batch has no factor at step {step + first} "
-                f"({len(failed)} such step(s)). If the initial state is given exactly, set from_step: 1; else lower "
-                "optimizer.learning_rate, train in float64 (data.dtype), or use a filter whose covariance is its own"
+                f"posterior_nll: the covariance of record {record} of the batch is not positive definite at step "
+                f"{step + first} ({len(failed)} such step(s)). If the initial state is known exactly, set "
+                "from_step: 1; otherwise lower optimizer.learning_rate or train in float64 (data.dtype)"
             )
         return mean_over(counted[:, first:], -value)
 
@@ -161,9 +163,9 @@ class PosteriorLikelihood(Loss):
 @LOSSES.register("innovation_nll")
 @dataclass(frozen=True)
 class InnovationLikelihood(Loss):
-    """Negative log-likelihood of the measurements, step by step: needs no truth, so it can be had on any log."""
+    """Negative log-likelihood of the innovations; needs no true states, so it can be used on any recording."""
 
-    def unfit(self, model: Filter) -> list[str]:
+    def check(self, model: Filter) -> list[str]:
         return _needs_observation(model, self.weight, "innovation_nll")
 
     def __call__(self, model: Filter, batch: Batch, track: Trajectory) -> Float[Tensor, " B"]:
@@ -175,26 +177,26 @@ class InnovationLikelihood(Loss):
 @LOSSES.register("anchor")
 @dataclass(frozen=True)
 class AnchorLoss(Loss):
-    """Squared error of ``H(x)`` against what was measured: keeps a learned observation model from collapsing."""
+    """Squared error of ``H(x)`` against the measurements, which keeps a learned observation model from collapsing."""
 
-    def unfit(self, model: Filter) -> list[str]:
+    def check(self, model: Filter) -> list[str]:
         return _needs_observation(model, self.weight, "anchor")
 
     def __call__(self, model: Filter, batch: Batch, track: Trajectory) -> Float[Tensor, " B"]:
         present = batch.mask & batch.y.isfinite() & self.counted(batch).unsqueeze(-1)
         target = torch.where(present, batch.y, 0.0)
-        apart = model.observation_layout.boxminus(target, model.observe(batch.truth)) * present
-        return apart.square().sum((-1, -2)) / present.sum((-1, -2)).clamp_min(1)
+        error = model.observation_layout.boxminus(target, model.observe(batch.truth)) * present
+        return error.square().sum((-1, -2)) / present.sum((-1, -2)).clamp_min(1)
 
 
 class WeightedSum:
-    """The terms of an experiment as one loss; a term of weight zero is not computed."""
+    """The weighted sum of loss terms; a term of weight zero is not computed."""
 
     def __init__(self, terms: Sequence[tuple[str, Loss]]) -> None:
         self.terms = [(name, term) for name, term in terms if term.weight > 0]
 
     def __call__(self, model: Filter, batch: Batch, track: Trajectory) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """The sum, and every term by name as it enters it before its weight."""
+        """The sum, and the value of each term by name, without its weight."""
         total, parts = batch.share.new_zeros(()), {}
         for name, term in self.terms:
             value = (term(model, batch, track) * batch.share).sum()
@@ -203,32 +205,32 @@ class WeightedSum:
         return total, parts
 
 
-def parse_terms(given: Sequence[Any], owner: str) -> tuple[list[Loss], list[str]]:
-    """Terms ``{kind, weight, …}`` as loss objects, and what is wrong with them, one line each."""
+def parse_terms(entries: Sequence[Any], owner: str) -> tuple[list[Loss], list[str]]:
+    """Loss objects from entries ``{kind, weight, …}``, and the faults in them, one line each."""
     terms, faults = [], []
-    for number, item in enumerate(given):
+    for number, item in enumerate(entries):
         where = f"loss.{number}"
         if not isinstance(item, Mapping) or not isinstance(item.get("kind"), str):
-            faults.append(f"{owner}: {where} = {item!r} does not fit; wanted a mapping with kind: {_kinds()}")
+            faults.append(f"{owner}: {where} = {item!r} must be a mapping with kind: {_kinds()}")
             continue
         if item["kind"] not in list(LOSSES):
-            faults.append(f"{owner}: option {where}.kind = {item['kind']!r}: no such loss; there are: {_kinds()}")
+            faults.append(f"{owner}: option {where}.kind = {item['kind']!r}: unknown loss; choose one of: {_kinds()}")
             continue
         options = {name: value for name, value in item.items() if name != "kind"}
-        term, wrong = try_config(LOSSES[item["kind"]], options, owner, f"{where}.")
-        faults += wrong
+        term, term_faults = try_config(LOSSES[item["kind"]], options, owner, f"{where}.")
+        faults += term_faults
         if term is not None:
             terms.append(term)
     if not faults and not any(term.weight > 0 for term in terms):
-        faults.append(f"{owner}: loss has no term with a weight above 0: nothing to train for")
+        faults.append(f"{owner}: loss needs a term with a weight above 0")
     return terms, faults
 
 
-def weighted_sum(given: Sequence[Any]) -> WeightedSum:
-    """The loss of a checked experiment."""
-    terms, faults = parse_terms(given, "loss")
+def weighted_sum(entries: Sequence[Any]) -> WeightedSum:
+    """The loss of an experiment that has been checked."""
+    terms, faults = parse_terms(entries, "loss")
     assert not faults, faults
-    names = [item["kind"] for item in given]
+    names = [item["kind"] for item in entries]
     unique = [name if names.count(name) == 1 else f"{name}_{i}" for i, name in enumerate(names)]
     return WeightedSum(list(zip(unique, terms, strict=True)))
 

@@ -1,4 +1,4 @@
-"""A filter as Lightning trains it: the step, the validation, the optimizer. The filter itself knows nothing of this."""
+"""The Lightning module around a filter: training step, validation and optimizer."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from .config import Experiment
 from .losses import Batch, weighted_sum
 
 VALIDATION_BATCH = 1024
-"""Records filtered at a time when nothing is learned."""
+"""Records filtered at a time during validation."""
 
 
 class TrainingModule(lightning.LightningModule):
-    """One filter and what it is trained for."""
+    """A filter with its loss, training plan and validation records."""
 
     def __init__(self, model: Filter, experiment: Experiment, plan: Plan, val: Records, steps: int) -> None:
         super().__init__()
@@ -39,34 +39,34 @@ class TrainingModule(lightning.LightningModule):
         self._advance: Callable[..., Any] | None = None
         if experiment.trainer.compile:
             warnings.filterwarnings("ignore", message=".*_prims_common.check.*")
-            # one step, fixed sizes: unrolling more of them compiles for minutes and runs no faster
+            # a single step of fixed sizes: unrolling several steps takes minutes to compile and is no faster
             self._advance = torch.compile(model.advance, fullgraph=True, dynamic=False)
 
     def training_step(self, item: tuple[Batch, Piece], index: int) -> Tensor:
         batch, piece = item
         options = self.experiment.trainer
-        going_on = piece.start > 0
+        continued = piece.start > 0
         track = self.run(
             batch,
-            prior=None if going_on else batch.prior,
-            state=self.carry if going_on else None,
+            prior=None if continued else batch.prior,
+            state=self.carry if continued else None,
             truncate=options.truncate,
             checkpoint=options.recompute,
             advance=self._advance,
         )
         self.carry = tree_map(Tensor.detach, track.state) if self.plan.pieces > 1 else None
         value, parts = self.loss(self.model, batch, track)
-        # shares are of the whole batch, and gradients are averaged over processes: hence the factor
+        # shares are relative to the whole batch, but gradients are averaged over processes
         total = value * self.trainer.world_size + self.model.regularization()
         if not bool(total.isfinite()):
-            self._complain(batch, track, parts)
+            self._raise_not_finite(batch, track, parts)
         world = self.trainer.world_size
-        told = {"loss": total.detach(), **{f"loss_{name}": part * world for name, part in parts.items()}}
-        self.log_dict(told, sync_dist=world > 1, batch_size=len(batch.y))
+        logged = {"loss": total.detach(), **{f"loss_{name}": part * world for name, part in parts.items()}}
+        self.log_dict(logged, sync_dist=world > 1, batch_size=len(batch.y))
         return total
 
     def run(self, batch: Batch, **options: Any) -> Trajectory:
-        """The filter over a batch; randomness comes from the seed and the number of the step."""
+        """Run the filter over a batch; random numbers depend only on the seed and the step."""
         generator = torch.Generator(device=batch.y.device)
         generator.manual_seed(7_368_787 * (self.experiment.seed + 1) + self.global_step)
         if options.get("state") is None:
@@ -77,41 +77,43 @@ class TrainingModule(lightning.LightningModule):
 
     @torch.no_grad()
     def validation_step(self, item: Any, index: int) -> None:
-        """The whole validation set at once, the same on every process."""
-        found = {f"val_{name}": value for name, value in self.validate_on(self.val).items()}
-        self.log_dict(found, batch_size=len(self.val))
+        """Validate on the whole validation set, identically on every process."""
+        metrics = {f"val_{name}": value for name, value in self.validate_on(self.val).items()}
+        self.log_dict(metrics, batch_size=len(self.val))
 
     @torch.no_grad()
-    def validate_on(self, task: Records) -> dict[str, float]:
-        """Loss, error and consistency over a task, in batches that fit any memory."""
+    def validate_on(self, records: Records) -> dict[str, float]:
+        """Loss, accuracy and consistency over records, computed in batches of limited size."""
         tracks, total = [], 0.0
-        for first in range(0, len(task), VALIDATION_BATCH):
-            rows = torch.arange(first, min(first + VALIDATION_BATCH, len(task)))
-            batch = gather(task, Piece(rows, 0, task.y.shape[1]))
+        for first in range(0, len(records), VALIDATION_BATCH):
+            rows = torch.arange(first, min(first + VALIDATION_BATCH, len(records)))
+            batch = gather(records, Piece(rows, 0, records.y.shape[1]))
             batch = move_data_to_device(batch, self.device)
             track = self.run(batch, prior=batch.prior)
-            total += float(self.loss(self.model, batch, track)[0]) * len(rows) / len(task)
+            total += float(self.loss(self.model, batch, track)[0]) * len(rows) / len(records)
             tracks.append(track._replace(state=None))
-        mean, cov, innovation, spread = (
+        mean, cov, innovation, innovation_cov = (
             torch.cat([getattr(track, name) for track in tracks]).cpu()
             for name in ("mean", "cov", "innovation", "innovation_cov")
         )
-        valid = task.truth.isfinite().all(-1)
-        found = {"loss": total}
+        valid = records.truth.isfinite().all(-1)
+        metrics = {"loss": total}
         if bool(valid.any()):
-            row = summarize(task.layout, (mean, cov), task.truth, valid=valid)
-            found |= {name: float(row[name]) for name in ("mse", "nees", "coverage95")}
-            residual = task.layout.boxminus(torch.where(valid[..., None], task.truth, mean), mean)
-            found["nll"] = float(-log_prob(residual.double(), cov.double())[0][valid].mean())
-        present = task.mask & task.y.isfinite()
-        if innovation.shape == task.y.shape:  # filters with a latent observation have no innovation of the sensor
-            likelihood = log_prob(innovation.double(), spread.double(), present.double())[0]
-            found["innovation_nll"] = float(-likelihood[present.any(-1)].mean())
+            row = summarize(records.layout, (mean, cov), records.truth, valid=valid)
+            metrics |= {name: float(row[name]) for name in ("mse", "nees", "coverage95")}
+            residual = records.layout.boxminus(torch.where(valid[..., None], records.truth, mean), mean)
+            metrics["nll"] = float(-log_prob(residual.double(), cov.double())[0][valid].mean())
+        present = records.mask & records.y.isfinite()
+        if innovation.shape == records.y.shape:  # filters with a latent observation have no measurement innovation
+            likelihood = log_prob(innovation.double(), innovation_cov.double(), present.double())[0]
+            metrics["innovation_nll"] = float(-likelihood[present.any(-1)].mean())
             whole = present.all(-1)
-            found["nis"] = (
-                float(nis(innovation[whole].double(), spread[whole].double()).mean()) if whole.any() else math.nan
+            metrics["nis"] = (
+                float(nis(innovation[whole].double(), innovation_cov[whole].double()).mean())
+                if whole.any()
+                else math.nan
             )
-        return found
+        return metrics
 
     def configure_optimizers(self) -> Any:
         options = self.experiment.optimizer
@@ -126,22 +128,22 @@ class TrainingModule(lightning.LightningModule):
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(options, step / self.steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
-    def _complain(self, batch: Batch, track: Trajectory, parts: dict[str, Tensor]) -> None:
-        strange = [name for name, part in parts.items() if not bool(part.isfinite())]
-        lost = (~track.mean.isfinite().all(-1)).nonzero()
-        place = f"; the estimate is lost first at step {int(lost[:, 1].min())} of time" if len(lost) else ""
+    def _raise_not_finite(self, batch: Batch, track: Trajectory, parts: dict[str, Tensor]) -> None:
+        not_finite = [name for name, part in parts.items() if not bool(part.isfinite())]
+        failed = (~track.mean.isfinite().all(-1)).nonzero()
+        where = f"; the estimate is first not finite at time step {int(failed[:, 1].min())}" if len(failed) else ""
         raise NumericalFailureError(
             f"the loss is not finite at training step {self.global_step} "
-            f"({', '.join(strange) or 'regularisation'}){place}. "
+            f"({', '.join(not_finite) or 'regularisation'}){where}. "
             "Lower optimizer.learning_rate, set optimizer.clip, or train in float64 (data.dtype)"
         )
 
 
 def rate(options: Any, share: float) -> float:
-    """Learning rate over its highest value after a share of the run.
+    """Learning rate relative to its highest value, after a fraction ``share`` of the run.
 
-    ``one_cycle`` rises and falls along half cosines, from a twenty-fifth to ``final``; ``cosine`` rises in a line;
-    ``constant`` stays up.
+    ``one_cycle`` rises from 1/25 and falls to ``final`` along half cosines; ``cosine`` rises linearly and falls along a
+    half cosine; ``constant`` rises linearly and stays constant.
     """
     if share < options.warmup:
         if options.schedule == "one_cycle":

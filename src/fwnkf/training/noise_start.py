@@ -1,8 +1,8 @@
-"""Noise states that start from the noise itself, where training records hold the true state.
+"""Initialise noise states from the spectrum of the measurement noise, for training records with true states.
 
-What is measured less what should have been is the noise, so its spectrum can be fitted before any filter runs: by
-Whittle's likelihood, with the bias that short records give a periodogram taken into account (debiased Whittle:
-Sykulski et al. 2019). A minute of training through the filter is worth less than these few seconds.
+The noise is the difference between the measurements and the observation of the true states, so its spectrum can be
+fitted before any filter runs: by Whittle's likelihood, corrected for the bias of periodograms of short records
+(debiased Whittle: Sykulski et al. 2019). It takes seconds and reduces the training that the filter needs.
 """
 
 from __future__ import annotations
@@ -23,26 +23,28 @@ from ..shapes import Float
 STEPS = 1500
 RATE = 0.03
 TONE_RADIUS = 0.998
-"""Pole radius of a hypothesis before training: broad enough for a frequency between two of them."""
+"""Initial pole radius of a hypothesis: broad enough to cover frequencies between two hypotheses."""
 SHARE_FLOOR = 1e-4
-"""Least share of the noise power that stays white: without it the spectrum of a tone has no likelihood."""
+"""Smallest white fraction of the noise power; without a floor the likelihood of a tone is unbounded."""
 
 
-def start_noise(model: Filter, task: Records) -> str:
-    """Set frequencies, dampings, amplitudes and the white level; returns a line that says what was found."""
+def start_noise(model: Filter, records: Records) -> str:
+    """Set frequencies, pole radii, amplitudes and the white level of the noise states; returns a status line."""
     if not isinstance(model, FrequencyWeightedNeuralKalmanFilter) or model.noise_states is None:
-        raise ConfigError("filter.noise_from_spectrum sets noise states; it needs an fwnkf with shaping: noise")
+        raise ConfigError(
+            "filter.noise_from_spectrum needs an fwnkf with noise states; set filter.options.shaping: noise"
+        )
     states = model.noise_states
-    noise = noise_of(model, task)
+    noise = noise_of(model, records)
     if isinstance(states, HypothesisStates):
         return _start_hypotheses(model, states, noise)
-    seen = spectral.periodogram(noise).mean(0)  # [w, m]
+    spectrum = spectral.periodogram(noise).mean(0)  # [w, m]
     if states.raw_frequency.shape[0] == 1:
-        seen = seen.mean(-1, keepdim=True)
-    found = [fit_cycles(column, states.count, noise.shape[1]) for column in seen.double().unbind(-1)]
-    frequency, radius, power, floor = (torch.stack(parts).to(noise) for parts in zip(*found, strict=True))
+        spectrum = spectrum.mean(-1, keepdim=True)
+    fits = [fit_oscillators(column, states.count, noise.shape[1]) for column in spectrum.double().unbind(-1)]
+    frequency, radius, power, floor = (torch.stack(parts).to(noise) for parts in zip(*fits, strict=True))
     base = model.prepare().base[model.layout.tangent_size :]
-    white = base[: len(found)] if states.raw_frequency.shape[0] > 1 else base.mean().unsqueeze(0)
+    white = base[: len(fits)] if states.raw_frequency.shape[0] > 1 else base.mean().unsqueeze(0)
     states.set_oscillators(
         frequency, radius.clamp_max(0.999 * states.largest_radius), (power / white.unsqueeze(-1)).sqrt()
     )
@@ -55,12 +57,13 @@ def start_noise(model: Filter, task: Records) -> str:
 
 
 def _start_hypotheses(model: FrequencyWeightedNeuralKalmanFilter, states: HypothesisStates, noise: Tensor) -> str:
-    """Each hypothesis one tone with all the coloured power; their frequencies where the records' tones are."""
+    """One tone for each hypothesis, with all the coloured power, at quantiles of the records' strongest frequencies."""
     power = spectral.periodogram(noise).double().mean(-1)  # [N, w]
-    total, floor = power.mean(), power.median(-1).values.mean() / math.log(2)  # half of an exponential lies below it
+    # the median of an exponential distribution is log 2 times its mean
+    total, floor = power.mean(), power.median(-1).values.mean() / math.log(2)
     strongest = (power[:, 1:].argmax(-1) + 1).double() / (power.shape[-1] - 1)
-    place = (torch.arange(states.hypotheses, dtype=torch.float64) + 0.5) / states.hypotheses
-    frequency = strongest.quantile(place).clamp(1e-3, 1 - 1e-3)
+    quantiles = (torch.arange(states.hypotheses, dtype=torch.float64) + 0.5) / states.hypotheses
+    frequency = strongest.quantile(quantiles).clamp(1e-3, 1 - 1e-3)
     white = model.prepare().base[model.layout.tangent_size :].mean()
     bound = float(model.config.adapt)
     with torch.no_grad():
@@ -74,33 +77,35 @@ def _start_hypotheses(model: FrequencyWeightedNeuralKalmanFilter, states: Hypoth
 
 
 @torch.no_grad()
-def noise_of(model: Filter, task: Records) -> Float[Tensor, "N T m"]:
-    """The measurements less what the true states should have given; zero where either is missing."""
-    valid = task.truth.isfinite().all(-1, keepdim=True)
-    truth = torch.where(valid, task.truth, task.layout.origin(task.truth))
-    present = task.mask & task.y.isfinite() & valid
-    clean = torch.where(present, task.y, 0.0)
+def noise_of(model: Filter, records: Records) -> Float[Tensor, "N T m"]:
+    """Measurements minus the observation of the true states; zero where either is missing."""
+    valid = records.truth.isfinite().all(-1, keepdim=True)
+    truth = torch.where(valid, records.truth, records.layout.origin(records.truth))
+    present = records.mask & records.y.isfinite() & valid
+    clean = torch.where(present, records.y, 0.0)
     return model.observation_layout.boxminus(clean, model.observe(truth)) * present
 
 
-def fit_cycles(
-    seen: Float[Tensor, " w"], count: int, length: int
+def fit_oscillators(
+    spectrum: Float[Tensor, " w"], count: int, length: int
 ) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"], Float[Tensor, " k"], Float[Tensor, ""]]:
-    """Frequencies, radii and powers of ``count`` oscillators and a white floor, of greatest likelihood."""
-    floor = seen.quantile(0.1)
-    # two starts, for a strong peak hides a weak one: at equal shares of the power above the floor, and of its logarithm
-    starts = ((seen - floor).clamp_min(0) + 1e-6 * seen.mean(), (seen / floor).log().clamp_min(0) + 1e-6)
-    fits = [_climb(seen, above, count, length) for above in starts]
+    """Maximum-likelihood frequencies, pole radii and powers of ``count`` oscillators, and the white floor."""
+    floor = spectrum.quantile(0.1)
+    # two starting points, because a strong peak hides a weak one: quantiles of the power and of its logarithm
+    starts = ((spectrum - floor).clamp_min(0) + 1e-6 * spectrum.mean(), (spectrum / floor).log().clamp_min(0) + 1e-6)
+    fits = [_maximise_likelihood(spectrum, weight, count, length) for weight in starts]
     best = min(fits, key=lambda fit: float(fit[0]))
     return best[1:]
 
 
-def _climb(seen: Tensor, above: Tensor, count: int, length: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """One start: the negative log-likelihood, and the parts that have it."""
-    total = seen.mean()
-    share = above.cumsum(0) / above.sum()
-    places = torch.searchsorted(share, (torch.arange(count, dtype=seen.dtype) + 0.5) / count)
-    start = (places.to(seen) + 0.25) / (len(seen) - 1)
+def _maximise_likelihood(
+    spectrum: Tensor, weight: Tensor, count: int, length: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Fit from one starting point; returns the negative log-likelihood and the parameters."""
+    total = spectrum.mean()
+    share = weight.cumsum(0) / weight.sum()
+    bins = torch.searchsorted(share, (torch.arange(count, dtype=spectrum.dtype) + 0.5) / count)
+    start = (bins.to(spectrum) + 0.25) / (len(spectrum) - 1)
     raw = [
         torch.logit(start.clamp(1e-3, 1 - 1e-3)),
         torch.full_like(start, math.log(0.9 / 0.1)),
@@ -109,24 +114,24 @@ def _climb(seen: Tensor, above: Tensor, count: int, length: int) -> tuple[Tensor
     ]
     for tensor in raw:
         tensor.requires_grad_()
-    lags = torch.arange(length, dtype=seen.dtype)
+    lags = torch.arange(length, dtype=spectrum.dtype)
     taper = 1 - lags / length
-    omega = 2 * math.pi * torch.arange(len(seen), dtype=seen.dtype) / length
+    omega = 2 * math.pi * torch.arange(len(spectrum), dtype=spectrum.dtype) / length
     waves = (omega[:, None] * lags).cos() * taper
     optimizer = torch.optim.Adam(raw, RATE)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda k: 0.5 * (1 + math.cos(math.pi * k / STEPS)))
 
-    def parts() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def parameters() -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return math.pi * raw[0].sigmoid(), raw[1].sigmoid(), raw[2].exp(), raw[3].exp() + SHARE_FLOOR * total
 
     for _ in range(STEPS):
-        frequency, radius, power, floor = parts()
+        frequency, radius, power, floor = parameters()
         covariance = (power[:, None] * radius[:, None] ** lags * (frequency[:, None] * lags).cos()).sum(0)
         expected = 2 * (waves @ covariance) - covariance[0] + floor
-        loss = (expected.log() + seen / expected).mean()
+        loss = (expected.log() + spectrum / expected).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
-    frequency, radius, power, floor = (part.detach() for part in parts())
+    frequency, radius, power, floor = (value.detach() for value in parameters())
     return loss.detach(), frequency, radius, power, floor

@@ -1,4 +1,4 @@
-"""A line that lives while a run does: step, loss, validation error, NEES, time left."""
+"""Progress display of a run: step, loss, validation error, NEES and remaining time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class ProgressLine(Callback):
-    """Rich's progress bar on a terminal; elsewhere one plain line after every validation."""
+    """A rich progress bar on a terminal; elsewhere one line of text after every validation."""
 
     def __init__(self, name: str, steps: int) -> None:
         self.name, self.steps = name, steps
@@ -66,6 +66,6 @@ class ProgressLine(Callback):
             self.bar = None
 
     def _figures(self, trainer: lightning.Trainer) -> str:
-        found = trainer.callback_metrics
+        metrics = trainer.callback_metrics
         names = {"loss": "loss", "val_mse": "val mse", "val_nees": "NEES"}
-        return "  ".join(f"{text} {float(found[name]):.4g}" for name, text in names.items() if name in found)
+        return "  ".join(f"{text} {float(metrics[name]):.4g}" for name, text in names.items() if name in metrics)

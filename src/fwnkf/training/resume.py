@@ -1,8 +1,7 @@
-"""The state of a run in one safetensors file: Lightning's checkpoint without its pickle.
+"""The resume state of a run in one safetensors file: Lightning's checkpoint without pickle.
 
-Tensors are stored as tensors, everything around them as JSON in the header. Reading it back can give numbers, words,
-lists and mappings, and nothing else. The file is replaced in one move, so that a run killed while writing keeps the
-state before.
+Tensors are stored as tensors, everything else as JSON in the header. Reading returns tensors, numbers, strings, lists
+and mappings only. The file is replaced atomically, so that a run killed while writing keeps the previous state.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ FORMAT = "1"
 
 
 class SafetensorsIO(CheckpointIO):
-    """Lightning's plugin for reading and writing checkpoints."""
+    """Lightning plugin that reads and writes checkpoints."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         write_state(checkpoint, Path(path))
@@ -38,21 +37,21 @@ class SafetensorsIO(CheckpointIO):
 
 
 def write_state(checkpoint: dict[str, Any], path: Path) -> None:
-    """Write a tree of plain values and tensors; whole or not at all."""
+    """Write a tree of plain values and tensors atomically."""
     tensors: dict[str, Tensor] = {}
     tree = json.dumps(_pack(checkpoint, tensors, "checkpoint"))
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".part")
-    save_file(tensors, draft, metadata={"fwnkf_run": FORMAT, "tree": tree})
-    with draft.open("rb") as file:
+    temporary = path.with_suffix(".part")
+    save_file(tensors, temporary, metadata={"fwnkf_run": FORMAT, "tree": tree})
+    with temporary.open("rb") as file:
         os.fsync(file.fileno())
-    os.replace(draft, path)
+    os.replace(temporary, path)
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """The tree written by :func:`write_state`; anything else is refused."""
+    """Read a tree written by :func:`write_state`; raises CheckpointError for any other file."""
     if not path.is_file():
-        raise CheckpointError(f"{path} does not exist: this run wrote no state to resume from")
+        raise CheckpointError(f"{path} does not exist: this run saved no state to resume from")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -63,19 +62,19 @@ def read_state(path: Path) -> dict[str, Any]:
     except (SafetensorError, KeyError, ValueError, TypeError, RecursionError, OSError) as error:
         if isinstance(error, CheckpointError):
             raise
-        raise CheckpointError(f"{path} is not the state of a run: {type(error).__name__}: {error}") from error
+        raise CheckpointError(f"{path} is not the saved state of a run: {type(error).__name__}: {error}") from error
     if not isinstance(tree, dict):
-        raise CheckpointError(f"{path} is not the state of a run: it holds no mapping")
+        raise CheckpointError(f"{path} is not the saved state of a run: it does not hold a mapping")
     return tree
 
 
 def _pack(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
-    """Plain values as JSON knows them; what JSON cannot say is wrapped in a list with its kind in front."""
+    """Plain values are kept; containers and tensors become a list that starts with their kind."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Tensor):
         name = f"t{len(tensors)}"
-        # a copy of its own: safetensors refuses tensors that share memory
+        # a separate copy: safetensors refuses tensors that share memory
         tensors[name] = value.detach().to("cpu", copy=True).contiguous()
         return ["tensor", name]
     if isinstance(value, dict):
@@ -84,7 +83,7 @@ def _pack(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
         kind = "list" if isinstance(value, list) else "tuple"
         return [kind, *(_pack(item, tensors, f"{where}[{i}]") for i, item in enumerate(value))]
     raise CheckpointError(
-        f"{where} is a {type(value).__name__}, which no state can hold: numbers, words, lists, mappings, tensors"
+        f"{where} is a {type(value).__name__}; a state can hold only numbers, strings, lists, mappings and tensors"
     )
 
 
@@ -97,6 +96,6 @@ def _unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
     if kind == "dict":
         return {_unpack(k, tensors): _unpack(v, tensors) for k, v in items}
     if kind in ("list", "tuple"):
-        made = [_unpack(item, tensors) for item in items]
-        return made if kind == "list" else tuple(made)
+        values = [_unpack(item, tensors) for item in items]
+        return values if kind == "list" else tuple(values)
     raise ValueError(f"unknown kind {kind!r}")

@@ -1,4 +1,4 @@
-"""From an experiment to its parts: what the data look like, the records themselves, the filter, its scales."""
+"""Build the parts of an experiment: the signature of the data, the records, the filter and its statistics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 @dataclass(frozen=True, eq=False)
 class Signature:
-    """What a filter must fit: known before any record is read, but for a system that is fitted to them."""
+    """Dimensions that a filter must match, known before any record is read.
+
+    For tables, ``system`` is a placeholder for the linear model that is fitted to the records.
+    """
 
     layout: Layout
     observation_dim: int
@@ -36,7 +39,7 @@ class Signature:
 
 
 class Measured(NamedTuple):
-    """What training data say about a filter that is not told the equations: observation matrix and noise levels."""
+    """Observation matrix and noise covariances estimated from training data, for a filter without equations."""
 
     H: Float[Tensor, "m n"]
     Q: Float[Tensor, "d d"]
@@ -44,36 +47,38 @@ class Measured(NamedTuple):
 
 
 def signature(data: DataSection) -> Signature:
-    """The shape of the records of a data section; reads nothing."""
+    """The signature of a data section, without reading any data."""
     if data.name == "tables":
         kinds = ["angle" if name in data.angles else "euclidean" for name in data.state]
         layout = Layout(tuple(Part(name, kind, 1) for name, kind in zip(data.state, kinds, strict=True)))  # type: ignore[arg-type]
         n, m, p = len(data.state), len(data.observe), len(data.control)
         system: System | None = None
-        if layout.flat:  # stands for the one that will be fitted
+        if layout.flat:  # a placeholder for the model that will be fitted to the records
             eye = torch.eye(n)
             system = LinearSystem.of(0 * eye, torch.eye(m, n), eye, torch.eye(m), torch.zeros(n, p), continuous=True)
         return Signature(layout, m, p, system, None)
     system = Lorenz(LorenzConfig()) if data.name == "lorenz" else Pendulum(PendulumConfig())
-    return of_system(system.to(_DTYPES[data.dtype]))
+    return signature_of_system(system.to(_DTYPES[data.dtype]))
 
 
-def of_system(system: System) -> Signature:
+def signature_of_system(system: System) -> Signature:
+    """The signature of records of a known system."""
     return Signature(system.layout, system.observation_layout.size, system.control_dim, system, system.dt)
 
 
-def of_task(task: Records) -> Signature:
-    """The shape of loaded records, with the system that came with them."""
-    step = float(task.dt[:, 1:].median()) if task.dt.shape[1] > 1 else 1.0
-    if task.system is not None:
-        shape = of_system(task.system)
-        known = shape.dt is not None and abs(shape.dt / step - 1) < 1e-3  # then without the rounding of float32
-        return shape if known else dataclasses.replace(shape, dt=step)
-    return Signature(task.layout, task.y.shape[-1], 0 if task.u is None else task.u.shape[-1], None, step)
+def signature_of_records(records: Records) -> Signature:
+    """The signature of loaded records, with their system."""
+    step = float(records.dt[:, 1:].median()) if records.dt.shape[1] > 1 else 1.0
+    if records.system is not None:
+        shape = signature_of_system(records.system)
+        # the system's own step is preferred, because it does not have the rounding of float32
+        same_step = shape.dt is not None and abs(shape.dt / step - 1) < 1e-3
+        return shape if same_step else dataclasses.replace(shape, dt=step)
+    return Signature(records.layout, records.y.shape[-1], 0 if records.u is None else records.u.shape[-1], None, step)
 
 
 def load_data(experiment: Experiment) -> Protocol:
-    """The records of an experiment, split; the same experiment gives the same bits."""
+    """The split records of an experiment; equal experiments give bit-identical records."""
     data = experiment.data
     if data.name == "tables":
         return load_tables(experiment)[0]
@@ -90,7 +95,7 @@ def load_data(experiment: Experiment) -> Protocol:
 
 
 def load_tables(experiment: Experiment) -> tuple[Protocol, tables.Survey]:
-    """Your own records, and what was found in them."""
+    """Records from tables, and the survey of their files."""
     data = experiment.data
     assert data.folder is not None
     columns = tables.Columns(data.state, data.observe, data.control, data.time, data.angles)
@@ -98,24 +103,22 @@ def load_tables(experiment: Experiment) -> tuple[Protocol, tables.Survey]:
 
 
 def build_filter(experiment: Experiment, shape: Signature, measured: Measured | None = None) -> Filter:
-    """The filter of an experiment, untrained; without measurements it only shows that it can be built."""
+    """The untrained filter of an experiment; without ``measured`` it has unit noise, enough to check the options."""
     section = experiment.filter
     options = dict(section.options)
     cls = FILTERS[section.name]
-    taken = [name for name in ("system", *cls.arrays) if name in options]
-    if taken:
-        raise ConfigError(
-            f"{', '.join(taken)} cannot be given in filter.options: they are measured, or come with the data"
-        )
+    reserved = [name for name in ("system", *cls.arrays) if name in options]
+    if reserved:
+        raise ConfigError(f"{', '.join(reserved)} cannot be set in filter.options: they are determined from the data")
     if section.equations:
         if not cls.takes_system:
-            raise ConfigError(f"filter {section.name!r} takes no equations of motion; set filter.equations: false")
+            raise ConfigError(f"filter {section.name!r} does not use equations of motion; set filter.equations: false")
         if shape.system is None:
             raise ConfigError(
-                "filter.equations = true, but these data come without equations of motion; set filter.equations: false"
+                "filter.equations = true, but these data have no equations of motion; set filter.equations: false"
             )
         return build(section.name, system=shape.system, **options)
-    known: dict[str, Any] = {
+    derived: dict[str, Any] = {
         "state_dim": shape.layout.size,
         "observation_dim": shape.observation_dim,
         "control_dim": shape.control_dim,
@@ -126,83 +129,83 @@ def build_filter(experiment: Experiment, shape: Signature, measured: Measured | 
     fields = {field.name for field in dataclasses.fields(cls.Config)}
     if "state_dim" not in fields:
         raise ConfigError(
-            f"filter.equations = false, but filter {section.name!r} works on a given system; set filter.equations: true"
+            f"filter.equations = false, but filter {section.name!r} needs a system; set filter.equations: true"
         )
-    options = {**{name: value for name, value in known.items() if name in fields}, **options}
+    options = {**{name: value for name, value in derived.items() if name in fields}, **options}
     if not shape.layout.flat and options.get("observation") in ("given_matrix", "learned_matrix"):
         raise ConfigError(
-            f"observation = {options['observation']!r} is a matrix on plain numbers, but this state has angles or "
+            f"observation = {options['observation']!r} needs a Euclidean state, but this state has angles or "
             "rotations; use 'learned_network'"
         )
     if measured is None:
         d, m = shape.layout.tangent_size, shape.observation_dim
         columns = shape.layout.feature_size if options.get("observation") == "learned_network" else shape.layout.size
         measured = Measured(torch.eye(m, columns), torch.eye(d), torch.eye(m))
-    given = measured._replace(Q=measured.Q * section.process_share)._asdict()
-    return build(section.name, **options, **{name: given[name] for name in cls.arrays if name in given})
+    arrays = measured._replace(Q=measured.Q * section.process_share)._asdict()
+    return build(section.name, **options, **{name: arrays[name] for name in cls.arrays if name in arrays})
 
 
-# ---- what training data say -----------------------------------------------------------------------------------------
+# ---- estimates from training data -----------------------------------------------------------------------------------
 
 
-def measure(task: Records) -> Measured:
-    """Observation matrix and noise variances for a filter that starts as a random walk, from training records.
+def measure(records: Records) -> Measured:
+    """Estimate observation matrix and noise covariances from training records, for a random-walk initial model.
 
-    The matrix is that of the data's system where the observation is linear in the state, and otherwise the least
-    squares fit of the measurements to the state's features. ``Q`` holds the mean square of what one step adds.
+    ``H`` is that of the data's system if the state is Euclidean, and otherwise the least-squares fit of the
+    measurements to the features of the state. ``Q`` is the mean square change of the state in one step.
     """
-    features, present = _features(task)
-    y = task.y[present]
-    if task.layout.flat and task.system is not None:
-        H = task.system.linearize_observation(task.truth[present][:1])[1]
+    features, present = _features(records)
+    y = records.y[present]
+    if records.layout.flat and records.system is not None:
+        H = records.system.linearize_observation(records.truth[present][:1])[1]
         H = H[0] if H.ndim == 3 else H
     else:
         H = torch.linalg.lstsq(features[present].double(), y.double()).solution.mT.to(y)
     residual = y - features[present] @ H.mT
     R = residual.square().mean(0).clamp_min(1e-12).diag()
-    return Measured(H.clone(), step_sizes(task).square().diag(), R)
+    return Measured(H.clone(), step_sizes(records).square().diag(), R)
 
 
-def statistics(task: Records) -> Statistics:
-    """Scales of the training records, for networks inside filters."""
-    features, present = _features(task)
-    valid = task.truth.isfinite().all(-1)
-    control = task.y.new_zeros(1, 0) if task.u is None else task.u[task.u.isfinite().all(-1)]
+def statistics(records: Records) -> Statistics:
+    """Means and standard deviations of the training records, which normalise the inputs of networks inside filters."""
+    features, present = _features(records)
+    valid = records.truth.isfinite().all(-1)
+    control = records.y.new_zeros(1, 0) if records.u is None else records.u[records.u.isfinite().all(-1)]
     return Statistics(
         *_centre(features[valid]),
-        *_centre(task.y[present]),
+        *_centre(records.y[present]),
         *_centre(control),
-        step_sizes(task),
+        step_sizes(records),
     )
 
 
-def _features(task: Records) -> tuple[Tensor, Tensor]:
-    """Features of the true states, and where both they and all channels of the measurement are there."""
-    valid = task.truth.isfinite().all(-1)
-    origin = task.layout.origin(task.truth)
-    features = task.layout.features(torch.where(valid.unsqueeze(-1), task.truth, origin))
-    present = valid & (task.mask & task.y.isfinite()).all(-1)
+def _features(records: Records) -> tuple[Tensor, Tensor]:
+    """Features of the true states, and a mask of steps with a true state and all measurement channels."""
+    valid = records.truth.isfinite().all(-1)
+    origin = records.layout.origin(records.truth)
+    features = records.layout.features(torch.where(valid.unsqueeze(-1), records.truth, origin))
+    present = valid & (records.mask & records.y.isfinite()).all(-1)
     if not bool(present.any()):
         raise ConfigError(
-            f"{task.name}: no step has a true state and a whole measurement; nothing can be learned from it"
+            f"{records.name}: no step has both a true state and a complete measurement; check for missing values"
         )
     return features, present
 
 
 def _centre(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation; a coordinate that never moves has the scale one."""
+    """Mean and standard deviation; a constant coordinate gets a standard deviation of one."""
     if values.shape[-1] == 0:
         return values.new_zeros(0), values.new_zeros(0)
     std = values.double().std(0, correction=0)
     return values.double().mean(0).to(values), torch.where(std > 1e-12, std, 1.0).to(values)
 
 
-def step_sizes(task: Records) -> Tensor:
-    """Root mean square of what one step adds to each tangent coordinate."""
-    valid = task.truth.isfinite().all(-1)
-    both = valid[:, 1:] & valid[:, :-1] & (task.dt[:, 1:] > 0)
-    added = task.layout.boxminus(task.truth[:, 1:][both], task.truth[:, :-1][both])
-    if not len(added):
-        raise ConfigError(f"{task.name}: no two steps that follow each other have a true state")
-    size = added.double().square().mean(0).sqrt()
-    return torch.where(size > 1e-12, size, 1.0).to(task.truth)
+def step_sizes(records: Records) -> Tensor:
+    """Root mean square change of each tangent coordinate in one step."""
+    valid = records.truth.isfinite().all(-1)
+    both = valid[:, 1:] & valid[:, :-1] & (records.dt[:, 1:] > 0)
+    change = records.layout.boxminus(records.truth[:, 1:][both], records.truth[:, :-1][both])
+    if not len(change):
+        raise ConfigError(f"{records.name}: no two consecutive steps have a true state; check for missing values")
+    size = change.double().square().mean(0).sqrt()
+    return torch.where(size > 1e-12, size, 1.0).to(records.truth)
