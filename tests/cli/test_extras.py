@@ -1,4 +1,4 @@
-"""Without an extra: the command says which one is missing, before any work is done, and does what it can without."""
+"""Without an optional extra, commands name the missing extra before any work is done."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ def test_training_without_lightning_names_the_extra(without, tmp_path, capsys):
         ["train", "lorenz", *runs],
         ["train", "--data", str(tmp_path), "--state", "a", "--observe", "b", "--time", "t", *runs],
         ["train", "--resume", str(tmp_path / "run")],
-        ["bench", "accuracy", "--train", "--task", "lorenz", "--models", str(tmp_path)],
     )
     for call in calls:
         assert main(call) == 1, call
@@ -52,12 +51,12 @@ def test_training_without_lightning_names_the_extra(without, tmp_path, capsys):
 
 
 @pytest.mark.process
-def test_training_without_matplotlib_goes_on_without_pictures(without, tmp_path, capsys):
+def test_training_without_matplotlib_draws_no_plots(without, tmp_path, capsys):
     pytest.importorskip("lightning")
     without("matplotlib")
     assert main(["train", "lorenz", "--run", str(tmp_path / "run"), "--no-references", *SETS]) == 0
-    said = capsys.readouterr()
-    assert said.err.index("pip install 'fwnkf[plot]'") < said.err.index("run folder")
-    assert "best filter" in said.out
-    assert "plots" not in said.out
+    output = capsys.readouterr()
+    assert output.err.index("pip install 'fwnkf[plot]'") < output.err.index("run folder")
+    assert "best filter" in output.out
+    assert "plots" not in output.out
     assert not (tmp_path / "run" / "plots").exists()

@@ -1,4 +1,4 @@
-"""`fwnkf list`: what it says is what the registries and configs hold."""
+"""`fwnkf list` shows the contents of the registries and configs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fwnkf import cli
 from fwnkf.registry import FILTERS, SYSTEMS
 
 
-def told(capsys, *words: str):
+def run_json(capsys, *words: str):
     assert cli.main(["list", *words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(("kind", "registry"), [("filters", FILTERS), ("systems", SYSTEMS)])
 def test_every_registered_name_is_listed_with_its_first_line(capsys, kind: str, registry):
-    rows = {row["name"]: row["description"] for row in told(capsys, kind)}
+    rows = {row["name"]: row["description"] for row in run_json(capsys, kind)}
     assert set(rows) >= {name for name in registry if registry[name].__module__.startswith("fwnkf.")}
     for name, line in rows.items():
         assert line.split()[0].strip("`") in registry[name].__doc__.splitlines()[0]
@@ -27,21 +27,21 @@ def test_every_registered_name_is_listed_with_its_first_line(capsys, kind: str, 
 
 def test_losses_and_experiments_are_listed(capsys):
     pytest.importorskip("yaml")
-    losses = {row["name"]: row["description"] for row in told(capsys, "losses")}
+    losses = {row["name"]: row["description"] for row in run_json(capsys, "losses")}
     assert {"state", "spectral"} <= set(losses)
     assert all(losses.values())
-    experiments = told(capsys, "experiments")
+    experiments = run_json(capsys, "experiments")
     assert experiments
     assert all(row["description"] and not row["description"].startswith("#") for row in experiments)
 
 
 def test_data_lists_simulated_recorded_and_own(capsys):
-    assert {"lorenz", "pendulum", "euroc", "broad", "tables"} <= {row["name"] for row in told(capsys, "data")}
+    assert {"lorenz", "pendulum", "euroc", "broad", "tables"} <= {row["name"] for row in run_json(capsys, "data")}
 
 
 @pytest.mark.parametrize("name", ["kf", "fwnkf", "rkn", "bayesian_kalmannet"])
 def test_options_are_the_fields_of_the_config(capsys, name: str):
-    rows = {row["option"]: row for row in told(capsys, "options", name)}
+    rows = {row["option"]: row for row in run_json(capsys, "options", name)}
     fields = {field.name: field for field in dataclasses.fields(FILTERS[name].Config)}
     assert list(rows) == list(fields)
     for key, field in fields.items():
@@ -52,7 +52,7 @@ def test_options_are_the_fields_of_the_config(capsys, name: str):
             assert default in rows[key]["choices"]
 
 
-def test_options_in_words(capsys):
+def test_options_as_text(capsys):
     assert cli.main(["list", "options", "fwnkf"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert "required" in lines["state_dim"]
@@ -61,14 +61,14 @@ def test_options_in_words(capsys):
 
 
 def test_everything_at_once(capsys):
-    rows = told(capsys)
+    rows = run_json(capsys)
     assert list(rows) == ["filters", "systems", "losses", "experiments", "data"]
     assert cli.main(["list"]) == 0
     text = capsys.readouterr().out
-    assert all(one["name"] in text for kind in rows.values() for one in kind)
+    assert all(entry["name"] in text for kind in rows.values() for entry in kind)
 
 
-def test_a_wrong_word_is_told(capsys):
+def test_unknown_names_are_errors(capsys):
     assert cli.main(["list", "options", "rknn"]) == 1
     assert "rkn" in capsys.readouterr().err
     for words in (["options"], ["filters", "kf"]):

@@ -1,4 +1,4 @@
-"""The command line as a whole: light, with exit codes that mean something, and JSON that any parser reads."""
+"""The command line as a whole: import time, exit codes and strict JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def environment() -> dict[str, str]:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A fresh interpreter, as a user's shell starts it."""
+    """Run a new interpreter, as from a shell."""
     return subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, env=environment(), timeout=120, check=False
     )
@@ -37,23 +37,27 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def leaves(
     parser: argparse.ArgumentParser, words: tuple[str, ...] = ()
 ) -> dict[tuple[str, ...], argparse.ArgumentParser]:
-    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    if not below:
+    subparsers = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not subparsers:
         return {words: parser}
-    return {key: leaf for name, one in below[0].choices.items() for key, leaf in leaves(one, (*words, name)).items()}
+    return {
+        key: leaf
+        for name, command in subparsers[0].choices.items()
+        for key, leaf in leaves(command, (*words, name)).items()
+    }
 
 
-def test_every_command_has_json_and_something_to_run():
-    found = leaves(main_module.parser())
-    assert {("list",), ("data", "list"), ("bench", "references"), ("evaluate",), ("compare",)} <= set(found)
-    for words, parser in found.items():
+def test_every_command_has_json_and_a_function():
+    commands = leaves(main_module.parser())
+    assert {("list",), ("data", "list"), ("bench", "references"), ("evaluate",), ("compare",)} <= set(commands)
+    for words, parser in commands.items():
         assert "--json" in parser._option_string_actions, words
         assert callable(parser.get_default("run")), words
 
 
 @pytest.mark.parametrize("words", ["--help", "evaluate --help", "bench references --help"])
-def test_help_brings_nothing_heavy(words: str):
-    """What is imported is seen from inside, whatever the machine's speed."""
+def test_help_imports_no_heavy_package(words: str):
+    """Checks the imported modules rather than the time, which depends on the machine."""
     code = (
         "import sys\nfrom fwnkf.cli import main\ntry:\n    main(sys.argv[1:])\n"
         "except SystemExit as end:\n    assert end.code == 0\n"
@@ -64,10 +68,10 @@ def test_help_brings_nothing_heavy(words: str):
     assert not HEAVY & set(done.stdout.partition("MODULES")[2].split())
 
 
-def test_the_help_says_what_exit_codes_mean():
+def test_the_help_explains_exit_codes():
     done = run("-m", "fwnkf.cli", "--help")
     assert done.returncode == 0
-    for line in ("0    done", "1    the work failed", "2    the call", "130  stopped"):
+    for line in ("0    success", "1    the command failed", "2    usage error", "130  interrupted"):
         assert line in done.stdout
 
 
@@ -84,7 +88,7 @@ def test_exit_codes_reach_the_shell(tmp_path):
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c_is_130():
-    code = (  # a shell that starts us in the background has SIGINT ignored, and Python would leave it so
+    code = (  # a shell that starts a background process ignores SIGINT, and Python would keep it ignored
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "from fwnkf.cli import main; sys.exit(main(['bench', 'references', '--data', 'lorenz']))"
     )
@@ -92,16 +96,16 @@ def test_ctrl_c_is_130():
         [sys.executable, "-u", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     )
     assert process.stdout is not None
-    assert process.stdout.readline().startswith("lorenz, strict")  # it is at work
+    assert process.stdout.readline().startswith("lorenz, strict")  # the command is running
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said.strip() == "fwnkf: stopped"
+    assert errors.strip() == "fwnkf: interrupted"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes")
-def test_a_reader_that_has_had_enough_is_no_traceback():
+def test_a_closed_pipe_gives_no_traceback():
     command = (
         f"'{sys.executable}' -c \"from fwnkf.cli import main; import sys; sys.exit(main(['list', 'data']))\" | true"
     )
@@ -113,30 +117,30 @@ def test_a_reader_that_has_had_enough_is_no_traceback():
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "message"),
     [
-        (DataError("the disk is tired"), 1, "fwnkf: the disk is tired"),
+        (DataError("the file is damaged"), 1, "fwnkf: the file is damaged"),
         (OSError(28, "No space left on device", "rows.json"), 1, "rows.json"),
-        (KeyboardInterrupt(), 130, "fwnkf: stopped"),
+        (KeyboardInterrupt(), 130, "fwnkf: interrupted"),
     ],
 )
-def test_errors_become_one_line(monkeypatch, capsys, error: BaseException, code: int, said: str):
+def test_errors_become_one_line(monkeypatch, capsys, error: BaseException, code: int, message: str):
     def fail(options):
         raise error
 
     monkeypatch.setattr(importlib.import_module("fwnkf.cli.listing"), "run", fail)
     assert cli.main(["list"]) == code
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_json_is_strict_and_stored(tmp_path, capsys, monkeypatch):
-    """NaN is no JSON: `hold` states no covariance, so its NEES is null."""
-    from fwnkf.evaluation import baselines as references
+    """NaN is not JSON: `hold` has no covariance, so its NEES is null."""
+    from fwnkf.evaluation import baselines
 
     rows = [{"method": "hold", "mse": float("inf"), "nees": float("nan"), "failures": 1}]
-    monkeypatch.setattr(references, "references", lambda *a, **k: iter(rows))
-    place = tmp_path / "new" / "rows.json"
-    assert cli.main(["bench", "references", "--data", "lorenz", "--json", "--store", str(place)]) == 1
-    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    assert found == [{"method": "hold", "mse": "inf", "nees": None, "failures": 1}]
-    assert json.loads(place.read_text()) == found
+    monkeypatch.setattr(baselines, "baselines", lambda *a, **k: iter(rows))
+    path = tmp_path / "new" / "rows.json"
+    assert cli.main(["bench", "references", "--data", "lorenz", "--json", "--store", str(path)]) == 1
+    printed = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert printed == [{"method": "hold", "mse": "inf", "nees": None, "failures": 1}]
+    assert json.loads(path.read_text()) == printed

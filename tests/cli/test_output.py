@@ -1,4 +1,4 @@
-"""Tables for people."""
+"""Text tables on terminals and in pipes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ROWS = [{"name": "kf", "mse": 0.123456789, "n": 3}, {"name": "[bold]x", "mse": f
 COLUMNS = {"name": "method", "mse": "MSE", "n": "n", "seeds": "seeds"}
 
 
-def test_columns_line_up():
+def test_columns_are_aligned():
     lines = output.table(ROWS, COLUMNS)
     assert [line.split() for line in lines] == [
         ["method", "MSE", "n", "seeds"],
         ["kf", "0.12346", "3"],
         ["[bold]x", "1,", "2"],
     ]
-    assert lines[0].index("MSE") + 3 == lines[1].index("0.12346") + 7  # numbers to the right
+    assert lines[0].index("MSE") + 3 == lines[1].index("0.12346") + 7  # numbers are right-aligned
     assert lines[0].index("seeds") == lines[2].index("1, 2")
     assert output.table([], {"a": "A"}) == ["A"]
 
@@ -32,7 +32,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("installed", [True, False])
-def test_a_terminal_gets_a_rich_table_if_rich_is_there(monkeypatch, installed: bool):
+def test_a_terminal_gets_a_rich_table_if_rich_is_installed(monkeypatch, installed: bool):
     if installed:
         pytest.importorskip("rich")
     real = builtins.__import__
@@ -49,7 +49,7 @@ def test_a_terminal_gets_a_rich_table_if_rich_is_there(monkeypatch, installed: b
         monkeypatch.setattr(builtins, "__import__", without_rich)
     output.say_table(argparse.Namespace(json=False), ROWS, COLUMNS, "a title")
     text = screen.getvalue()
-    assert "[bold]x" in text  # a name from a file is no markup
+    assert "[bold]x" in text  # names from a file are not read as markup
     assert "a title" in text
     assert any(line in text for line in "─━") == installed
 

@@ -1,4 +1,4 @@
-"""Own tables from the command line: reported first, trained without code, refused with words that help."""
+"""Training on tables from the command line: survey, training and error messages."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ pytest.importorskip("lightning")
 def folder(tmp_path):
     """Three short flights of a point that moves with nearly constant velocity, seen by a noisy GPS with gaps."""
     rng = np.random.default_rng(0)
-    place = tmp_path / "my flights"
-    place.mkdir()
+    path = tmp_path / "my flights"
+    path.mkdir()
     for number in range(3):
         velocity = np.cumsum(0.1 * rng.standard_normal((120, 2)), 0)
         position = np.cumsum(0.1 * velocity, 0)
@@ -25,11 +25,11 @@ def folder(tmp_path):
         gps[rng.random(120) < 0.1] = np.nan
         table = np.column_stack((np.arange(120) * 0.1, position, velocity, gps))
         head = "t [s],px [m],py [m],vx [m/s],vy [m/s],gps_x [m],gps_y [m]"
-        np.savetxt(place / f"flight{number}.csv", table, delimiter=",", header=head, comments="")
-    return place
+        np.savetxt(path / f"flight{number}.csv", table, delimiter=",", header=head, comments="")
+    return path
 
 
-def words(folder, run, *more: str) -> list[str]:
+def arguments(folder, run, *more: str) -> list[str]:
     small = [
         "trainer.steps=4",
         "trainer.validate_every=2",
@@ -43,13 +43,13 @@ def words(folder, run, *more: str) -> list[str]:
 
 
 def test_a_folder_of_tables_trains_without_code(folder, tmp_path, capsys):
-    assert main([*words(folder, tmp_path / "run"), "--json"]) == 0
+    assert main([*arguments(folder, tmp_path / "run"), "--json"]) == 0
     out, err = capsys.readouterr()
-    # what was found is told before anything is trained
+    # the survey is printed before training starts
     report, trained = err.index("units: time in s (header)"), err.index("step 2/4")
     assert report < trained
-    for said in ("10 Hz", "gps_x m", "vx m/s", "gps_x: ", "values are missing", "split by file"):
-        assert said in err[:trained], said
+    for text in ("10 Hz", "gps_x m", "vx m/s", "gps_x: ", "values are missing", "split by file"):
+        assert text in err[:trained], text
     answer = json.loads(out)
     assert [row["method"] for row in answer["rows"]] == ["my_flights", "hold", "mean", "linear_kf"]
     assert answer["rows"][0]["failures"] == 0
@@ -60,7 +60,7 @@ def test_a_folder_of_tables_trains_without_code(folder, tmp_path, capsys):
 def test_an_experiment_file_is_used_with_own_data(folder, tmp_path, capsys):
     own = tmp_path / "mine.yaml"
     own.write_text("name: mine\ndata: {name: lorenz}\nloss: [{kind: state, weight: 2.5}]\n")
-    call = words(folder, tmp_path / "run")
+    call = arguments(folder, tmp_path / "run")
     assert main([call[0], str(own), *call[1:], "--no-references"]) == 0
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["name"] == "mine"
@@ -70,26 +70,26 @@ def test_an_experiment_file_is_used_with_own_data(folder, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "says"),
+    ("change", "code", "message"),
     [
-        (lambda w: [*w[:3], *w[5:]], 2, r"--data without --state: name columns. flight0.csv has: t"),
+        (lambda w: [*w[:3], *w[5:]], 2, r"--data needs --state. Columns of flight0.csv: t"),
         (lambda w: [item.replace("gps_x,", "gps_z,") for item in w], 1, "gps_z"),
-        (lambda w: [w[0], "lorenz", *w[1:]], 2, "name two sets of records"),
+        (lambda w: [w[0], "lorenz", *w[1:]], 2, "--data cannot be combined with the shipped experiment 'lorenz'"),
         (lambda w: ["train", w[2]], 1, "To train on your own tables: fwnkf train --data"),
-        (lambda w: ["train", "--state", "px"], 2, "--state without --data"),
-        (lambda w: ["train"], 2, "what to train?"),
+        (lambda w: ["train", "--state", "px"], 2, "--state needs --data"),
+        (lambda w: ["train"], 2, "nothing to train"),
         (lambda w: [*w[:2], "/nowhere/at/all", *w[3:]], 1, "/nowhere/at/all"),
     ],
 )
-def test_a_wrong_call_is_told_so(folder, tmp_path, capsys, change, code, says):
-    assert main(change(words(folder, tmp_path / "run"))) == code
-    said = capsys.readouterr().err
-    assert says in said
-    assert "Traceback" not in said
+def test_usage_errors_have_a_message_and_an_exit_code(folder, tmp_path, capsys, change, code, message):
+    assert main(change(arguments(folder, tmp_path / "run"))) == code
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert "Traceback" not in errors
     assert not (tmp_path / "run").exists()
 
 
-def test_angles_train_too(tmp_path, capsys):
+def test_states_with_angles_can_be_trained(tmp_path, capsys):
     rng = np.random.default_rng(1)
     angle = np.cumsum(0.1 + 0.02 * rng.standard_normal(300))
     wrapped = np.angle(np.exp(1j * angle))

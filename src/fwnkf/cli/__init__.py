@@ -1,4 +1,4 @@
-"""The command line: parses, calls, prints. One module for each command; nothing heavy is imported before one runs."""
+"""The command line, with one module for each command; heavy packages are imported only when a command runs."""
 
 from .main import main
 

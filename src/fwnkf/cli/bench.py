@@ -1,4 +1,4 @@
-"""``fwnkf bench``: what can be measured with the package alone, on simulated records."""
+"""``fwnkf bench``: baselines on simulated records."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ SIMULATED = ("lorenz", "pendulum")
 
 
 def add(commands: Any) -> None:
-    """The command and its tables."""
+    """Add the command to the parser."""
     bench = commands.add_parser("bench", help="benchmarks on simulated records")
     tables = bench.add_subparsers(dest="action", required=True, metavar="TABLE")
-    references = tables.add_parser("references", help="baselines that need no training, up to the oracle")
+    references = tables.add_parser("references", help="baselines that need no training, and the oracle")
     add_data_flags(references, required=True)
-    references.add_argument("--particles", type=int, default=0, help="add a particle filter of this size")
-    references.add_argument("--seed", type=int, default=0)
+    references.add_argument("--particles", type=int, default=0, help="add a particle filter with this many particles")
+    references.add_argument("--seed", type=int, default=0, help="seed of the data (default: 0)")
     add_store(references)
     add_json(references)
     references.set_defaults(run=run, protocol="strict", scenario="white")
 
 
 def add_data_flags(parser: argparse.ArgumentParser, required: bool = False) -> None:
-    """Which records; the same flags wherever a command asks for them."""
-    parser.add_argument("--data", required=required, choices=SIMULATED)
-    parser.add_argument("--protocol", choices=("paper", "strict"), help="default: strict")
+    """Add the options that select simulated records."""
+    parser.add_argument("--data", required=required, choices=SIMULATED, help="the simulated system")
+    parser.add_argument("--protocol", choices=("paper", "strict"), help="evaluation protocol (default: strict)")
     parser.add_argument(
-        "--scenario", choices=("white", "tone", "high_band", "drift", "pink"), help="the noise (default: white)"
+        "--scenario", choices=("white", "tone", "high_band", "drift", "pink"), help="measurement noise (default: white)"
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """The rows as they come, for some take a while; fails if a method failed on a record."""
+    """Print each row as soon as it is computed; the exit code is 1 if a method failed on a record."""
     from ..data import protocols
     from ..evaluation.baselines import baselines
 

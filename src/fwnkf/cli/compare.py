@@ -1,4 +1,4 @@
-"""``fwnkf compare``: runs side by side, with their spread over seeds and the references below them."""
+"""``fwnkf compare``: training runs in one table, with the spread over seeds and the baselines."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SPREAD = ("mse", "mse_from_10", "nees", "coverage95")
 
 
 def add(commands: Any) -> None:
-    """The command and its options."""
+    """Add the command to the parser."""
     parser = commands.add_parser(
         "compare",
-        help="training runs side by side, over seeds, with the references",
-        description="Runs whose experiments are equal apart from seed and name become one row: mean ± sample standard "
-        "deviation. Runs that were not judged on the same test records are marked.",
+        help="compare training runs, averaged over seeds, with the baselines",
+        description="Runs whose experiments differ only in seed and name form one row: mean ± sample standard "
+        "deviation. Runs that were not evaluated on the same test records are marked.",
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders written by `fwnkf train`")
     add_store(parser)
@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, group, print."""
+    """Read the runs, group them by experiment and print the table."""
     from ..evaluation.runs import compare
 
     rows = compare(options.runs)
@@ -53,14 +53,14 @@ def run(options: argparse.Namespace) -> int:
     for row in rows:
         for command in row.get("commands", ())[:1]:  # below the table, where it can be copied
             more = " (and other seeds)" if row["runs"] > 1 else ""
-            print(printable(f"{row['method']} again: {command}{more}"))
+            print(printable(f"reproduce {row['method']}: {command}{more}"))
     for note in dict.fromkeys(row["note"] for row in rows if row.get("note")):
         print(printable(f"note on {', '.join(row['method'] for row in rows if row.get('note') == note)}: {note}"))
     return 0
 
 
 def with_spread(row: Mapping[str, Any], name: str) -> Any:
-    """``0.12 ± 0.01``, or the number alone where there is no spread.
+    """``0.12 ± 0.01``, or the number alone if there is no spread.
 
     >>> with_spread({"mse": 0.123456, "mse_std": 0.01234}, "mse"), with_spread({"mse": 0.5}, "mse")
     ('0.12346 ± 0.012', 0.5)

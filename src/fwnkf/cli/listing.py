@@ -1,4 +1,4 @@
-"""``fwnkf list``: what there is to choose from, by name, with one line each."""
+"""``fwnkf list``: available filters, systems, losses, experiments, data and options."""
 
 from __future__ import annotations
 
@@ -13,20 +13,24 @@ KINDS = ("filters", "systems", "losses", "experiments", "data")
 
 
 def add(commands: Any) -> None:
-    """The command and its kinds."""
+    """Add the command to the parser."""
     parser = commands.add_parser(
-        "list", help="filters, systems, losses, experiments, data and options, by name, with one line each"
+        "list", help="list filters, systems, losses, experiments, data and options of a filter"
     )
-    parser.add_argument("what", nargs="?", choices=(*KINDS, "options"), help="default: everything but options")
-    parser.add_argument("filter", nargs="?", metavar="FILTER", help="with `options`: whose")
+    parser.add_argument(
+        "what", nargs="?", choices=(*KINDS, "options"), help="what to list (default: everything except options)"
+    )
+    parser.add_argument("filter", nargs="?", metavar="FILTER", help="the filter, with `options` only")
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """One list, or all of them."""
+    """Print one list, or all of them."""
     if (options.what == "options") != (options.filter is not None):
-        raise UsageError("write `fwnkf list options FILTER`, or `fwnkf list KIND`; `fwnkf list filters` has the names")
+        raise UsageError(
+            "use `fwnkf list options FILTER` or `fwnkf list KIND`; `fwnkf list filters` shows the names of filters"
+        )
     if options.what == "options":
         rows = options_of_filter(options.filter)
         if not options.json:
@@ -36,18 +40,18 @@ def run(options: argparse.Namespace) -> int:
     elif options.what:
         say_table(options, named(options.what), {"name": "name", "description": "description"})
     else:
-        found = {kind: named(kind) for kind in KINDS}
+        lists = {kind: named(kind) for kind in KINDS}
         if options.json:
-            print(to_json(found))
+            print(to_json(lists))
         else:
             shown = {"name": "", "description": ""}
-            blocks = [[kind, *("  " + line for line in table(rows, shown)[1:])] for kind, rows in found.items()]
+            blocks = [[kind, *("  " + line for line in table(rows, shown)[1:])] for kind, rows in lists.items()]
             print("\n\n".join("\n".join(block) for block in blocks))
     return 0
 
 
 def named(kind: str) -> list[dict[str, str]]:
-    """Names of one kind with the first line of what they say of themselves."""
+    """Names of one kind, with the first line of their description."""
     if kind == "experiments":
         from ..training.experiments import shipped
 
@@ -56,15 +60,15 @@ def named(kind: str) -> list[dict[str, str]]:
         from ..data import catalogue, protocols
 
         simulated = {name: f"simulated, {count:,} trajectories" for name, count in protocols.SIMULATED_SIZES.items()}
-        known = {name: catalogue.info(name).title for name in catalogue.list_sets()}
-        own = {"tables": "your own records: CSV or Parquet files in a folder"}
-        return [{"name": name, "description": text} for name, text in {**simulated, **known, **own}.items()]
+        recorded = {name: catalogue.info(name).title for name in catalogue.list_sets()}
+        tables = {"tables": "your tables recordings: CSV or Parquet files in a folder"}
+        return [{"name": name, "description": text} for name, text in {**simulated, **recorded, **tables}.items()]
     registry = _registry(kind)
     return [{"name": name, "description": first_line(registry[name])} for name in sorted(registry)]
 
 
 def _registry(kind: str) -> Any:
-    """The registry, filled: importing a package registers what is in it."""
+    """The registry of one kind; importing the package fills it."""
     if kind == "losses":
         from ..training.losses import LOSSES
 
@@ -77,7 +81,7 @@ def _registry(kind: str) -> Any:
 
 
 def first_line(cls: type) -> str:
-    """The first line of a docstring, without the marks of its markup.
+    """The first line of a docstring, without markup.
 
     >>> first_line(type("A", (), {"__doc__": "Moves by ``F x``.\\n\\nMore."}))
     'Moves by F x.'
@@ -87,7 +91,7 @@ def first_line(cls: type) -> str:
 
 
 def options_of_filter(name: str) -> list[dict[str, Any]]:
-    """Every field of a filter's config: its type, its default if it has one, and what it may be."""
+    """The fields of a filter's config: type, default, choices and limits."""
     config = _registry("filters")[name].Config
     hints = get_type_hints(config)
     return [

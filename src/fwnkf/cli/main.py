@@ -1,4 +1,4 @@
-"""The parser with all its commands, and what becomes of errors."""
+"""The argument parser with all commands, and the mapping of errors to exit codes."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ COMMANDS = (
     compare,
     inspect,
 )
-"""Modules with ``add(commands)``, which sets ``run(options) -> int`` as what to call; in the order of the help."""
+"""Modules with ``add(commands)``, which registers ``run(options) -> int``; in the order of the help."""
 
 EPILOG = """\
 exit codes:
-  0    done
-  1    the work failed, or a check does not hold
+  0    success
+  1    the command failed, or a check failed
   2    usage error
-  130  stopped with Ctrl-C
+  130  interrupted with Ctrl-C
 """
 
 
 def parser() -> argparse.ArgumentParser:
-    """Every command with its options."""
+    """The parser of all commands."""
     top = argparse.ArgumentParser(
         prog="fwnkf",
         description="Frequency-weighted neural Kalman filters.",
@@ -46,25 +46,25 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; errors of the package become one message and an exit code."""
+    """Run one command; errors of the package are printed as one message and give an exit code."""
     try:
         options = parser().parse_args(arguments)
         options.words = list(sys.argv[1:] if arguments is None else arguments)
         code: int = options.run(options)
-        sys.stdout.flush()  # here, where a closed pipe can still be caught
+        sys.stdout.flush()  # flushed here, where a closed pipe can still be caught
     except UsageError as error:
         print(f"fwnkf: {error}", file=sys.stderr)
         return 2
     except FwnkfError as error:
         print(f"fwnkf: {error}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # whoever read our output has had enough: say no more, also not on the way out
+    except BrokenPipeError:  # the reader of the output has closed the pipe; discard the rest, at interpreter exit too
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
         print(f"fwnkf: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("fwnkf: stopped", file=sys.stderr)
+        print("fwnkf: interrupted", file=sys.stderr)
         return 130
     return code

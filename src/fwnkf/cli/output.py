@@ -1,4 +1,4 @@
-"""What all commands print alike: JSON for machines, tables for people."""
+"""Output shared by all commands: JSON and text tables."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 class UsageError(FwnkfError):
-    """The words of a call do not go together, which only the command itself can see: exit code 2."""
+    """Arguments that argparse accepts but the command does not: exit code 2."""
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """The flag every command has."""
+    """Add ``--json``, which every command has."""
     parser.add_argument("--json", action="store_true", help="machine-readable output instead of text")
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:
-    """The flag of commands that make rows."""
-    parser.add_argument("--store", type=Path, metavar="FILE", help="write the rows to this JSON file too")
+    """Add ``--store``, for commands that produce rows."""
+    parser.add_argument("--store", type=Path, metavar="FILE", help="also write the rows to this JSON file")
 
 
 def to_json(value: Any) -> str:
-    """Strict JSON: NaN is null, infinity a word."""
+    """Strict JSON: NaN becomes null, infinity a string."""
     from ..evaluation.plain import plain
 
     return json.dumps(plain(value), indent=2, allow_nan=False)
 
 
 def store(path: Path | None, rows: Rows) -> None:
-    """Write rows where ``--store`` wants them."""
+    """Write rows to the file of ``--store``, if given."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(to_json(rows) + "\n", encoding="utf-8")
 
 
 def say(options: argparse.Namespace, machine: Any, human: str) -> None:
-    """One answer, in the form that was asked for."""
+    """Print a result as JSON or as text."""
     print(to_json(machine) if options.json else human)
 
 
 def say_table(options: argparse.Namespace, rows: Rows, columns: Mapping[str, str], title: str = "") -> None:
-    """Rows as JSON or as a table; ``columns`` gives the heading of each name that is shown."""
+    """Print rows as JSON or as a table; ``columns`` maps names to headings."""
     if options.json:
         print(to_json(rows))
         return
@@ -58,7 +58,7 @@ def say_table(options: argparse.Namespace, rows: Rows, columns: Mapping[str, str
 
 
 def table(rows: Rows, columns: Mapping[str, str]) -> list[str]:
-    """Lines of plain text: words to the left, numbers to the right, the last column as long as it likes.
+    """Lines of a plain-text table: text is left-aligned, numbers are right-aligned.
 
     >>> table([{"name": "kf", "mse": 0.25}, {"name": "hold", "mse": None}], {"name": "method", "mse": "MSE"})
     ['method   MSE', 'kf      0.25', 'hold']
@@ -76,7 +76,7 @@ def table(rows: Rows, columns: Mapping[str, str]) -> list[str]:
 
 
 def cell(value: Any) -> str:
-    """One value in a table: five digits say enough, nothing is an empty cell."""
+    """Text of one value: numbers with five digits, None and NaN as an empty cell."""
     if value is None or value != value:
         return ""
     if isinstance(value, float):
@@ -85,7 +85,7 @@ def cell(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """Words from somebody else's file, without the characters that would move a terminal's cursor or colour it.
+    """Text from an untrusted file, without control characters that a terminal would interpret.
 
     >>> printable("a\x1b[31mb")
     'a?[31mb'
@@ -98,7 +98,7 @@ def _numeric(rows: Rows, name: str) -> bool:
 
 
 def _print_rich(rows: Rows, columns: Mapping[str, str], title: str) -> bool:
-    """On a terminal that is wide enough, with rich installed: a table with lines. Whether it could."""
+    """Print a rich table if rich is installed and the terminal is wide enough; returns whether it was printed."""
     try:
         from rich.console import Console
         from rich.table import Table
@@ -107,11 +107,13 @@ def _print_rich(rows: Rows, columns: Mapping[str, str], title: str) -> bool:
         return False
     console = Console()
     if max(map(len, table(rows, columns))) + len(columns) + 3 > console.width:
-        return False  # cells folded into a few letters are worse than long lines
-    made = Table(title=title or None, title_justify="left")
+        return False  # wrapped cells would be harder to read than long lines
+    rich_table = Table(title=title or None, title_justify="left")
     for name, heading in columns.items():
-        made.add_column(heading, justify="right" if _numeric(rows, name) else "left")
+        rich_table.add_column(heading, justify="right" if _numeric(rows, name) else "left")
     for row in rows:
-        made.add_row(*(Text(cell(row.get(name))) for name in columns))  # Text: what is in a cell is no markup
-    console.print(made)
+        rich_table.add_row(
+            *(Text(cell(row.get(name))) for name in columns)
+        )  # Text, so that cells are not read as markup
+    console.print(rich_table)
     return True

@@ -1,4 +1,4 @@
-"""``fwnkf train``: an experiment by name, from a file, or on your own tables; ends in a table, plots and a folder."""
+"""``fwnkf train``: train a filter on a shipped experiment, an experiment file or your own tables."""
 
 from __future__ import annotations
 
@@ -21,62 +21,68 @@ if TYPE_CHECKING:
 
 NEWEST = "newest"
 PLOTTED = 200
-"""Test records behind the plots; the table counts all of them."""
+"""Number of test records shown in plots; the table uses all of them."""
 COLUMNS = ("method", "mse", "mse_from_10", "rmse", "nees", "nis", "coverage95", "failures", "seconds")
 
 
 def add(commands: Any) -> None:
-    """The command and its options."""
+    """Add the command to the parser."""
     parser = commands.add_parser(
         "train",
-        help="train a filter: a shipped experiment, one of your own, or your own tables",
+        help="train a filter on a shipped experiment, an experiment file or your own tables",
         description="`fwnkf train lorenz` runs a shipped experiment (see `fwnkf list experiments`), "
-        "`fwnkf train my.yaml` one of your own; "
+        "`fwnkf train my.yaml` one from a file; "
         "`fwnkf train --data FOLDER --state px,py,vx,vy --observe gps_x,gps_y --time t` trains on CSV or "
-        "Parquet files. Ctrl-C stops after the step; --resume goes on, to the same weights as if it had never stopped.",
+        "Parquet files. Ctrl-C stops after the current step; --resume continues the run, with bit-identical results.",
     )
-    parser.add_argument("experiment", nargs="?", help="the name of a shipped experiment, or a .yaml file")
-    parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="override a field; may be repeated")
-    parser.add_argument("--seed", type=int, help="instead of the experiment's")
+    parser.add_argument("experiment", nargs="?", help="name of a shipped experiment, or a .yaml file")
     parser.add_argument(
-        "--run", dest="place", type=Path, metavar="FOLDER", help="where the run is kept (default: runs/NAME-SEED)"
+        "--set",
+        action="append",
+        default=[],
+        metavar="A.B=C",
+        help="override a field of the experiment; may be repeated",
+    )
+    parser.add_argument("--seed", type=int, help="override the seed of the experiment")
+    parser.add_argument(
+        "--run", dest="run_folder", type=Path, metavar="FOLDER", help="run folder (default: runs/NAME-SEED)"
     )
     parser.add_argument(
         "--resume",
         nargs="?",
         const=NEWEST,
         metavar="RUN",
-        help="go on with a run; the newest unfinished one if not named",
+        help="resume a run (default: the newest unfinished run in ./runs)",
     )
-    own = parser.add_argument_group("your own data")
-    own.add_argument("--data", metavar="FOLDER", help="a folder of .csv or .parquet files, or one such file")
-    own.add_argument("--state", metavar="COLUMNS", help="columns that hold the true state, with commas between them")
-    own.add_argument("--observe", metavar="COLUMNS", help="columns that hold the measurements")
-    own.add_argument("--control", metavar="COLUMNS", help="columns that hold known inputs")
-    own.add_argument("--angles", metavar="COLUMNS", help="which of the state columns are angles, in radians")
-    own.add_argument("--time", metavar="COLUMN", help="the column of time stamps")
-    parser.add_argument("--no-references", action="store_true", help="do not run the baselines afterwards")
-    parser.add_argument("--no-plots", action="store_true", help="draw nothing")
+    tables = parser.add_argument_group("your own data")
+    tables.add_argument("--data", metavar="FOLDER", help="a folder of .csv or .parquet files, or one such file")
+    tables.add_argument("--state", metavar="COLUMNS", help="columns of the true state, separated by commas")
+    tables.add_argument("--observe", metavar="COLUMNS", help="columns of the measurements")
+    tables.add_argument("--control", metavar="COLUMNS", help="columns of known control inputs")
+    tables.add_argument("--angles", metavar="COLUMNS", help="state columns that are angles, in radians")
+    tables.add_argument("--time", metavar="COLUMN", help="column of time stamps")
+    parser.add_argument("--no-references", action="store_true", help="do not run the baselines after training")
+    parser.add_argument("--no-plots", action="store_true", help="do not draw plots")
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train, score, draw; the last line says where everything is."""
+    """Train the filter, score it with the baselines, and draw plots."""
     experiment, folder = _experiment(options)
-    need("lightning", extra="train")  # after the checks: it takes seconds to import
+    need("lightning", extra="train")  # imported after the checks, because it takes seconds
     from ..training.fit import StoppedError, fit
 
-    first = os.environ.get("LOCAL_RANK", "0") == "0"  # the helpers of a run over several devices are silent
-    tell = _tell if first else (lambda text: None)
-    data = _survey(experiment, tell)
-    draws = not options.no_plots and _can_draw(tell)
-    tell(f"run folder: {folder}")
+    rank_zero = os.environ.get("LOCAL_RANK", "0") == "0"  # only rank 0 of a distributed run prints
+    report = _print_status if rank_zero else (lambda text: None)
+    data = _survey(experiment, report)
+    draws = not options.no_plots and _can_draw(report)
+    report(f"run folder: {folder}")
     command = shlex.join(["fwnkf", *options.words])
     try:
-        fitted = fit(experiment, folder, resume=options.resume is not None, command=command, say=tell, data=data)
+        fitted = fit(experiment, folder, resume=options.resume is not None, command=command, say=report, data=data)
     except StoppedError:
-        tell(f"stopped; the state is saved. Go on with: fwnkf train --resume {shlex.quote(str(folder))}")
+        report(f"stopped; the state is saved. Resume with: fwnkf train --resume {shlex.quote(str(folder))}")
         return 130
     if fitted is None:
         return 0
@@ -94,25 +100,25 @@ def run(options: argparse.Namespace) -> int:
     return int(rows[0]["failures"] > 0)
 
 
-def _tell(text: str) -> None:
+def _print_status(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _can_draw(tell: Callable[[str], None]) -> bool:
-    """Said before the training: a run should not be lost for want of pictures."""
+def _can_draw(report: Callable[[str], None]) -> bool:
+    """Whether matplotlib is installed; checked before training, so that a missing extra is reported early."""
     try:
         need("matplotlib.figure", extra="plot")
     except ConfigError as missing:
-        tell(f"no plots: {missing}")
+        report(f"no plots: {missing}")
         return False
     return True
 
 
-# ---- what to train --------------------------------------------------------------------------------------------------
+# ---- the experiment -------------------------------------------------------------------------------------------------
 
 
 def _experiment(options: argparse.Namespace) -> tuple[Experiment, Path]:
-    """The checked experiment and its folder, from whatever words the call used."""
+    """The checked experiment and its run folder, from the command-line options."""
     from ..training.experiments import read_experiment
 
     columns = {name: getattr(options, name) for name in ("state", "observe", "control", "angles", "time")}
@@ -121,36 +127,38 @@ def _experiment(options: argparse.Namespace) -> tuple[Experiment, Path]:
         from ..training.fit import resume_experiment
 
         if options.set or options.seed is not None:
-            raise UsageError("--resume goes on with a run as it is: --set and --seed would make it another")
-        folder = _newest(options.place) if options.resume == NEWEST else Path(options.resume)
+            raise UsageError("--resume continues a run unchanged; --set and --seed cannot be combined with it")
+        folder = _newest(options.run_folder) if options.resume == NEWEST else Path(options.resume)
         return resume_experiment(folder), folder
     overrides = list(options.set) + ([] if options.seed is None else [f"seed={options.seed}"])
     if options.data is not None:
         experiment = read_experiment(_own_data(options, columns), overrides)
     else:
-        stray = [f"--{name}" for name, value in columns.items() if value]
-        if stray:
-            raise UsageError(f"{', '.join(stray)} without --data: name the folder of your tables too")
+        unused = [f"--{name}" for name, value in columns.items() if value]
+        if unused:
+            raise UsageError(f"{', '.join(unused)} needs --data, the folder of your tables")
         if options.experiment is None:
             raise UsageError(
-                "what to train? an experiment (see `fwnkf list experiments`), a .yaml file, or --data FOLDER"
+                "nothing to train: give an experiment (see `fwnkf list experiments`), a .yaml file or --data FOLDER"
             )
         experiment = read_experiment(options.experiment, overrides)
-    named = None if options.resume in (None, NEWEST) else Path(options.resume)
-    return experiment, options.place or named or Path("runs") / f"{experiment.name}-{experiment.seed}"
+    resumed = None if options.resume in (None, NEWEST) else Path(options.resume)
+    return experiment, options.run_folder or resumed or Path("runs") / f"{experiment.name}-{experiment.seed}"
 
 
 def _own_data(options: argparse.Namespace, columns: dict[str, str | None]) -> dict[str, Any]:
-    """An experiment on tables: a file's, with these records in the place of its own, or one that does for most."""
+    """The values of an experiment on tables: from a file, with its data section replaced, or the default one."""
     from ..training.experiments import read_values
 
     if options.experiment is not None and not str(options.experiment).endswith((".yaml", ".yml")):
-        raise UsageError(f"--data and the experiment {options.experiment!r} name two sets of records: give one")
+        raise UsageError(
+            f"--data cannot be combined with the shipped experiment {options.experiment!r}; use a .yaml file"
+        )
     missing = [f"--{name}" for name in ("state", "observe") if not columns[name]]
     if missing:
-        raise UsageError(f"--data without {' and '.join(missing)}: name columns. {_columns_of(options.data)}")
-    given: dict[str, Any] = {name: _split(value) for name, value in columns.items() if value and name != "time"}
-    records = {"name": "tables", "folder": str(Path(options.data).resolve()), "time": options.time, **given}
+        raise UsageError(f"--data needs {' and '.join(missing)}. {_columns_of(options.data)}")
+    names: dict[str, Any] = {name: _split(value) for name, value in columns.items() if value and name != "time"}
+    records = {"name": "tables", "folder": str(Path(options.data).resolve()), "time": options.time, **names}
     if options.experiment is not None:
         return {**read_values(options.experiment), "data": records}
     stem = re.sub(r"[^\w.+-]", "_", Path(options.data).resolve().stem).lstrip("._+-")
@@ -167,14 +175,14 @@ def _own_data(options: argparse.Namespace, columns: dict[str, str | None]) -> di
     }
 
 
-def _columns_of(place: str) -> str:
-    """What there is to choose from, where it can be read."""
+def _columns_of(folder: str) -> str:
+    """The columns of the first table, or the reason why it cannot be read."""
     from ..errors import DataError
     from ..logs.table import find_tables, read_table
 
     try:
-        first = find_tables(place)[0]
-        return f"{first.name} has: {', '.join(read_table(first).header)}"
+        first = find_tables(folder)[0]
+        return f"Columns of {first.name}: {', '.join(read_table(first).header)}"
     except DataError as error:
         return str(error)
 
@@ -184,7 +192,7 @@ def _split(text: str) -> list[str]:
 
 
 def _newest(folder: Path | None) -> Path:
-    """The unfinished run that was written to last."""
+    """The unfinished run that was modified last."""
     from ..training.fit import RUN_FILE, read_record
 
     if folder is not None:
@@ -193,26 +201,26 @@ def _newest(folder: Path | None) -> Path:
     for path in runs:
         if read_record(path.parent).get("status") != "done":
             return path.parent
-    raise UsageError("no unfinished run in ./runs; name the folder: --resume FOLDER")
+    raise UsageError("no unfinished run in ./runs; give the folder: --resume FOLDER")
 
 
-def _survey(experiment: Experiment, tell: Any) -> Any:
-    """Own tables: loaded here, so that what was found in them is told before anything is trained."""
+def _survey(experiment: Experiment, report: Any) -> Any:
+    """Load tables and print their survey before training; None for simulated data."""
     if experiment.data.name != "tables":
         return None
     from ..training.setup import load_tables
 
-    made, survey = load_tables(experiment)
-    for line in dict.fromkeys((*survey.lines(), *made.notes)):
-        tell(line)
-    return made
+    protocol, survey = load_tables(experiment)
+    for line in dict.fromkeys((*survey.lines(), *protocol.notes)):
+        report(line)
+    return protocol
 
 
-# ---- what came of it ------------------------------------------------------------------------------------------------
+# ---- results --------------------------------------------------------------------------------------------------------
 
 
 def _score(fitted: Fitted, references: bool) -> list[dict[str, Any]]:
-    """The trained filter and the baselines on the same test records, kept beside the run."""
+    """Rows of the trained filter and the baselines on the same test records, written to ``rows.json`` of the run."""
     from ..evaluation.baselines import baselines
     from ..evaluation.evaluate import evaluate
 
@@ -228,7 +236,7 @@ def _score(fitted: Fitted, references: bool) -> list[dict[str, Any]]:
 
 
 def _draw(fitted: Fitted) -> list[Path]:
-    """Trajectory, error over time, NEES, what was learned about frequencies, noise levels, and the history."""
+    """Draw trajectory, error, NEES, frequency response, noise over time and training history."""
     import torch
 
     from ..evaluation.evaluate import inputs_for
@@ -237,26 +245,26 @@ def _draw(fitted: Fitted) -> list[Path]:
     from ..report import plots
     from ..training.checkpointing import read_history
 
-    task = fitted.data.split.test
-    task = task.take(range(min(len(task), PLOTTED)))
+    records = fitted.data.split.test
+    records = records.take(range(min(len(records), PLOTTED)))
     filters: dict[str, Filter] = {fitted.experiment.name: fitted.model}
-    if task.system is not None:
+    if records.system is not None:
         filters["ekf with the equations" if fitted.data.data != "tables" else "linear kf"] = build(
-            "ekf", system=task.system
+            "ekf", system=records.system
         )
     with torch.no_grad():
-        tracks = {name: model.eval().run(**inputs_for(model, task)) for name, model in filters.items()}
+        tracks = {name: model.eval().run(**inputs_for(model, records)) for name, model in filters.items()}
     pairs = {name: (track.mean, track.cov) for name, track in tracks.items()}
     figures = {
-        "trajectory": plots.trajectory(task, pairs),
-        "error": plots.error_over_time(task, pairs),
-        "nees": plots.nees_over_time(task, pairs),
+        "trajectory": plots.trajectory(records, pairs),
+        "error": plots.error_over_time(records, pairs),
+        "nees": plots.nees_over_time(records, pairs),
         "shaper": plots.shaper(fitted.model),
         "history": plots.history(read_history(fitted.folder)),
     }
     try:
-        Q, R = noise_over_time(fitted.model, **inputs_for(fitted.model, task))
-        figures["noise"] = plots.noise_over_time(Q, R, task)
-    except ConfigError:  # a filter that does not condition its noise
+        Q, R = noise_over_time(fitted.model, **inputs_for(fitted.model, records))
+        figures["noise"] = plots.noise_over_time(Q, R, records)
+    except ConfigError:  # the filter does not condition its noise
         pass
     return plots.save_all(fitted.folder / "plots", figures)
