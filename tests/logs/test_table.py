@@ -1,4 +1,4 @@
-"""Tables of people: what is written in them is read, what is wrong with them is said with its place."""
+"""Tables from CSV and Parquet files, and error messages with file and line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def write(folder, text, name="run.csv", encoding="utf-8"):
     return path
 
 
-def refuse(folder, text, *words, columns=None):
+def expect_error(folder, text, *words, columns=None):
     with pytest.raises(DataError) as caught:
         read_table(write(folder, text), columns)
     for word in ("run.csv", *words):
@@ -36,79 +36,79 @@ def refuse(folder, text, *words, columns=None):
 def test_separators_line_ends_and_byte_order_marks(tmp_path, separator, end, encoding):
     rows = [["t [s]", "x", "y (m/s)"], ["0", "1.5", "-2e-3"], ["0.1", "", " NaN"], ["0.2", "null", "7"]]
     path = write(tmp_path, end.join(separator.join(row) for row in rows) + end, encoding=encoding)
-    found = read_table(path)
-    assert found.name == "run"
-    assert found.path == path
-    assert found.units == {"t": "s", "y": "m/s"}
-    np.testing.assert_array_equal(found.columns["t"], [0.0, 0.1, 0.2])
-    np.testing.assert_array_equal(found.columns["x"], [1.5, np.nan, np.nan])
-    np.testing.assert_array_equal(found.columns["y"], [-0.002, np.nan, 7.0])
-    assert all(values.dtype == np.float64 for values in found.columns.values())
-    assert found.digest == hashlib.sha256(path.read_bytes()).hexdigest()
+    result = read_table(path)
+    assert result.name == "run"
+    assert result.path == path
+    assert result.units == {"t": "s", "y": "m/s"}
+    np.testing.assert_array_equal(result.columns["t"], [0.0, 0.1, 0.2])
+    np.testing.assert_array_equal(result.columns["x"], [1.5, np.nan, np.nan])
+    np.testing.assert_array_equal(result.columns["y"], [-0.002, np.nan, 7.0])
+    assert all(values.dtype == np.float64 for values in result.columns.values())
+    assert result.digest == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_numbers_are_those_of_python_to_the_last_bit(tmp_path, rng):
+def test_numbers_equal_pythons_to_the_last_bit(tmp_path, rng):
     values = rng.standard_normal((500, 3)) * 10.0 ** rng.integers(-200, 200, (500, 3))
     text = "a,b,c\n" + "\n".join(",".join(repr(float(v)) for v in row) for row in values)
-    found = read_table(write(tmp_path, text))
-    np.testing.assert_array_equal(np.stack([found.columns[name] for name in "abc"], -1), values)
+    result = read_table(write(tmp_path, text))
+    np.testing.assert_array_equal(np.stack([result.columns[name] for name in "abc"], -1), values)
 
 
-def test_blocks_join_without_a_seam(tmp_path, monkeypatch):
+def test_blocks_are_joined(tmp_path, monkeypatch):
     monkeypatch.setattr(table, "BLOCK", 7)
     rows = [f"{i},{'' if i % 5 == 0 else i * i}" for i in range(50)]
-    found = read_table(write(tmp_path, "a,b\n" + "\n".join(rows)))
-    np.testing.assert_array_equal(found.columns["a"], np.arange(50))
-    np.testing.assert_array_equal(found.columns["b"], [np.nan if i % 5 == 0 else i * i for i in range(50)])
-    refuse(tmp_path, "a,b\n" + "\n".join([*rows, "1,oops"]), "line 52", "column 2 (b)", "oops")
+    result = read_table(write(tmp_path, "a,b\n" + "\n".join(rows)))
+    np.testing.assert_array_equal(result.columns["a"], np.arange(50))
+    np.testing.assert_array_equal(result.columns["b"], [np.nan if i % 5 == 0 else i * i for i in range(50)])
+    expect_error(tmp_path, "a,b\n" + "\n".join([*rows, "1,oops"]), "line 52", "column 2 (b)", "oops")
 
 
-def test_comments_and_empty_lines_do_not_count_but_keep_their_numbers(tmp_path):
-    text = "# made by hand\n\nt,x\n# so far so good\n0,1\n\n1,2\n"
+def test_comments_and_empty_lines_are_skipped_but_count_as_lines(tmp_path):
+    text = "# made by hand\n\nt,x\n# a comment\n0,1\n\n1,2\n"
     np.testing.assert_array_equal(read_table(write(tmp_path, text)).columns["x"], [1.0, 2.0])
-    refuse(tmp_path, text + "2,bad\n", "line 8", "column 2 (x)", "'bad' is no number")
+    expect_error(tmp_path, text + "2,bad\n", "line 8", "column 2 (x)", "'bad' is not a number")
 
 
 def test_a_header_may_be_a_comment(tmp_path):
-    found = read_table(write(tmp_path, "# recorded today\n#timestamp [ns],w_x [rad s^-1]\n1,2\n3,4\n"))
-    assert found.units == {"timestamp": "ns", "w_x": "rad s^-1"}
-    np.testing.assert_array_equal(found.columns["timestamp"], [1.0, 3.0])
+    result = read_table(write(tmp_path, "# recorded today\n#timestamp [ns],w_x [rad s^-1]\n1,2\n3,4\n"))
+    assert result.units == {"timestamp": "ns", "w_x": "rad s^-1"}
+    np.testing.assert_array_equal(result.columns["timestamp"], [1.0, 3.0])
 
 
-def test_columns_are_found_with_and_without_their_units(tmp_path):
+def test_columns_are_selected_with_or_without_unit(tmp_path):
     path = write(tmp_path, "t,gps_x [m],mode\n0,1,auto\n1,2,hand\n")
     for name in ("gps_x", "gps_x [m]"):
-        found = read_table(path, ["t", name])
-        assert list(found.columns) == ["t", "gps_x"]
-        np.testing.assert_array_equal(found.column(name), [1.0, 2.0])
-        assert found.unit(name) == "m"
-    assert found.header == ("t", "gps_x [m]", "mode")
+        result = read_table(path, ["t", name])
+        assert list(result.columns) == ["t", "gps_x"]
+        np.testing.assert_array_equal(result.column(name), [1.0, 2.0])
+        assert result.unit(name) == "m"
+    assert result.header == ("t", "gps_x [m]", "mode")
     with pytest.raises(DataError, match="did you mean 'gps_x"):
         read_table(path, ["GPS-X"])
-    with pytest.raises(DataError, match=r"line 2, column 3 \(mode\): 'auto' is no number"):
+    with pytest.raises(DataError, match=r"line 2, column 3 \(mode\): 'auto' is not a number"):
         read_table(path)
 
 
-def test_brackets_that_tell_columns_apart_are_names(tmp_path):
-    found = read_table(write(tmp_path, "speed (left),speed (right)\n1,2\n"))
-    assert list(found.columns) == ["speed (left)", "speed (right)"]
-    assert found.units == {}
+def test_brackets_that_distinguish_columns_are_part_of_the_name(tmp_path):
+    result = read_table(write(tmp_path, "speed (left),speed (right)\n1,2\n"))
+    assert list(result.columns) == ["speed (left)", "speed (right)"]
+    assert result.units == {}
 
 
-def test_an_index_without_a_name_is_left_out(tmp_path):
+def test_a_column_without_a_name_is_skipped(tmp_path):
     assert list(read_table(write(tmp_path, ",a\n0,1\n1,2\n")).columns) == ["a"]
 
 
 def test_quoted_cells(tmp_path):
-    found = read_table(write(tmp_path, '"t","x, forward [m]"\n"0","1.5"\n'))
-    assert found.columns["x, forward"][0] == 1.5
+    result = read_table(write(tmp_path, '"t","x, forward [m]"\n"0","1.5"\n'))
+    assert result.columns["x, forward"][0] == 1.5
 
 
-def test_dates_become_seconds(tmp_path):
+def test_dates_are_converted_to_seconds(tmp_path):
     text = "t,x\n1970-01-02T00:00:00Z,1\n1970-01-02 00:00:00.25,2\n1970-01-02T02:00:00.5+02:00,3\n"
-    found = read_table(write(tmp_path, text))
-    np.testing.assert_array_equal(found.columns["t"], [86400.0, 86400.25, 86400.5])
-    assert found.units == {"t": "s"}
+    result = read_table(write(tmp_path, text))
+    np.testing.assert_array_equal(result.columns["t"], [86400.0, 86400.25, 86400.5])
+    assert result.units == {"t": "s"}
 
 
 @pytest.mark.parametrize(
@@ -129,11 +129,11 @@ def test_dates_become_seconds(tmp_path):
         ("a,b\n1," + "9" * 200_000 + "x\n", ["line 2"]),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(tmp_path, text, words):
-    refuse(tmp_path, text, *words)
+def test_errors_name_file_line_and_column(tmp_path, text, words):
+    expect_error(tmp_path, text, *words)
 
 
-def test_files_that_are_none(tmp_path, monkeypatch):
+def test_files_that_are_not_tables_are_refused(tmp_path, monkeypatch):
     (tmp_path / "latin.csv").write_bytes("t,x [°]\n1,2\n".encode("latin-1"))
     with pytest.raises(DataError, match="UTF-8"):
         read_table(tmp_path / "latin.csv")
@@ -156,7 +156,7 @@ def test_find_tables(tmp_path):
     assert [path.name for path in find_tables(tmp_path)] == ["C.CSV", "a.parquet", "b.csv"]
     assert find_tables(tmp_path / "b.csv") == [tmp_path / "b.csv"]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="holds no"):
+    with pytest.raises(DataError, match="contains no"):
         find_tables(tmp_path / "empty")
     with pytest.raises(DataError, match="does not exist"):
         find_tables(tmp_path / "nowhere")
@@ -167,9 +167,9 @@ def test_find_tables(tmp_path):
 
 def parquet(folder, columns, units=None, name="run.parquet", **options):
     arrow, writer = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    made = arrow.table(columns)
-    fields = [f.with_metadata({b"unit": units[f.name]}) if f.name in (units or {}) else f for f in made.schema]
-    writer.write_table(made.cast(arrow.schema(fields)), folder / name, **options)
+    content = arrow.table(columns)
+    fields = [f.with_metadata({b"unit": units[f.name]}) if f.name in (units or {}) else f for f in content.schema]
+    writer.write_table(content.cast(arrow.schema(fields)), folder / name, **options)
     return folder / name
 
 
@@ -183,13 +183,13 @@ def test_parquet_types_nulls_and_units(tmp_path):
         "mode": ["a", "b", "c"],
     }
     path = parquet(tmp_path, columns, {"x": b"rad/s"}, row_group_size=2)
-    found = read_table(path, ["stamp", "x", "n", "on"])
-    assert found.units == {"stamp": "ns", "x": "rad/s", "n": "m"}
-    np.testing.assert_array_equal(found.columns["stamp"], [0.0, 5e6, np.nan])
-    np.testing.assert_array_equal(found.columns["x"], [1.5, np.nan, 3.5])
-    np.testing.assert_array_equal(found.columns["n"], [1.0, 2.0, 3.0])
-    np.testing.assert_array_equal(found.columns["on"], [1.0, 0.0, np.nan])
-    assert found.digest == hashlib.sha256(path.read_bytes()).hexdigest()
+    result = read_table(path, ["stamp", "x", "n", "on"])
+    assert result.units == {"stamp": "ns", "x": "rad/s", "n": "m"}
+    np.testing.assert_array_equal(result.columns["stamp"], [0.0, 5e6, np.nan])
+    np.testing.assert_array_equal(result.columns["x"], [1.5, np.nan, 3.5])
+    np.testing.assert_array_equal(result.columns["n"], [1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(result.columns["on"], [1.0, 0.0, np.nan])
+    assert result.digest == hashlib.sha256(path.read_bytes()).hexdigest()
     with pytest.raises(DataError, match="'mode' holds string"):
         read_table(path)
     with pytest.raises(DataError, match="did you mean"):
@@ -198,11 +198,11 @@ def test_parquet_types_nulls_and_units(tmp_path):
 
 def test_csv_and_parquet_of_the_same_numbers_agree(tmp_path, rng):
     values = {name: rng.standard_normal(100) for name in ("t", "x")}
-    one = read_table(parquet(tmp_path, values))
+    from_parquet = read_table(parquet(tmp_path, values))
     rows = "\n".join(f"{float(a)!r},{float(b)!r}" for a, b in zip(*values.values(), strict=True))
-    other = read_table(write(tmp_path, f"t,x\n{rows}\n"))
+    from_csv = read_table(write(tmp_path, f"t,x\n{rows}\n"))
     for name in values:
-        np.testing.assert_array_equal(one.columns[name], other.columns[name])
+        np.testing.assert_array_equal(from_parquet.columns[name], from_csv.columns[name])
 
 
 def test_without_pyarrow_csv_works_and_parquet_names_the_extra(tmp_path, monkeypatch):
@@ -230,7 +230,7 @@ def test_without_pyarrow_csv_works_and_parquet_names_the_extra(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_mutants_are_refused_or_read(tmp_path, rng, kind):
+def test_mutated_files_are_read_or_refused(tmp_path, rng, kind):
     values = {name: rng.standard_normal(40) for name in ("t", "x", "y")}
     if kind == "parquet":
         path, mutations = parquet(tmp_path, values), BINARY
@@ -243,16 +243,16 @@ def test_mutants_are_refused_or_read(tmp_path, rng, kind):
         for _ in range(int(rng.integers(1, 3))):
             try:
                 data = mutations[int(rng.integers(len(mutations)))](data, rng)
-            except Exception:  # a second mutation may find nothing left of its form; the first stands
+            except Exception:  # a second mutation may not apply to the result of the first
                 break
         path.write_bytes(data)
         with alarm():
             try:
-                found = read_table(path)
+                result = read_table(path)
             except DataError as error:
-                refused, said = refused + 1, str(error)
+                refused, message = refused + 1, str(error)
             else:
-                said = "nothing was wrong with it"
-                assert len({len(values) for values in found.columns.values()}) <= 1
-        assert 20 < len(said) < 2000
+                message = "the file was read without error"
+                assert len({len(values) for values in result.columns.values()}) <= 1
+        assert 20 < len(message) < 2000
     assert refused > 50

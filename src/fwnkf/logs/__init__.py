@@ -1,4 +1,4 @@
-"""Logs as people have them: tables of numbers in CSV and Parquet files, parsed and never executed."""
+"""Readers for log files: tables of numbers in CSV and Parquet files."""
 
 from .table import Table, find_tables, read_table
 

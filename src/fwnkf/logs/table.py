@@ -1,6 +1,6 @@
-"""Tables of numbers from CSV and Parquet files: named columns, their units, and errors that name the place.
+"""Read tables of numbers from CSV and Parquet files: named columns, units, and errors with file and line.
 
-CSV is read with the standard library and numpy alone; Parquet needs ``pip install 'fwnkf[tables]'``.
+CSV needs only the standard library and numpy; Parquet needs ``pip install 'fwnkf[tables]'``.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ..errors import DataError
 from ..extras import need
 
 FILE_LIMIT = 1 << 29
-"""Larger files are refused unread: what they hold is best cut into one file per run."""
+"""Largest file size in bytes; larger files are refused."""
 ROW_LIMIT = 20_000_000
 COLUMN_LIMIT = 10_000
 LINE_LIMIT = 1 << 20
 BLOCK = 1 << 16
-"""Rows of text turned into numbers at a time, so that a long file never lies in memory as Python strings."""
+"""Rows converted to numbers at a time, so that a long file is never held in memory as Python strings."""
 MISSING = frozenset(("", "nan", "-nan", "null", "none", "na", "n/a", "#n/a"))
-"""What people and programs write for a value that is not there, in small letters."""
+"""Spellings of a missing value, in lower case."""
 SUFFIXES = (".csv", ".parquet")
 # one pair of brackets at the end of a header: "gps_x [m]", "gps_x(m)"
 _UNIT = re.compile(r"(?P<name>.*\S)\s*(\[(?P<square>[^\[\]]*)\]|\((?P<round>[^()]*)\))")
@@ -41,7 +41,7 @@ _ISO = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(\.\d{1,12})?\s*(Z|[+-]
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Columns of equal length by their names without units; a value that is not there is NaN.
+    """Columns of equal length by name without unit; missing values are NaN.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "run.csv"
@@ -55,17 +55,17 @@ class Table:
     path: Path
     columns: dict[str, NDArray[np.float64]]
     units: dict[str, str]
-    """Units as the file writes them, of those columns for which it writes any."""
+    """Units as written in the file, for the columns that have one."""
     digest: str
     """SHA-256 of the file."""
     header: tuple[str, ...] = ()
-    """Every column of the file as it is written there, read or not."""
+    """All column headers of the file, including columns that were not read."""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()))) if self.columns else 0
 
     def find(self, name: str) -> str:
-        """The key of a column named with or without its unit."""
+        """The key of a column, given its name with or without unit."""
         if name in self.columns:
             return name
         bare = split_unit(name)[0]
@@ -77,45 +77,46 @@ class Table:
         return self.columns[self.find(name)]
 
     def unit(self, name: str) -> str:
-        """The unit of a column, empty where the file writes none."""
+        """The unit of a column; empty if the file has none."""
         return self.units.get(self.find(name), "")
 
 
 def read_table(path: str | Path, columns: Sequence[str] | None = None) -> Table:
-    """Read a ``.csv`` or ``.parquet`` file: all its columns, or those named, with or without their units.
+    """Read a ``.csv`` or ``.parquet`` file: all columns, or those in ``columns``, given with or without unit.
 
-    CSV: a header line, then numbers, separated by commas, semicolons or tabs; lines that begin with ``#`` are comments
-    (the last one before the numbers may be the header); dates such as ``2024-05-01T12:00:00.25Z`` become seconds.
+    CSV files have a header line and rows of numbers, separated by commas, semicolons or tabs. Lines that start with
+    ``#`` are comments; the last comment before the numbers may be the header. Dates such as
+    ``2024-05-01T12:00:00.25Z`` are converted to seconds.
     """
     path = Path(path)
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
-        raise DataError(f"{path}: tables end in {' or '.join(SUFFIXES)}; convert the file, or rename it if it is one")
+        raise DataError(f"{path}: a table must be a {' or '.join(SUFFIXES)} file; convert or rename it")
     data = _read_bytes(path)
     read = _read_csv if suffix == ".csv" else _read_parquet
-    header, found, units = read(path, data, columns)
-    return Table(path.stem, path, found, units, hashlib.sha256(data).hexdigest(), tuple(header))
+    header, values, units = read(path, data, columns)
+    return Table(path.stem, path, values, units, hashlib.sha256(data).hexdigest(), tuple(header))
 
 
 def find_tables(folder: str | Path) -> list[Path]:
-    """The tables of a folder (not of folders in it), sorted by name; or the one file given."""
+    """The tables in a folder (without subfolders), sorted by name; or the file itself if ``folder`` is a file."""
     folder = Path(folder)
     if folder.is_file():
         return [folder]
     if not folder.is_dir():
         raise DataError(f"{folder} does not exist; give a folder of {' or '.join(SUFFIXES)} files, or one such file")
     try:
-        # names with a dot in front are what macOS and editors leave behind
-        found = sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
+        # macOS and editors leave hidden files behind
+        paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
     except OSError as error:
         raise DataError(f"{folder} cannot be read: {error}") from error
-    if not found:
-        raise DataError(f"{folder} holds no {' or '.join(SUFFIXES)} file; folders in it are not searched")
-    return found
+    if not paths:
+        raise DataError(f"{folder} contains no {' or '.join(SUFFIXES)} file; subfolders are not searched")
+    return paths
 
 
 def split_unit(header: str) -> tuple[str, str]:
-    """Name and unit of a header.
+    """Split a column header into name and unit.
 
     >>> split_unit("gps_x [m]"), split_unit("speed (m/s)"), split_unit("t")
     (('gps_x', 'm'), ('speed', 'm/s'), ('t', ''))
@@ -126,69 +127,69 @@ def split_unit(header: str) -> tuple[str, str]:
     return match["name"], (match["square"] if match["square"] is not None else match["round"]).strip()
 
 
-# ---- what both formats share ----------------------------------------------------------------------------------------
+# ---- common to both formats -----------------------------------------------------------------------------------------
 
 
 def _read_bytes(path: Path) -> bytes:
     try:
         if not path.is_file():
-            raise DataError(f"{path} does not exist, or is no file")
+            raise DataError(f"{path} does not exist, or is not a file")
         with path.open("rb") as file:
             data = file.read(FILE_LIMIT + 1)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error}") from error
     if len(data) > FILE_LIMIT:
-        raise DataError(f"{path} is larger than {FILE_LIMIT:,} bytes; cut it into one file per run")
+        raise DataError(f"{path} is larger than {FILE_LIMIT:,} bytes; split it into one file per run")
     if not data.strip():
-        raise DataError(f"{path} is empty; write it again, or take it out of the folder")
+        raise DataError(f"{path} is empty; write it again, or remove it from the folder")
     return data
 
 
 def _name_columns(path: Path, header: Sequence[str]) -> list[tuple[str, str]]:
-    """Name and unit of every column; a column without a name (an index, say) cannot be asked for."""
+    """Name and unit of every column; a column without a name (such as an index) cannot be selected."""
     if len(header) > COLUMN_LIMIT:
-        raise DataError(f"{path} has {len(header):,} columns, more than {COLUMN_LIMIT:,}; is the separator right?")
+        raise DataError(f"{path} has {len(header):,} columns, more than {COLUMN_LIMIT:,}; check the separator")
     seen: dict[str, int] = {}
     for number, name in enumerate(header, 1):
         if name and name in seen:
             raise DataError(
-                f"{path}: columns {seen[name]} and {number} are both called {name[:80]!r}; rename one of them"
+                f"{path}: columns {seen[name]} and {number} are both named {name[:80]!r}; rename one of them"
             )
         seen[name] = number
     pairs = [split_unit(name) for name in header]
     bare = Counter(name for name, _ in pairs)
-    # "speed (left)" and "speed (right)" are names, not units
+    # in "speed (left)" and "speed (right)" the brackets are part of the name, not units
     return [(name, unit) if bare[name] == 1 else (full, "") for (name, unit), full in zip(pairs, header, strict=True)]
 
 
 def _choose(path: Path, header: Sequence[str], named: list[tuple[str, str]], wanted: Sequence[str] | None) -> list[int]:
-    """The numbers of the wanted columns."""
+    """Indices of the selected columns."""
     if wanted is None:
         return [index for index, (name, _) in enumerate(named) if name]
-    places = {full: index for index, full in enumerate(header) if full}
-    places.update({name: index for index, (name, _) in enumerate(named) if name})
+    indices = {full: index for index, full in enumerate(header) if full}
+    indices.update({name: index for index, (name, _) in enumerate(named) if name})
     for name in wanted:
-        if name not in places:
+        if name not in indices:
             raise _missing(path, name, header)
-    return list(dict.fromkeys(places[name] for name in wanted))
+    return list(dict.fromkeys(indices[name] for name in wanted))
 
 
 def _missing(path: Path, name: str, header: Sequence[str]) -> DataError:
     known = {key: full for full in header if full for key in (full.lower(), split_unit(full)[0].lower())}
-    near = list(dict.fromkeys(known[key] for key in difflib.get_close_matches(name.lower(), known, 3, 0.5)))
-    hint = f"; did you mean {' or '.join(repr(one[:80]) for one in near)}?" if near else ""
-    shown = ", ".join(one[:40] for one in header[:20] if one) + (", …" if len(header) > 20 else "")
-    return DataError(f"{path}: no column is called {name[:80]!r}{hint} There are: {shown}")
+    similar = list(dict.fromkeys(known[key] for key in difflib.get_close_matches(name.lower(), known, 3, 0.5)))
+    hint = f"; did you mean {' or '.join(repr(full[:80]) for full in similar)}?" if similar else ""
+    shown = ", ".join(full[:40] for full in header[:20] if full) + (", …" if len(header) > 20 else "")
+    return DataError(f"{path}: no column named {name[:80]!r}{hint} Columns: {shown}")
 
 
 # ---- CSV ------------------------------------------------------------------------------------------------------------
 
 
 class _Lines:
-    """The lines that hold something, their numbers in the file, and the last comment before the first of them."""
+    """Iterator over the lines with data; keeps the line number and the last comment before the first of them."""
 
     def __init__(self, path: Path, data: bytes) -> None:
-        self.path, self.number, self.comment, self.begun = path, 0, "", False
+        self.path, self.number, self.comment, self.started = path, 0, "", False
         self._file = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="")
 
     def __iter__(self) -> Iterator[str]:
@@ -197,18 +198,20 @@ class _Lines:
                 line = self._file.readline(LINE_LIMIT)
             except UnicodeDecodeError as error:
                 raise DataError(
-                    f"{self.path}, near line {self.number + 1}: this is no UTF-8 text ({error.reason}); "
-                    "save the table as CSV with UTF-8, or the file is damaged"
+                    f"{self.path}, near line {self.number + 1}: this is not UTF-8 text ({error.reason}); "
+                    "save the table as CSV with UTF-8 encoding, or check whether the file is damaged"
                 ) from error
             if not line:
                 return
             self.number += 1
             if len(line) >= LINE_LIMIT:
-                raise DataError(f"{self.path}, line {self.number}: more than {LINE_LIMIT:,} characters; is this a CSV?")
+                raise DataError(
+                    f"{self.path}, line {self.number}: more than {LINE_LIMIT:,} characters; is this a CSV file?"
+                )
             if line.lstrip().startswith("#"):
-                self.comment = self.comment if self.begun else line.strip().lstrip("# \t")
+                self.comment = self.comment if self.started else line.strip().lstrip("# \t")
             elif line.strip():
-                self.begun = True
+                self.started = True
                 yield line
 
 
@@ -219,9 +222,7 @@ def _read_csv(
     try:
         return _parse_csv(path, lines, wanted)
     except csv.Error as error:
-        raise DataError(
-            f"{path}, line {lines.number}: {str(error)[:160]}; is a quotation mark open, or is this no CSV?"
-        ) from error
+        raise DataError(f"{path}, line {lines.number}: {str(error)[:160]}; check for an open quotation mark") from error
 
 
 def _parse_csv(
@@ -230,15 +231,15 @@ def _parse_csv(
     source = iter(lines)
     first = next(source, None)
     if first is None:
-        raise DataError(f"{path} holds comments only; write a header line and rows of numbers")
+        raise DataError(f"{path} contains comments only; add a header line and rows of numbers")
     separator, header = _cells(first)
     numbers = all(_is_number(cell) or cell.strip().lower() in MISSING for cell in header)
     if numbers:
         header_separator, header = _cells(lines.comment) if lines.comment else ("", [])
         if header_separator != separator or any(_is_number(cell) for cell in header):
             raise DataError(
-                f"{path}, line {lines.number}: numbers stand where the names of the columns should; "
-                "write a header line such as t [s],gps_x [m]"
+                f"{path}, line {lines.number}: numbers instead of the names of the columns; "
+                "add a header line such as t [s],gps_x [m]"
             )
         source = chain([first], source)
     header = [cell.strip() for cell in header]
@@ -260,32 +261,32 @@ def _parse_csv(
     for row in csv.reader(source, delimiter=separator, skipinitialspace=True):
         if len(row) != len(header):
             raise DataError(
-                f"{path}, line {lines.number}: {len(row)} cell(s), but the header names {len(header)} columns; "
-                "the line is cut short, or a separator stands inside a cell (decimals are written with a point)"
+                f"{path}, line {lines.number}: {len(row)} cell(s), but the header has {len(header)} columns; "
+                "the line is incomplete, or a cell contains a separator (write decimals with a point)"
             )
         count += 1
         if count > ROW_LIMIT:
-            raise DataError(f"{path} has more than {ROW_LIMIT:,} rows; cut it into one file per run")
+            raise DataError(f"{path} has more than {ROW_LIMIT:,} rows; split it into one file per run")
         rows.append(row)
         places.append(lines.number)
         if len(rows) == BLOCK:
             flush()
     flush()
     if count == 0:
-        raise DataError(f"{path} has a header but no rows; write it again, or take it out of the folder")
+        raise DataError(f"{path} has a header but no rows; write it again, or remove it from the folder")
     columns = {named[index][0]: np.concatenate(block) for block, index in zip(blocks, chosen, strict=True)}
     units = {named[i][0]: "s" if i in dated else named[i][1] for i in chosen if i in dated or named[i][1]}
     return header, columns, units
 
 
 def _cells(line: str) -> tuple[str, list[str]]:
-    """The separator of a line, which is the one it holds most often, and its cells."""
+    """The separator of a line, which is the most frequent candidate, and its cells."""
     separator = max(",;\t", key=line.count)
     return separator, next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
 
 
 def _is_number(cell: str) -> bool:
-    if "_" in cell or not cell.isascii():  # float() would take 1_000 and digits of other scripts
+    if "_" in cell or not cell.isascii():  # float() accepts 1_000 and digits of other scripts
         return False
     try:
         float(cell)
@@ -297,13 +298,13 @@ def _is_number(cell: str) -> bool:
 def _numbers(
     path: Path, cells: list[str], places: list[int], where: str, dated: set[int], index: int
 ) -> NDArray[np.float64]:
-    """The numbers of some cells; ``dated`` gathers the columns that hold dates."""
+    """Convert cells to numbers; columns with dates are added to ``dated``."""
     whole = "".join(cells)
     if whole.isascii() and "_" not in whole:
         try:
             return np.array(cells, dtype=np.float64)
         except ValueError:
-            pass  # an empty cell, a date or no number: look again, slowly
+            pass  # an empty cell, a date or an invalid cell: convert cell by cell
     values = np.empty(len(cells))
     for row, cell in enumerate(cells):
         text = cell.strip()
@@ -316,13 +317,13 @@ def _numbers(
             dated.add(index)
         else:
             comma = re.fullmatch(r"[+-]?\d+,\d+", text) is not None
-            hint = "write decimals with a point" if comma else "write a number, or leave it empty if there is none"
-            raise DataError(f"{path}, line {places[row]}, {where}: {text[:40]!r} is no number; {hint}")
+            hint = "write decimals with a point" if comma else "write a number, or leave the cell empty"
+            raise DataError(f"{path}, line {places[row]}, {where}: {text[:40]!r} is not a number; {hint}")
     return values
 
 
 def _seconds(text: str) -> float | None:
-    """Seconds since 1970 of a date with time (UTC unless it says otherwise), or None."""
+    """Seconds since 1970 of a date with time (UTC without an offset), or None."""
     match = _ISO.fullmatch(text)
     if match is None or not text.isascii():
         return None
@@ -354,7 +355,7 @@ def _read_parquet(
         named = _name_columns(path, header)
         chosen = _choose(path, header, named, wanted)
         if not 0 < rows <= ROW_LIMIT:
-            raise DataError(f"{path} has {rows:,} rows; wanted 1 to {ROW_LIMIT:,}, cut it into one file per run")
+            raise DataError(f"{path} has {rows:,} rows; a table has 1 to {ROW_LIMIT:,}, split it into one file per run")
         columns, units = {}, {}
         for index in chosen:
             field = schema.field(index)
@@ -363,20 +364,20 @@ def _read_parquet(
             if len(values) != rows:
                 raise DataError(f"{path}, column {name!r}: {len(values)} values in {rows} rows; the file is damaged")
             columns[name] = values
-            written = field.metadata or {}
-            said = (written.get(b"unit") or written.get(b"units") or b"").decode("utf-8", "replace")
-            if unit := said or unit or of_type:
+            metadata = field.metadata or {}
+            declared = (metadata.get(b"unit") or metadata.get(b"units") or b"").decode("utf-8", "replace")
+            if unit := declared or unit or of_type:
                 units[name] = unit[:80]
         return header, columns, units
     except DataError:
         raise
-    except Exception as error:  # a damaged file makes the library raise whatever it likes
+    except Exception as error:  # pyarrow raises many kinds of errors for damaged files
         brief = f"{type(error).__name__}: {str(error)[:160]}"
-        raise DataError(f"{path} cannot be read as Parquet ({brief}); write it again, or get it again") from error
+        raise DataError(f"{path} cannot be read as Parquet ({brief}); write or download it again") from error
 
 
 def _floats(arrow: Any, column: Any, where: str) -> tuple[NDArray[np.float64], str]:
-    """A column as numbers, and its unit where the type has one: a time stamp knows whether it counts ms or ns."""
+    """A column as numbers, and the unit of its type (ms or ns for time stamps) or an empty string."""
     kind, types = column.type, arrow.types
     unit = ""
     if types.is_timestamp(kind) or types.is_duration(kind):
@@ -385,8 +386,8 @@ def _floats(arrow: Any, column: Any, where: str) -> tuple[NDArray[np.float64], s
         column = column.cast(arrow.uint8())
     elif not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind)):
         raise DataError(
-            f"{where} holds {str(kind)[:80]}, not numbers; name the columns you want, or write it as float64"
+            f"{where} holds {str(kind)[:80]}, not numbers; select the columns to read, or convert it to float64"
         )
-    # whole numbers beyond 2**53 (nanoseconds since 1970) lose their last digits, which is what float64 can hold
+    # integers beyond 2**53 (nanoseconds since 1970) lose their last digits in float64
     cast = column.cast(arrow.float64(), safe=False)
     return np.array(cast.to_numpy(), dtype=np.float64), unit
