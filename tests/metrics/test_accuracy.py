@@ -1,4 +1,4 @@
-"""Accuracy metrics against closed forms and scipy; what a failed prediction does to a row."""
+"""Accuracy metrics against closed forms and scipy, and the effect of failed estimates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fwnkf.types import Gaussian, Trajectory
 from ..tolerances import assert_close
 
 ERRORS = ("mse", "mse_paper", "rmse", "mae", "mae_paper", "nrmse_rms", "nrmse_std", "mse_from_10")
-UNCHECKED = pytest.mark.skipif("FWNKF_CHECK_SHAPES" in os.environ, reason="the type checker refuses it first")
+UNCHECKED = pytest.mark.skipif("FWNKF_CHECK_SHAPES" in os.environ, reason="the shape checker raises first")
 POSE = Layout.parse([("p", "euclidean", 3), ("q", "quaternion", 4), ("theta", "angle", 1)])
 
 
@@ -35,18 +35,18 @@ def poses(rng: np.random.Generator, *shape: int) -> torch.Tensor:
     return torch.from_numpy(np.concatenate((rest[0], q, rest[1]), -1))
 
 
-def test_residual_is_the_shortest_way_by_scipy(rng):
+def test_residual_is_the_shortest_difference_by_scipy(rng):
     estimate, truth = poses(rng, 5, 7), poses(rng, 5, 7)
-    found = acc.residual(POSE, estimate, truth)
+    error = acc.residual(POSE, estimate, truth)
     q_hat, q = (Rotation.from_quat(x[..., [4, 5, 6, 3]].reshape(-1, 4).numpy()) for x in (estimate, truth))
     turn = np.exp(1j * (estimate[..., 7] - truth[..., 7]).numpy())
-    assert_close(found[..., :3], estimate[..., :3] - truth[..., :3])
-    assert_close(found[..., 3:6].reshape(-1, 3), torch.from_numpy((q.inv() * q_hat).as_rotvec()))
-    assert_close(found[..., 6], torch.from_numpy(np.angle(turn)))
+    assert_close(error[..., :3], estimate[..., :3] - truth[..., :3])
+    assert_close(error[..., 3:6].reshape(-1, 3), torch.from_numpy((q.inv() * q_hat).as_rotvec()))
+    assert_close(error[..., 6], torch.from_numpy(np.angle(turn)))
     assert_close(acc.raw_difference(estimate, truth), estimate - truth)
 
 
-def test_figures_are_those_of_numpy(rng):
+def test_metrics_equal_numpy(rng):
     estimate, truth = flat_case(rng)
     e = estimate - truth
     error, x = torch.from_numpy(e), torch.from_numpy(truth)
@@ -59,8 +59,8 @@ def test_figures_are_those_of_numpy(rng):
         acc.mae: np.mean(np.abs(e)),
         acc.mae_paper: np.mean(np.linalg.norm(e, 1, axis=-1)),
     }
-    for figure, value in expected.items():
-        assert_close(figure(error), torch.tensor(value), "rounding")
+    for metric, value in expected.items():
+        assert_close(metric(error), torch.tensor(value), "rounding")
     assert_close(acc.mse_paper(error), 3 * acc.mse(error), "rounding")
     rms = np.sqrt(np.mean(np.linalg.norm(truth, axis=-1) ** 2))
     assert_close(acc.nrmse_rms(error, x), torch.tensor(np.sqrt(np.mean(norm2**2)) / rms), "rounding")
@@ -74,13 +74,13 @@ def test_figures_are_those_of_numpy(rng):
     assert_close(acc.mse(acc.from_step(error, 10)), acc.by_step(error)[10:].mean(), "rounding")
 
 
-def test_trivial_predictors_have_the_scores_they_must_have(rng):
+def test_trivial_estimates_have_known_scores(rng):
     truth = torch.from_numpy(flat_case(rng)[1])
     zero, mean = torch.zeros_like(truth), truth.mean((0, 1)).expand_as(truth)
     assert_close(acc.nrmse_rms(zero - truth, truth), torch.tensor(1.0, dtype=torch.float64), "rounding")
     assert_close(acc.r2(mean - truth, truth), torch.tensor(0.0, dtype=torch.float64), "rounding")
-    one = truth.mean().expand_as(truth)
-    assert_close(acc.nrmse_std(one - truth, truth), torch.tensor(1.0, dtype=torch.float64), "rounding")
+    overall = truth.mean().expand_as(truth)
+    assert_close(acc.nrmse_std(overall - truth, truth), torch.tensor(1.0, dtype=torch.float64), "rounding")
     assert acc.r2(truth - truth, truth) == 1
 
 
@@ -93,11 +93,11 @@ def test_shapes_do_not_broadcast():
 
 
 def test_steps_must_exist():
-    with pytest.raises(ShapeError, match="from 5 on"):
+    with pytest.raises(ShapeError, match="step 5 is not in a trajectory of 5 steps"):
         acc.from_step(torch.zeros(1, 5, 1), 5)
 
 
-def test_a_row_holds_the_figures(rng):
+def test_a_row_contains_the_metrics(rng):
     estimate, truth = (torch.from_numpy(x) for x in flat_case(rng))
     cov = 0.09 * torch.eye(3, dtype=torch.float64).expand(4, 30, 3, 3)
     row = acc.summarize(Layout.euclidean(3), (estimate, cov), truth)
@@ -118,7 +118,7 @@ def test_a_row_holds_the_figures(rng):
     assert "mse_from_5" in acc.summarize(Layout.euclidean(3), whole, truth, late=5)
 
 
-def test_a_row_on_a_manifold_is_consistent_where_the_filter_is(rng, generator):
+def test_a_consistent_estimate_on_a_manifold_has_a_consistent_row(rng, generator):
     truth = poses(rng, 50, 40)
     root = 0.1 * torch.randn(7, 7, generator=generator, dtype=torch.float64) + 0.3 * torch.eye(7, dtype=torch.float64)
     delta = torch.randn(50, 40, 7, generator=generator, dtype=torch.float64) @ root.mT
@@ -134,7 +134,7 @@ def test_a_row_on_a_manifold_is_consistent_where_the_filter_is(rng, generator):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("column", [0, 4, 7])
-def test_one_prediction_that_is_not_finite_makes_the_row_infinite(rng, bad: float, column: int):
+def test_one_estimate_that_is_not_finite_makes_the_row_infinite(rng, bad: float, column: int):
     truth = poses(rng, 4, 20)
     cov = torch.eye(7, dtype=torch.float64).expand(4, 20, 7, 7)
     mean = truth.clone()
@@ -155,8 +155,8 @@ def test_one_prediction_that_is_not_finite_makes_the_row_infinite(rng, bad: floa
     assert acc.by_step(error).isinf().nonzero().flatten().tolist() == [12, 15, 16]
 
 
-def test_the_zero_quaternion_is_no_rotation(rng):
-    """The logarithm of a zero quaternion is zero: without care, a collapsed estimate would be a perfect one."""
+def test_the_zero_quaternion_counts_as_a_failure(rng):
+    """The logarithm of a zero quaternion is zero, so a collapsed estimate must be treated separately."""
     truth = poses(rng, 1, 3)
     mean = truth.clone()
     mean[0, 1, 3:7] = 0
@@ -166,7 +166,7 @@ def test_the_zero_quaternion_is_no_rotation(rng):
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_covariance_that_is_not_finite_fails_in_consistency_alone(rng, bad: float):
+def test_a_covariance_that_is_not_finite_affects_consistency_only(rng, bad: float):
     estimate, truth = (torch.from_numpy(x) for x in flat_case(rng))
     cov = torch.eye(3, dtype=torch.float64).repeat(4, 30, 1, 1)
     cov[2, 3, 0, 0] = bad
@@ -177,7 +177,7 @@ def test_a_covariance_that_is_not_finite_fails_in_consistency_alone(rng, bad: fl
     assert row["coverage95"] <= 1 - 1 / 120
 
 
-def test_an_indefinite_covariance_is_an_infinite_nees(rng):
+def test_an_indefinite_covariance_gives_an_infinite_nees(rng):
     estimate, truth = (torch.from_numpy(x) for x in flat_case(rng))
     cov = torch.eye(3, dtype=torch.float64).repeat(4, 30, 1, 1)
     cov[2, 3] *= -1
@@ -186,7 +186,7 @@ def test_an_indefinite_covariance_is_an_infinite_nees(rng):
     assert row["failures"] == 0
 
 
-def test_what_cannot_be_said_is_nan_and_a_broken_truth_is_an_error(rng):
+def test_undefined_metrics_are_nan_and_a_missing_truth_is_an_error(rng):
     estimate, truth = (torch.from_numpy(x) for x in flat_case(rng, (4, 10, 3)))
     row = acc.summarize(Layout.euclidean(3), (estimate, None), truth)
     assert all(math.isnan(row[name]) for name in ("nees", "coverage95", "mse_from_10"))
@@ -196,7 +196,7 @@ def test_what_cannot_be_said_is_nan_and_a_broken_truth_is_an_error(rng):
         acc.summarize(Layout.euclidean(3), (estimate, None), truth)
 
 
-def test_a_row_leaves_its_arguments_alone(rng):
+def test_a_row_does_not_modify_its_arguments(rng):
     estimate, truth = (torch.from_numpy(x) for x in flat_case(rng))
     estimate[0, 0, 0] = math.nan
     cov = torch.eye(3, dtype=torch.float64).repeat(4, 30, 1, 1)
@@ -206,55 +206,55 @@ def test_a_row_leaves_its_arguments_alone(rng):
         assert torch.equal(before.nan_to_num(7.0), after.nan_to_num(7.0))
 
 
-# ---------------------------------------------------------------------------------------------------- steps that count
+# ------------------------------------------------------------------------------------------------------- counted steps
 
 
-def kept_steps(rng: np.random.Generator, records: int, steps: int, kept: int) -> torch.Tensor:
-    """As many steps of every record, but not the same ones."""
+def counted_steps(rng: np.random.Generator, records: int, steps: int, count: int) -> torch.Tensor:
+    """Equally many steps of every record, chosen at random."""
     valid = torch.zeros(records, steps, dtype=torch.bool)
     for record in range(records):
-        valid[record, rng.choice(steps, kept, replace=False)] = True
+        valid[record, rng.choice(steps, count, replace=False)] = True
     return valid
 
 
 @pytest.mark.parametrize("difference", ["shortest", "raw"])
 @pytest.mark.parametrize("late", [10, 3, 25])
-def test_steps_that_do_not_count_are_as_good_as_deleted(rng, generator, difference: str, late: int):
+def test_uncounted_steps_are_treated_as_removed(rng, generator, difference: str, late: int):
     truth = poses(rng, 5, 40)
     mean = POSE.boxplus(truth, 0.3 * torch.randn(5, 40, 7, generator=generator, dtype=torch.float64))
     root = torch.randn(5, 40, 7, 7, generator=generator, dtype=torch.float64)
     cov = root @ root.mT + torch.eye(7, dtype=torch.float64)
-    mean[2, 7], cov[3, 11] = math.nan, math.nan  # counts in some draws, not in others
+    mean[2, 7], cov[3, 11] = math.nan, math.nan  # counted in some draws only
     for _ in range(5):
-        valid = kept_steps(rng, 5, 40, 25)
+        valid = counted_steps(rng, 5, 40, 25)
         cut = [x[valid].unflatten(0, (5, 25)) for x in (mean, cov, truth)]
         expected = acc.summarize(POSE, (cut[0], cut[1]), cut[2], difference=difference, late=late)
         unknown = [x.clone() for x in (mean, cov, truth)]
         for x in unknown:
             x[~valid] = math.nan
-        for given in ((mean, cov, truth), unknown):
-            row = acc.summarize(POSE, (given[0], given[1]), given[2], difference=difference, late=late, valid=valid)
+        for inputs in ((mean, cov, truth), unknown):
+            row = acc.summarize(POSE, (inputs[0], inputs[1]), inputs[2], difference=difference, late=late, valid=valid)
             assert row == pytest.approx(expected, rel=1e-12, nan_ok=True)
     assert math.isnan(expected["mse_from_25"] if late == 25 else math.nan)
 
 
-def test_records_weigh_as_much_as_they_have_steps(rng):
-    """Unequal records, one without any step, against sums written out."""
+def test_records_are_weighted_by_their_number_of_counted_steps(rng):
+    """Records with different numbers of counted steps, one without any, against explicit sums."""
     estimate, truth = (torch.from_numpy(x) for x in flat_case(rng))
     valid = torch.from_numpy(rng.random((4, 30)) < np.array([[0.9], [0.0], [0.4], [0.2]]))
     truth[~valid] = math.nan
     row = acc.summarize(Layout.euclidean(3), (estimate, None), truth, valid=valid)
     squares, late = [], []
     for record in range(4):
-        left = [t for t in range(30) if valid[record, t]]
-        for number, t in enumerate(left):
+        counted = [t for t in range(30) if valid[record, t]]
+        for number, t in enumerate(counted):
             squares.append(float((estimate[record, t] - truth[record, t]).square().mean()))
             late += squares[-1:] if number >= 10 else []
     assert row["mse"] == pytest.approx(np.mean(squares), rel=1e-12)
     assert row["mse_from_10"] == pytest.approx(np.mean(late), rel=1e-12)
 
 
-def test_all_steps_count_by_default(rng):
+def test_all_steps_are_counted_by_default(rng):
     estimate, truth = (torch.from_numpy(x) for x in flat_case(rng))
     cov = torch.eye(3, dtype=torch.float64).expand(4, 30, 3, 3)
     row = acc.summarize(Layout.euclidean(3), (estimate, cov), truth)
@@ -262,7 +262,7 @@ def test_all_steps_count_by_default(rng):
     assert acc.summarize(Layout.euclidean(3), (estimate, cov), truth, valid=every) == row
 
 
-def test_steps_that_count_must_be_known_and_there_must_be_some(rng):
+def test_counted_steps_need_a_true_state_and_must_exist(rng):
     estimate, truth = (torch.from_numpy(x) for x in flat_case(rng))
     valid = torch.ones(4, 30, dtype=torch.bool)
     valid[0], truth[0, 5] = False, math.nan
@@ -270,7 +270,7 @@ def test_steps_that_count_must_be_known_and_there_must_be_some(rng):
     truth[3, 9, 2] = math.inf
     with pytest.raises(DataError, match=r"trajectory 3 .* step 9"):
         acc.summarize(Layout.euclidean(3), (estimate, None), truth, valid=valid)
-    with pytest.raises(DataError, match="no step counts"):
+    with pytest.raises(DataError, match="no step is counted"):
         acc.summarize(Layout.euclidean(3), (estimate, None), truth, valid=~valid & False)
 
 
@@ -287,17 +287,17 @@ def test_valid_has_the_shape_of_the_steps(rng):
 
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.95])
 def test_coverage_is_the_probability_of_the_normal_interval(generator, level: float):
-    """Errors three times, once and a third of what is stated, against the normal distribution."""
+    """Errors of 3, 1 and 1/3 times the stated standard deviation, against the normal distribution."""
     scale = torch.tensor([3.0, 1.0, 1 / 3], dtype=torch.float64)
     error = 2 * scale * torch.randn(20_000, 3, generator=generator, dtype=torch.float64)
-    found = coverage(error, 4 * torch.eye(3, dtype=torch.float64).expand(20_000, 3, 3), level)
+    result = coverage(error, 4 * torch.eye(3, dtype=torch.float64).expand(20_000, 3, 3), level)
     z = norm.ppf((1 + level) / 2)
     expected = torch.from_numpy(2 * norm.cdf(z / scale.numpy()) - 1)
-    assert float((found.by_dimension - expected).abs().max()) < 4 * 0.5 / math.sqrt(20_000)
-    assert_close(found.overall, found.by_dimension.mean(), "rounding")
+    assert float((result.by_dimension - expected).abs().max()) < 4 * 0.5 / math.sqrt(20_000)
+    assert_close(result.overall, result.by_dimension.mean(), "rounding")
 
 
-def test_coverage_counts_failures_as_misses():
+def test_failures_are_not_covered():
     error = torch.tensor([[0.0], [math.nan], [math.inf], [0.0], [0.0], [0.0]])
     cov = torch.tensor([1.0, 1.0, math.inf, math.nan, -1.0, math.inf]).reshape(6, 1, 1)
     assert float(coverage(error, cov).overall) == pytest.approx(1 / 6)

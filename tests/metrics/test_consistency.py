@@ -23,27 +23,27 @@ def test_mahalanobis_is_the_exponent_of_the_normal_density(rng):
         -2 * (multivariate_normal(cov=c).logpdf(r) - multivariate_normal(cov=c).logpdf(np.zeros(3)))
         for c, r in zip(cov, residual, strict=True)
     ]
-    found = mahalanobis_squared(torch.from_numpy(residual), torch.from_numpy(cov))
-    assert_close(found, torch.tensor(expected, dtype=torch.float64))
-    assert_close(nees(torch.from_numpy(residual), torch.from_numpy(cov)), found / 3)
-    assert_close(nis(torch.from_numpy(residual), torch.from_numpy(cov)), found / 3)
+    distance = mahalanobis_squared(torch.from_numpy(residual), torch.from_numpy(cov))
+    assert_close(distance, torch.tensor(expected, dtype=torch.float64))
+    assert_close(nees(torch.from_numpy(residual), torch.from_numpy(cov)), distance / 3)
+    assert_close(nis(torch.from_numpy(residual), torch.from_numpy(cov)), distance / 3)
 
 
-def test_an_indefinite_covariance_is_seen():
+def test_an_indefinite_covariance_gives_nan():
     cov = torch.stack((torch.eye(2), -torch.eye(2)))
-    found = mahalanobis_squared(torch.ones(2, 2), cov)
-    assert found[0] == 2
-    assert found[1].isnan()
+    distance = mahalanobis_squared(torch.ones(2, 2), cov)
+    assert distance[0] == 2
+    assert distance[1].isnan()
 
 
 def test_ljung_box_agrees_with_statsmodels(rng):
     series = rng.standard_normal((4, 300))
     series[2:, 1:] += 0.3 * series[2:, :-1]
-    found = ljung_box(torch.from_numpy(series), 12)
+    result = ljung_box(torch.from_numpy(series), 12)
     for i in range(4):
         expected = acorr_ljungbox(series[i], lags=[12])
-        assert_close(found.statistic[i], torch.tensor(float(expected["lb_stat"].iloc[0]), dtype=torch.float64))
-        assert_close(found.p_value[i], torch.tensor(float(expected["lb_pvalue"].iloc[0]), dtype=torch.float64))
+        assert_close(result.statistic[i], torch.tensor(float(expected["lb_stat"].iloc[0]), dtype=torch.float64))
+        assert_close(result.p_value[i], torch.tensor(float(expected["lb_pvalue"].iloc[0]), dtype=torch.float64))
 
 
 def test_whitened_innovations_have_the_identity_as_covariance(rng):

@@ -1,4 +1,4 @@
-"""Spectra against scipy, and peaks that were put there."""
+"""Spectra against scipy, and peaks of simulated tones."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ RATE = 400.0
 
 
 @pytest.mark.parametrize(("length", "segment"), [(1000, 256), (1000, 255), (777, 64), (100, 100), (99, 99), (9, 2)])
-def test_welch_is_that_of_scipy(rng, length: int, segment: int):
+def test_welch_equals_scipy(rng, length: int, segment: int):
     x = rng.standard_normal((3, length, 2)) + np.linspace(0, 4, length)[:, None]
-    found = welch(torch.from_numpy(x), RATE, segment)
+    spectrum = welch(torch.from_numpy(x), RATE, segment)
     frequency, density = sps.welch(x, RATE, "hann", segment, axis=-2)
-    assert_close(found.frequency, torch.from_numpy(frequency))
-    assert_close(found.density, torch.from_numpy(density))
+    assert_close(spectrum.frequency, torch.from_numpy(frequency))
+    assert_close(spectrum.density, torch.from_numpy(density))
 
 
 def test_a_short_signal_is_one_segment(rng):
@@ -40,7 +40,7 @@ def test_whitened_innovations_of_a_consistent_filter_are_flat(generator):
     cov = (root @ root.mT).expand(20, 2000, 2, 2)
     frequency, density = innovation_spectrum(innovation, cov, RATE, 64)
     assert density.shape == (33, 2)
-    inner = density[2:-1] * RATE / 2  # the removed mean takes from the first two bins
+    inner = density[2:-1] * RATE / 2  # the removed mean affects the first two bins
     assert float((inner - 1).abs().max()) < 0.15
     assert_close(density, welch(whiten(innovation, cov), RATE, 64).density.mean(0))
     plain = innovation_spectrum(innovation, rate=RATE, segment=64)
@@ -57,53 +57,53 @@ def tones(rng: np.random.Generator, lines: dict[float, float], floor: float, len
     return torch.from_numpy(x).unsqueeze(-1)
 
 
-def test_tones_are_found_with_their_frequency_share_and_height(rng):
+def test_peaks_of_tones_have_the_right_frequency_share_and_height(rng):
     lines = {34.0: 0.5, 62.3: 0.3, 160.8: 0.1}
     frequency, density = welch(tones(rng, lines, 0.1), RATE, 512)
-    found = named_peaks(density[:, 0], frequency, count=5)
-    assert len(found) == 3
-    assert [peak.height for peak in found] == sorted((peak.height for peak in found), reverse=True)
+    peaks = named_peaks(density[:, 0], frequency, count=5)
+    assert len(peaks) == 3
+    assert [peak.height for peak in peaks] == sorted((peak.height for peak in peaks), reverse=True)
     bin_width = RATE / 512
-    for peak, (line, power) in zip(found, lines.items(), strict=True):
+    for peak, (line, power) in zip(peaks, lines.items(), strict=True):
         assert abs(peak.frequency - line) < 0.1 * bin_width
         assert peak.share == pytest.approx(power, abs=0.01)
-        # a tone spreads over 1.5 bins of a Hann window at best, over 2.1 when it lies between two of them
+        # with a Hann window a tone spreads over 1.5 bins, or 2.1 if it lies between two bins
         level = power / bin_width / (2 * 0.1 / RATE)
         assert level / 2.2 < peak.height < level / 1.4
-    assert named_peaks(density[:, 0], frequency, count=2) == found[:2]
-    assert [round(p.frequency) for p in named_peaks(density[:, 0], frequency, prominence=found[1].height)] == [34, 62]
+    assert named_peaks(density[:, 0], frequency, count=2) == peaks[:2]
+    assert [round(p.frequency) for p in named_peaks(density[:, 0], frequency, prominence=peaks[1].height)] == [34, 62]
 
 
-def test_two_tones_close_together_are_two_and_share_the_power(rng):
+def test_two_close_tones_are_two_peaks_that_share_the_power(rng):
     frequency, density = welch(tones(rng, {62.0: 0.5, 66.0: 0.4}, 0.1), RATE, 512)
-    found = named_peaks(density[:, 0], frequency)
-    assert [round(peak.frequency) for peak in found] == [62, 66]
-    assert sum(peak.share for peak in found) == pytest.approx(0.9, abs=0.02)
+    peaks = named_peaks(density[:, 0], frequency)
+    assert [round(peak.frequency) for peak in peaks] == [62, 66]
+    assert sum(peak.share for peak in peaks) == pytest.approx(0.9, abs=0.02)
 
 
-def test_a_wide_resonance_is_one_peak_and_white_noise_none(rng):
+def test_a_wide_resonance_is_one_peak_and_white_noise_has_none(rng):
     noise = rng.standard_normal(100_000)
-    assert named_peaks(*reversed(_one_channel(noise))) == []
+    assert named_peaks(*reversed(spectrum_of_channel(noise))) == []
     pole = 0.97 * np.exp(2j * np.pi * 50 / RATE)
     ringing = sps.lfilter([1.0], np.poly([pole, pole.conj()]).real, noise)
-    (peak,) = named_peaks(*reversed(_one_channel(ringing)))
+    (peak,) = named_peaks(*reversed(spectrum_of_channel(ringing)))
     assert peak.frequency == pytest.approx(50, abs=2)
     assert peak.share > 0.9
 
 
-def _one_channel(x: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+def spectrum_of_channel(x: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
     frequency, density = welch(torch.from_numpy(x).unsqueeze(-1), RATE, 256)
     return frequency, density[:, 0]
 
 
-def test_peaks_at_the_edges_of_the_band_are_found(rng):
+def test_a_peak_at_the_nyquist_frequency_is_detected(rng):
     alternating = torch.from_numpy(rng.standard_normal(4096) * 0.1 + (-1.0) ** np.arange(4096)).unsqueeze(-1)
     frequency, density = welch(alternating, RATE, 128)
     (peak,) = named_peaks(density[:, 0], frequency)
     assert peak.frequency == RATE / 2
 
 
-def test_what_has_no_peaks_is_empty_or_named():
+def test_flat_spectra_have_no_peaks_and_invalid_input_raises():
     frequency = torch.arange(5.0)
     assert named_peaks(torch.zeros(5), frequency) == []
     assert named_peaks(torch.ones(5), frequency) == []

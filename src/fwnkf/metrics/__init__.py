@@ -1,1 +1,1 @@
-"""How good an estimate is, and whether its stated uncertainty can be believed."""
+"""Metrics of estimates: accuracy, consistency, orientation errors, trajectory errors and innovation spectra."""

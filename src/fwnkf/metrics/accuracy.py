@@ -1,10 +1,10 @@
-"""How far the estimate is from the truth: MSE, RMSE, MAE, NRMSE, R² and one row of a table.
+"""Accuracy of estimates: MSE, RMSE, MAE, NRMSE, R², and a summary row for tables.
 
-Every figure is a function of the error ``e = x̂ ⊟ x``, taken once by :func:`residual` (or :func:`raw_difference`).
-Figures are averaged over trajectories, steps and dimensions; those named ``_paper`` follow the paper's Eq. (metrics)
-and sum over dimensions.
+All metrics are functions of the error ``e = x̂ ⊟ x``, computed by :func:`residual` (or :func:`raw_difference`). They are
+averages over trajectories, steps and dimensions; those named ``_paper`` follow the paper's Eq. (metrics) and sum over
+dimensions.
 
-A prediction that is not finite is an error of infinity: it stays in every average and is never dropped.
+An estimate that is not finite has an infinite error, which stays in every average.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ Difference = Literal["shortest", "raw"]
 
 
 def _check_shapes(estimate: Tensor, truth: Tensor) -> None:
-    if estimate.shape != truth.shape:  # subtraction would broadcast, and score something else without a word
+    if estimate.shape != truth.shape:  # otherwise the subtraction would broadcast silently
         raise ShapeError(
             f"estimate {tuple(estimate.shape)} and truth {tuple(truth.shape)} differ in shape; "
-            "expand or cut one of them to the other"
+            "expand or slice one of them"
         )
 
 
 def usable(layout: Layout, estimate: Float[Tensor, "*B n"]) -> Bool[Tensor, "*B d"]:
-    """Which tangent components have a prediction at all: finite numbers, and for a rotation not the zero quaternion."""
-    found = []
+    """Mask of the tangent components with a valid estimate: finite, and for a rotation not the zero quaternion."""
+    masks = []
     for part, values in zip(layout.parts, estimate.split([part.size for part in layout.parts], -1), strict=True):
         finite = values.isfinite()
         if part.kind == "quaternion":
             rotation = finite.all(-1, keepdim=True) & (values != 0).any(-1, keepdim=True)
-            found.append(rotation.expand(*values.shape[:-1], 3))
+            masks.append(rotation.expand(*values.shape[:-1], 3))
         else:
-            found.append(finite)
-    return torch.cat(found, -1)
+            masks.append(finite)
+    return torch.cat(masks, -1)
 
 
 def residual(layout: Layout, estimate: Float[Tensor, "*B n"], truth: Float[Tensor, "*B n"]) -> Float[Tensor, "*B d"]:
-    """``e = x̂ ⊟ x``: the shortest arc for angles, the rotation vector on SO(3); infinite where ``x̂`` is not usable.
+    """``e = x̂ ⊟ x``: the shortest arc for angles, the rotation vector on SO(3); infinite where ``x̂`` is not valid.
 
     >>> residual(Layout.parse([("theta", "angle", 1)]), torch.tensor([3.1]), torch.tensor([-3.1])).round(decimals=3)
     tensor([-0.0830])
@@ -59,9 +59,9 @@ def residual(layout: Layout, estimate: Float[Tensor, "*B n"], truth: Float[Tenso
 
 
 def raw_difference(estimate: Float[Tensor, "*B n"], truth: Float[Tensor, "*B n"]) -> Float[Tensor, "*B n"]:
-    """``e = x̂ - x`` of the numbers as stored, as the paper's public code has it; infinite where ``x̂`` is not finite.
+    """``e = x̂ - x`` of the stored numbers, as in the paper's public code; infinite where ``x̂`` is not finite.
 
-    Only for comparison with published figures: near ±π an angle that is right counts as wrong by 2π.
+    Only for comparison with published figures: near ±π a correct angle may count as an error of 2π.
 
     >>> raw_difference(torch.tensor([3.0]), torch.tensor([-3.0]))
     tensor([6.])
@@ -71,17 +71,17 @@ def raw_difference(estimate: Float[Tensor, "*B n"], truth: Float[Tensor, "*B n"]
 
 
 def from_step(error: Float[Tensor, "*B T d"], step: int) -> Float[Tensor, "*B S d"]:
-    """The error of the steps ``t ≥ step``, counted from zero: what is left once the unknown start is forgotten.
+    """The error of the steps ``t ≥ step``, counted from zero: without the initial transient.
 
     >>> mse(from_step(torch.tensor([[[9.0], [1.0], [1.0]]]), 1))
     tensor(1.)
     """
     if not 0 <= step < error.shape[-2]:
-        raise ShapeError(f"no step from {step} on in a trajectory of {error.shape[-2]} steps")
+        raise ShapeError(f"step {step} is not in a trajectory of {error.shape[-2]} steps")
     return error[..., step:, :]
 
 
-# -------------------------------------------------------------------------------------------------------------- figures
+# -------------------------------------------------------------------------------------------------------------- metrics
 
 
 def mse(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
@@ -99,7 +99,7 @@ def mse_paper(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
 
 
 def rmse(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
-    """``√mse``: the root of the average over all trajectories, not the average of their roots."""
+    """``√mse``: the root of the mean over all trajectories, not the mean of their roots."""
     return mse(error).sqrt()
 
 
@@ -119,7 +119,7 @@ def mae_paper(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
 
 
 def nrmse_rms(error: Float[Tensor, "*B d"], truth: Float[Tensor, "*B n"]) -> Float[Tensor, ""]:
-    """``rmse_paper / √(1/T Σ_t ‖x_t‖₂²)`` (Eq. metrics). It rewards a truth that lies far from zero.
+    """``rmse_paper / √(1/T Σ_t ‖x_t‖₂²)`` (Eq. metrics). It is smaller for states far from zero.
 
     >>> nrmse_rms(torch.tensor([[3.0, 4.0]]), torch.tensor([[6.0, 8.0]]))
     tensor(0.5000)
@@ -128,15 +128,15 @@ def nrmse_rms(error: Float[Tensor, "*B d"], truth: Float[Tensor, "*B n"]) -> Flo
 
 
 def nrmse_std(error: Float[Tensor, "*B d"], truth: Float[Tensor, "*B n"]) -> Float[Tensor, ""]:
-    """``rmse / std(x)`` as in the paper's public code: the deviation of all numbers of ``x`` from their one mean."""
+    """``rmse / std(x)`` as in the paper's public code, with one standard deviation over all numbers of ``x``."""
     return rmse(error) / truth.std(correction=0)
 
 
 def r2(error: Float[Tensor, "*B d"], truth: Float[Tensor, "*B n"]) -> Float[Tensor, ""]:
-    """``R² = 1 - Σ‖e‖² / Σ‖x - x̄‖²``, with ``x̄`` the mean of each dimension: 0 for who knows the means and no more.
+    """``R² = 1 - Σ‖e‖² / Σ‖x - x̄‖²``, with ``x̄`` the mean of each dimension: 0 for an estimate equal to ``x̄``.
 
-    Angles and quaternions enter ``x - x̄`` by their numbers as stored; for the latter ``e``, a rotation vector, is
-    about twice the difference of the quaternions.
+    ``x - x̄`` uses the stored numbers of angles and quaternions; the error of a quaternion is a rotation vector, about
+    twice the difference of the quaternions.
 
     >>> truth = torch.tensor([[1.0, 20.0], [3.0, 40.0]])
     >>> r2(truth.mean(0) - truth, truth)
@@ -147,7 +147,7 @@ def r2(error: Float[Tensor, "*B d"], truth: Float[Tensor, "*B n"]) -> Float[Tens
 
 
 def by_dimension(error: Float[Tensor, "*B d"]) -> Float[Tensor, " d"]:
-    """Mean of ``e²`` for each dimension apart, over trajectories and steps; its mean is :func:`mse`.
+    """Mean of ``e²`` for each dimension, over trajectories and steps; its mean is :func:`mse`.
 
     >>> by_dimension(torch.tensor([[3.0, 4.0], [1.0, 0.0]]))
     tensor([5., 8.])
@@ -156,7 +156,7 @@ def by_dimension(error: Float[Tensor, "*B d"]) -> Float[Tensor, " d"]:
 
 
 def by_step(error: Float[Tensor, "*B T d"]) -> Float[Tensor, " T"]:
-    """Mean of ``e²`` for each step apart, over trajectories and dimensions: the error against time.
+    """Mean of ``e²`` for each step, over trajectories and dimensions: the error over time.
 
     >>> by_step(torch.tensor([[[3.0], [2.0], [1.0]]]))
     tensor([9., 4., 1.])
@@ -165,7 +165,7 @@ def by_step(error: Float[Tensor, "*B T d"]) -> Float[Tensor, " T"]:
     return squared.reshape(-1, squared.shape[-1]).mean(0)
 
 
-# -------------------------------------------------------------------------------------------------------------- one row
+# -------------------------------------------------------------------------------------------------------------- summary
 
 
 def summarize(
@@ -177,51 +177,51 @@ def summarize(
     late: int = 10,
     valid: Bool[Tensor, "B T"] | None = None,
 ) -> dict[str, float | int]:
-    """One row of a table: accuracy, consistency and failures of one filter on one test set, computed in float64.
+    """One row of a table: accuracy, consistency and failures of a filter on a test set, computed in float64.
 
-    A trajectory whose mean or covariance is anywhere not finite counts in ``failures``. It is not dropped: such a mean
-    makes the errors infinite and R² minus infinity, such a covariance makes NEES infinite, as does one that is not
-    positive definite, and neither is ever covered.
+    Trajectories with a mean or covariance that is not finite are counted in ``failures`` and not dropped: such a mean
+    makes the errors infinite and R² minus infinity. A covariance that is not finite or not positive definite makes NEES
+    infinite. Neither is covered.
 
     Args:
-        layout: what the numbers of the state are.
-        estimate: a filtered trajectory, or mean ``(B, T, n)`` and covariance ``(B, T, d, d)``. A method that states no
-            covariance gives ``None``: its ``nees`` and ``coverage95`` are NaN, which says that there is nothing to say.
-        truth: the states, finite wherever a step counts.
-        difference: ``"raw"`` scores the numbers as stored. NEES and coverage take the shortest way in any case.
-        late: where the second error begins, ``mse_from_10``; NaN if no trajectory is that long.
-        valid: the steps that count, all if None. The others are as if they had been cut out of the trajectories: what
-            is estimated and true there touches nothing, and ``late`` counts the steps that are left. Every step left
-            weighs the same, so a trajectory weighs as much as it has steps.
+        layout: the layout of the state.
+        estimate: a filtered trajectory, or mean ``(B, T, n)`` and covariance ``(B, T, d, d)``. The covariance is
+            ``None`` for a method without one; ``nees`` and ``coverage95`` are then NaN.
+        truth: the true states, finite at all counted steps.
+        difference: ``"raw"`` uses the stored numbers. NEES and coverage always use the shortest difference.
+        late: first step of the second error, ``mse_from_10``; NaN if no trajectory is that long.
+        valid: mask of the counted steps; all steps if None. Other steps are treated as removed from the trajectories:
+            their values have no effect, and ``late`` counts the remaining steps. All counted steps have equal weight,
+            so a trajectory is weighted by its number of counted steps.
 
     >>> row = summarize(Layout.euclidean(1), (torch.ones(2, 20, 1), torch.ones(2, 20, 1, 1)), torch.zeros(2, 20, 1))
     >>> row["mse"], row["mse_from_10"], row["nees"], row["coverage95"], row["failures"]
     (1.0, 1.0, 1.0, 1.0, 0)
     """
-    given = (estimate.mean, estimate.cov) if isinstance(estimate, Trajectory | Gaussian) else estimate
-    _check_shapes(given[0], truth)
+    moments = (estimate.mean, estimate.cov) if isinstance(estimate, Trajectory | Gaussian) else estimate
+    _check_shapes(moments[0], truth)
     counts = truth.new_ones(truth.shape[:-1], dtype=torch.bool) if valid is None else valid
     if counts.shape != truth.shape[:-1] or counts.dtype != torch.bool:
-        raise ShapeError(f"valid is {counts.dtype} {tuple(counts.shape)}, wanted torch.bool {tuple(truth.shape[:-1])}")
+        raise ShapeError(f"valid is {counts.dtype} {tuple(counts.shape)}, must be torch.bool {tuple(truth.shape[:-1])}")
     if not counts.any():
-        raise DataError("no step counts: there is nothing to score; is the truth missing everywhere?")
-    broken = (counts & ~truth.isfinite().all(-1)).nonzero()
-    if len(broken):
-        trajectory, step = broken[0].tolist()
+        raise DataError("no step is counted: check that the true states are not missing everywhere")
+    missing = (counts & ~truth.isfinite().all(-1)).nonzero()
+    if len(missing):
+        trajectory, step = missing[0].tolist()
         raise DataError(
-            f"the truth of trajectory {trajectory} is not finite at step {step}: leave such steps out (valid=…)"
+            f"the truth of trajectory {trajectory} is not finite at step {step}: exclude such steps with valid"
         )
 
-    def left(values: Tensor) -> Tensor:
-        """The steps that count, of all trajectories in a row."""
+    def select(values: Tensor) -> Tensor:
+        """The counted steps of all trajectories along one axis."""
         return values.detach().flatten(0, 1).double() if valid is None else values.detach()[valid].double()
 
-    mean, truth = left(given[0]), left(truth)
-    cov = None if given[1] is None else left(given[1])
+    mean, truth = select(moments[0]), select(truth)
+    cov = None if moments[1] is None else select(moments[1])
     tangent = residual(layout, mean, truth)
     error = tangent if difference == "shortest" else raw_difference(mean, truth)
     failed = ~usable(layout, mean).all(-1)
-    settled = counts.cumsum(-1)[counts] > late
+    after_transient = counts.cumsum(-1)[counts] > late
     row = {
         "mse": mse(error),
         "mse_paper": mse_paper(error),
@@ -231,16 +231,16 @@ def summarize(
         "nrmse_rms": nrmse_rms(error, truth),
         "nrmse_std": nrmse_std(error, truth),
         "r2": r2(error, truth),
-        f"mse_from_{late}": mse(error[settled]) if settled.any() else math.nan,
+        f"mse_from_{late}": mse(error[after_transient]) if after_transient.any() else math.nan,
         "nees": math.nan,
         "coverage95": math.nan,
     }
     if cov is not None:
         failed = failed | ~cov.isfinite().all(-1).all(-1)
-        # cleaned first: the triangular solve would make NaN of infinity, and what LAPACK makes of NaN is its own affair
+        # failed covariances are replaced first: LAPACK's behaviour on NaN and infinity is undefined
         clean = torch.where(failed[..., None, None], torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device), cov)
-        each = nees(torch.where(failed[..., None], 0, tangent), clean)
-        row["nees"] = each.masked_fill(failed | each.isnan(), torch.inf).mean()
+        values = nees(torch.where(failed[..., None], 0, tangent), clean)
+        row["nees"] = values.masked_fill(failed | values.isnan(), torch.inf).mean()
         row["coverage95"] = coverage(tangent.masked_fill(failed[..., None], torch.inf), clean).overall
     failures = counts.nonzero()[:, 0][failed].unique().numel()
     return {**{name: float(value) for name, value in row.items()}, "failures": failures}

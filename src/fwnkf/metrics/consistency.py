@@ -1,7 +1,7 @@
-"""Is the stated uncertainty true? NEES, NIS, coverage and the whiteness of innovations.
+"""Consistency of stated uncertainties: NEES, NIS, coverage and whiteness of innovations.
 
-A consistent filter has ``E[NEES] = n`` and ``E[NIS] = m``: values above mean it is too sure of itself, values below
-that it hides what it knows.
+NEES and NIS are divided by the dimension here, so a consistent filter has a mean of one: larger values mean that it is
+overconfident, smaller values that its covariance is too large.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..shapes import Float
 
 
 def mahalanobis_squared(residual: Float[Tensor, "*B n"], cov: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B"]:
-    """``rᵀ cov⁻¹ r``; NaN where ``cov`` is not positive definite, so that a failure is seen and not averaged away."""
+    """``rᵀ cov⁻¹ r``; NaN where ``cov`` is not positive definite, so that failures show up in averages."""
     white, ok = _whiten(residual, cov)
     return torch.where(ok, white.square().sum(-1), torch.nan)
 
@@ -33,10 +33,10 @@ def nis(innovation: Float[Tensor, "*B m"], cov: Float[Tensor, "*B m m"]) -> Floa
 
 
 def variance_ratio(error: Float[Tensor, "*B d"], cov: Float[Tensor, "*B d d"]) -> Float[Tensor, " d"]:
-    """Mean of ``e_i² / P_ii`` in each dimension: one for a consistent filter, above it for one that is too certain.
+    """Mean of ``e_i² / P_ii`` in each dimension: one for a consistent filter, larger for an overconfident one.
 
-    NEES can be one on average while single axes are off in both directions. Measured on recordings left out of a fit,
-    these are the factors for ``filter.calibrate_covariance``.
+    NEES can be one on average although single axes are overconfident and others underconfident. Computed on recordings
+    that were not used for training, these are the factors for ``filter.calibrate_covariance``.
 
     >>> variance_ratio(torch.tensor([[2.0, 1.0]]), torch.eye(2)[None])
     tensor([4., 1.])
@@ -46,14 +46,23 @@ def variance_ratio(error: Float[Tensor, "*B d"], cov: Float[Tensor, "*B d d"]) -
 
 
 class LjungBox(NamedTuple):
-    """Test of whiteness: the statistic and the probability of one as large from white noise."""
+    """Result of the Ljung-Box test: the statistic, and its p-value under the hypothesis of white noise."""
 
     statistic: Float[Tensor, "*B"]
     p_value: Float[Tensor, "*B"]
 
 
 def ljung_box(series: Float[Tensor, "*B T"], lags: int = 20) -> LjungBox:
-    """Ljung-Box test over the last axis, for each series apart."""
+    """Ljung-Box test for whiteness along the last axis, for each series separately.
+
+    Innovations of a filter with the correct model are white. A p-value below 0.01 means that the series is correlated
+    in time: the noise is coloured, or the model is wrong. Use it on innovations normalised by :func:`whiten`.
+
+    >>> white = torch.randn(2000, generator=torch.Generator().manual_seed(0))
+    >>> drifting = white.cumsum(0)
+    >>> [bool(ljung_box(series).p_value > 0.01) for series in (white, drifting)]
+    [True, False]
+    """
     length = series.shape[-1]
     centred = series - series.mean(-1, keepdim=True)
     power = centred.square().sum(-1)
@@ -66,7 +75,7 @@ def ljung_box(series: Float[Tensor, "*B T"], lags: int = 20) -> LjungBox:
 
 
 def whiten(innovation: Float[Tensor, "*B m"], cov: Float[Tensor, "*B m m"]) -> Float[Tensor, "*B m"]:
-    """Innovations as independent unit-variance numbers, ``L⁻¹ r`` with ``cov = L Lᵀ``."""
+    """Innovations normalised to unit covariance, ``L⁻¹ r`` with ``cov = L Lᵀ``."""
     return _whiten(innovation, cov)[0]
 
 
@@ -77,17 +86,17 @@ def _whiten(residual: Tensor, cov: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Coverage(NamedTuple):
-    """The share of errors within their interval: of all components, and of each dimension apart."""
+    """Fraction of errors within their interval: over all components, and for each dimension."""
 
     overall: Float[Tensor, ""]
     by_dimension: Float[Tensor, " d"]
 
 
 def coverage(error: Float[Tensor, "*B d"], cov: Float[Tensor, "*B d d"], level: float = 0.95) -> Coverage:
-    """Share of components with ``|e_i| ≤ z √P_ii``, ``z`` the normal quantile of ``(1 + level) / 2``.
+    """Fraction of components with ``|e_i| ≤ z √P_ii``, ``z`` the normal quantile of ``(1 + level) / 2``.
 
-    A consistent filter covers ``level`` of them, one too sure of itself fewer. What is not finite, and what has a
-    negative variance, is not covered.
+    A consistent filter covers the fraction ``level``, an overconfident filter less. Errors or variances that are not
+    finite, and negative variances, are not covered.
 
     >>> coverage(torch.tensor([[1.9, 0.0], [2.0, 0.0]]), torch.eye(2).expand(2, 2, 2)).by_dimension
     tensor([0.5000, 1.0000])
@@ -95,7 +104,7 @@ def coverage(error: Float[Tensor, "*B d"], cov: Float[Tensor, "*B d d"], level: 
     if not 0 < level < 1:
         raise ConfigError(f"level {level} is not between 0 and 1; for 95 % write 0.95")
     z = float(torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)))
-    bound = z * cov.diagonal(dim1=-2, dim2=-1).sqrt()  # the root of a negative variance is NaN, which nothing is below
+    bound = z * cov.diagonal(dim1=-2, dim2=-1).sqrt()  # NaN for a negative variance, so that the comparison is False
     covered = (error.abs() <= bound) & error.isfinite() & bound.isfinite()
     share = covered.to(error.dtype).reshape(-1, error.shape[-1]).mean(0)
     return Coverage(share.mean(), share)

@@ -1,8 +1,8 @@
-"""Errors of an estimated orientation: of the vertical, of the heading, and as a whole.
+"""Errors of an estimated orientation: inclination, heading and total error.
 
-The error quaternion ``q_estimate ⊗ q_true⁻¹`` lives in the earth frame. Its rotation about the vertical is the heading
-error, what is left the inclination error, its whole angle the total error; the decomposition is that of the evaluation
-code of BROAD (Laidig et al. 2021).
+The error quaternion ``q_estimate ⊗ q_true⁻¹`` is expressed in the earth frame. Its rotation about the vertical is the
+heading error, the remaining rotation is the inclination error, and its angle is the total error, as defined by Laidig
+et al. (2021).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ..shapes import Float
 
 
 def error_quaternion(estimate: Float[Tensor, "*B 4"], truth: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B 4"]:
-    """The rotation, in the earth frame, that leads from the true orientation to the estimated one."""
+    """The rotation in the earth frame from the true to the estimated orientation."""
     return rotation.multiply(rotation.normalize(estimate), rotation.conjugate(rotation.normalize(truth)))
 
 
 def inclination_error(error: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B"]:
-    """Angle in radians between the estimated and the true vertical: ``2 acos √(w² + z²)``, exact near zero too.
+    """Angle in radians between the estimated and the true vertical: ``2 acos √(w² + z²)``, accurate near zero.
 
     >>> yaw = rotation.exp(torch.tensor([0.0, 0.0, 1.0]))
     >>> float(inclination_error(yaw))
@@ -32,13 +32,27 @@ def inclination_error(error: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B"]:
     return 2 * torch.atan2(torch.hypot(x, y), torch.hypot(w, z))
 
 
+def tilt_vector(error: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B 2"]:
+    """The inclination error as a small rotation vector about the horizontal axes of the estimate's world frame.
+
+    The error without its heading, ``e = tilt ⊗ Rz``: what is left is ``2 (x', y')`` of ``tilt``, of the length
+    ``2 sin(inclination / 2)``. With its covariance ``R(q) P R(q)ᵀ`` (first two axes) it serves NEES and coverage.
+
+    >>> tilt = rotation.exp(torch.tensor([0.02, -0.01, 0.0]))
+    >>> tilt_vector(rotation.multiply(tilt, rotation.exp(torch.tensor([0.0, 0.0, 1.0]))))
+    tensor([ 0.0200, -0.0100])
+    """
+    w, x, y, z = error.unbind(-1)
+    return 2 * torch.stack((w * x - z * y, w * y + z * x), -1) / torch.hypot(w, z).unsqueeze(-1)
+
+
 def heading_error(error: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B"]:
     """Absolute rotation about the vertical in radians: ``2 atan |z / w|``, between 0 and π."""
     return 2 * torch.atan2(error[..., 3].abs(), error[..., 0].abs())
 
 
 def total_error(error: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B"]:
-    """The whole angle of the error in radians: ``2 acos |w|``, between 0 and π; either sign of the quaternion."""
+    """Angle of the error in radians: ``2 acos |w|``, between 0 and π, for either sign of the quaternion."""
     return 2 * torch.atan2(error[..., 1:].norm(dim=-1), error[..., 0].abs())
 
 
