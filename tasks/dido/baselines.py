@@ -1,179 +1,174 @@
-"""The classical rungs of DIDO ``denoise``: low-passes, notches and the white Kalman filter, axis by axis.
-
-All are linear and settled, so each is a frequency response, applied by FFT with enough padding for the response to
-die out. A record starts as if its first sample had always been there. Cutoffs, notches and the Kalman filter's noise
-ratio are tuned by gradient descent from several starts, on the cross-spectra of the training flights.
-"""
+"""Every method that stands beside the filter in ``dido``, tuned on the training flights alone."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
-from tasks.dido.fit import Spectra
 from torch import Tensor
 
-from fwnkf.shapes import Float
+from fwnkf import Filter
+from fwnkf.identify import (
+    Spectra,
+    VibrationModel,
+    VibrationOptions,
+    apply_fir,
+    choose_ridge,
+    cross_spectra,
+    fit_fir,
+    fit_model,
+)
+from fwnkf.shapes import Bool, Float
+from tasks.dido import classical, notch
+from tasks.dido.protocol import AXES, RATE
 
-RATE = 400.0
-PX4_CUTOFF = 30.0
-PADDING = 4096
-NOTCH_STARTS = ((34.0, 64.0, 160.0), (34.0, 83.0, 160.0), (24.0, 62.0, 83.0))
-STEPS = 150
-
-Response = Callable[[Tensor, Tensor], Tensor]
-"""Parameters and ``z⁻¹`` on the grid of frequencies to gains."""
-
-
-def padded(samples: int) -> int:
-    """A power of two that leaves room for a response to die out."""
-    return 1 << (samples + PADDING - 1).bit_length()
-
-
-def apply(response: Tensor, y: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
-    """A response with gain one at zero frequency, over records that have stood at their first sample for ever."""
-    first = y[:, :1]
-    length = padded(y.shape[1])
-    return torch.fft.irfft(torch.fft.rfft(y - first, n=length) * response, n=length)[:, : y.shape[1]] + first
-
-
-def delays(samples: int) -> Tensor:
-    """``z⁻¹`` at the frequencies of a padded record."""
-    length = padded(samples)
-    return torch.exp(-2j * math.pi * torch.arange(length // 2 + 1, dtype=torch.float64) / length)
+TAPS = 100
+RIDGES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+OPTIONS = VibrationOptions(modes=12, oscillators=1, truth_weight=5.0, start="uniform")
+"""Of the filter; the number of modes and the weight were chosen on two of the training flights, left out in turn."""
+KALMAN: dict[str, VibrationOptions] = {
+    "kf_without_noise_states": replace(OPTIONS, modes=0, oscillators=0),
+    "kf_three_oscillators_per_axis": replace(OPTIONS, modes=0, oscillators=3, truth_weight=0.0),
+}
+CLASSICAL = classical.METHODS
+METHODS = (*CLASSICAL, "notch_tracked", "fir_one_axis", "fir_six_axes", *KALMAN)
 
 
-def low_pass(cutoff: Tensor, delay: Tensor) -> Tensor:
-    """Second-order Butterworth by the bilinear transform with prewarping: PX4's ``LowPassFilter2p``."""
-    warp = torch.tan(math.pi * cutoff / RATE)
-    scale = 1 + math.sqrt(2) * warp + warp**2
-    a1, a2 = 2 * (warp**2 - 1) / scale, (1 - math.sqrt(2) * warp + warp**2) / scale
-    return (warp**2 / scale) * (1 + delay) ** 2 / (1 + a1 * delay + a2 * delay**2)
+class Estimate(NamedTuple):
+    """Signals, and where a method states its uncertainty what is needed to check it."""
+
+    mean: Float[Tensor, "N T 6"]
+    cov: Float[Tensor, "N T 6 6"] | None = None
+    innovation: Float[Tensor, "N T 6"] | None = None
+    innovation_cov: Float[Tensor, "N T 6 6"] | None = None
 
 
-def notch(centre: Tensor, quality: Tensor, delay: Tensor) -> Tensor:
-    """A second-order notch with unit gain at zero frequency; its width at -3 dB is ``centre / quality``."""
-    omega = 2 * math.pi * centre / RATE
-    gain = 1 / (1 + torch.tan(omega / quality / 2))
-    cosine = omega.cos()
-    return gain * (1 - 2 * cosine * delay + delay**2) / (1 - 2 * gain * cosine * delay + (2 * gain - 1) * delay**2)
+def tune(y: Float[Tensor, "N T 6"], truth: Float[Tensor, "N T 6"], spectra: Spectra) -> dict[str, Any]:
+    """Whatever the methods need besides the training flights, as plain values."""
+    static = {axis: classical.tune(spectra, i) for i, axis in enumerate(AXES)}
+    cutoffs = {axis: math.exp(static[axis]["low_pass_tuned"][0]) for axis in AXES}
+    six = choose_ridge(y, truth, taps=TAPS, ridges=RIDGES)
+    single = {
+        axis: choose_ridge(y[..., i : i + 1], truth[..., i : i + 1], taps=TAPS, ridges=RIDGES).ridge
+        for i, axis in enumerate(AXES)
+    }
+    plain = fit_model(spectra, RATE, KALMAN["kf_without_noise_states"])
+    options = KALMAN["kf_three_oscillators_per_axis"]
+    alone = [cross_spectra(y[..., i : i + 1]) for i in range(len(AXES))]
+    per_axis = side_by_side([fit_model(one, RATE, options) for one in alone], options)
+    return {
+        "classical": static,
+        "notch_tracked": notch.tune(y, truth, cutoffs),
+        "fir": {"taps": TAPS, "ridge": six.ridge, "errors": {str(k): v for k, v in six.errors.items()}, "one": single},
+        "kf_without_noise_states": described(plain, spectra.scale),
+        "kf_three_oscillators_per_axis": described(per_axis, torch.cat([one.scale for one in alone])),
+    }
 
 
-def white_gain(ratio: Tensor) -> tuple[Tensor, Tensor]:
-    """Settled gain ``[2]`` of an integrated random walk (density over ``R``: ``ratio``), and ``S / R``."""
-    h = 1 / RATE
-    F = torch.tensor([[1.0, h], [0.0, 1.0]], dtype=torch.float64)
-    Q = ratio * torch.tensor([[h**3 / 3, h**2 / 2], [h**2 / 2, h]], dtype=torch.float64)
-    A, P = F.mT, Q
-    G = torch.tensor([[1.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
-    eye = torch.eye(2, dtype=torch.float64)
-    for _ in range(16):
-        by_A, by_G = torch.linalg.solve(eye + G @ P, torch.cat((A, G), 1)).split(2, 1)
-        P, G, A = P + A.mT @ P @ by_A, G + A @ by_G @ A.mT, A @ by_A
-    spread = P[0, 0] + 1
-    return P[:, 0] / spread, spread
+def fir_weights(tuned: Mapping[str, Any], y: Tensor, truth: Tensor) -> dict[str, Float[Tensor, "k 6 6"]]:
+    """Both FIR filters, from the training flights with the ridge that was chosen."""
+    chosen = tuned["fir"]
+    alone = torch.zeros(chosen["taps"], len(AXES), len(AXES), dtype=y.dtype)
+    for i, axis in enumerate(AXES):
+        part = slice(i, i + 1)
+        alone[:, part, part] = fit_fir(y[..., part], truth[..., part], taps=chosen["taps"], ridge=chosen["one"][axis])
+    return {"fir_one_axis": alone, "fir_six_axes": fit_fir(y, truth, taps=chosen["taps"], ridge=chosen["ridge"])}
 
 
-def white_kalman(ratio: Tensor, delay: Tensor) -> Tensor:
-    """From measurement to the filtered signal: ``x̂ = (I - K H) F x̂₋ + K y``, first component."""
-    gain, _ = white_gain(ratio)
-    h = 1 / RATE
-    # closed loop [[1-k1, (1-k1) h], [-k2, 1-k2 h]] written out
-    a11, a12, a21, a22 = 1 - gain[0], (1 - gain[0]) * h, -gain[1], 1 - gain[1] * h
-    below = (1 - a11 * delay) * (1 - a22 * delay) - a12 * a21 * delay**2
-    return (gain[0] * (1 - a22 * delay) + gain[1] * a12 * delay) / below
+def estimate(
+    method: str, tuned: Mapping[str, Any], weights: Mapping[str, Tensor], y: Float[Tensor, "N T 6"]
+) -> Estimate:
+    """A method on records without gaps, at the nominal step; Kalman filters with the gains of their steady state."""
+    if method in CLASSICAL:
+        return Estimate(classical.estimates(tuned["classical"], method, y))
+    if method == "notch_tracked":
+        return Estimate(notch.estimate(tuned[method], y))
+    if method in KALMAN:
+        model, scale = restored(method, tuned)
+        return Estimate(*model.run(y, scale))
+    return Estimate(apply_fir(weights[method], y))
 
 
-def white_innovation(ratio: Tensor, delay: Tensor) -> Tensor:
-    """From measurement to innovation: the posterior residual over ``1 - k1``."""
-    gain, _ = white_gain(ratio)
-    return (1 - white_kalman(ratio, delay)) / (1 - gain[0])
+def estimate_with_gaps(
+    method: str,
+    tuned: Mapping[str, Any],
+    weights: Mapping[str, Tensor],
+    y: Tensor,
+    mask: Bool[Tensor, "N T 6"],
+    dt: Tensor | None,
+) -> Tensor:
+    """A method on records with gaps or irregular steps: Kalman filters get ``mask`` and ``dt``, others hold a value."""
+    if method in KALMAN:
+        model, scale = restored(method, tuned)
+        return run_filter(model.to_filter(scale), y, mask, dt)
+    return estimate(method, tuned, weights, hold(y, mask)).mean
 
 
-def notched(theta: Tensor, delay: Tensor) -> Tensor:
-    """Three notches and a low-pass; ``theta``: log cutoff, then log centre and log quality of each notch."""
-    values = torch.exp(theta)
-    # bounded as a user would: notches of quality 0.3 to 30 below Nyquist
-    gain = low_pass(values[0].clamp(3.0, 190.0), delay)
-    for i in range(3):
-        gain = gain * notch(values[1 + 2 * i].clamp(5.0, 195.0), values[2 + 2 * i].clamp(0.3, 30.0), delay)
-    return gain
+@torch.no_grad()
+def run_filter(model: Filter, y: Tensor, mask: Tensor | None = None, dt: Tensor | None = None) -> Tensor:
+    """The signals of a filter, in pieces for the sake of memory."""
+    parts: list[Tensor] = []
+    pieces(model, y, mask, dt, lambda track: parts.append(track.mean[..., : len(AXES)].clone()))
+    return torch.cat(parts, 1)
 
 
-def responses(rung: str, theta: Tensor, delay: Tensor) -> Tensor:
-    """The frequency response of a rung with its tuned logarithms."""
-    if rung == "raw":
-        return torch.ones_like(delay)
-    if rung == "low_pass_px4":
-        return low_pass(torch.tensor(PX4_CUTOFF, dtype=torch.float64), delay)
-    if rung == "low_pass_tuned":
-        return low_pass(torch.exp(theta[0]).clamp(1.0, 195.0), delay)
-    if rung == "notches_tuned":
-        return notched(theta, delay)
-    return white_kalman(torch.exp(theta[0]), delay)
+@torch.no_grad()
+def pieces(
+    model: Filter, y: Tensor, mask: Tensor | None, dt: Tensor | None, use: Callable[[Any], None], size: int = 400
+) -> None:
+    """Run a filter over whole records, piece by piece, and hand the trajectory of each on."""
+    state = None
+    for first in range(0, y.shape[1], size):
+        part = slice(first, first + size)
+        masked, steps = (None if item is None else item[:, part] for item in (mask, dt))
+        track = model.run(y[:, part], mask=masked, dt=steps, state=state).raise_for_status()
+        state = track.state
+        use(track)
 
 
-RUNGS = ("raw", "low_pass_px4", "low_pass_tuned", "notches_tuned", "white_kf_likelihood", "white_kf_tuned")
+def hold(y: Float[Tensor, "N T c"], mask: Bool[Tensor, "N T c"]) -> Float[Tensor, "N T c"]:
+    """The last value that was measured; zero before the first.
+
+    >>> hold(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[[True], [False], [True]]])).flatten().tolist()
+    [1.0, 1.0, 3.0]
+    """
+    steps = torch.arange(y.shape[1])[:, None].expand(y.shape)
+    last = torch.where(mask, steps, -1).cummax(1).values
+    return torch.where(last >= 0, y.gather(1, last.clamp_min(0)), 0.0)
 
 
-def tune(spectra: Spectra, axis: int) -> dict[str, list[float]]:
-    """Logarithms of the tuned parameters of one axis, by rung, from the cross-spectra of training records."""
-    delay, weight = torch.exp(-1j * spectra.omega), spectra.weight
-    channels = len(spectra.scale)
-    seen = spectra.density[:, axis, axis].real
-    true = spectra.density[:, channels + axis, channels + axis].real
-    cross = spectra.density[:, axis, channels + axis]
-
-    def error(rung: str) -> Callable[[Tensor], Tensor]:
-        def loss(theta: Tensor) -> Tensor:
-            gain = responses(rung, theta, delay)
-            return (weight * (gain.abs().square() * seen + true - 2 * (gain * cross).real)).sum().log()
-
-        return loss
-
-    def likelihood(theta: Tensor) -> Tensor:
-        ratio = torch.exp(theta[0])
-        power = (weight * white_innovation(ratio, delay).abs().square() * seen).sum()
-        # R is what makes the innovations as large as they are said to be: log S at the best R is log of their power
-        return power.log()
-
-    cut = _descend(error("low_pass_tuned"), [[math.log(8.0)], [math.log(30.0)]])
-    starts = [[cut[0] + 0.7, *(v for f in fs for v in (math.log(f), 0.5))] for fs in NOTCH_STARTS]
-    starts += [[cut[0] + 0.1, *(v for f in fs for v in (math.log(f), 1.5))] for fs in NOTCH_STARTS]
-    notches = _descend(error("notches_tuned"), starts)
-    tuned = _descend(error("white_kf_tuned"), [[6.0], [11.0], [16.0]])
-    # one start, from the smooth side: a white model's likelihood has a second optimum that follows the vibration
-    likely = _descend(likelihood, [[6.0]])
-    found = {"raw": [], "low_pass_px4": [], "low_pass_tuned": cut, "notches_tuned": notches}
-    return {**found, "white_kf_likelihood": likely, "white_kf_tuned": tuned}
+# ---- Kalman filters as plain values ---------------------------------------------------------------------------------
 
 
-def _descend(loss: Callable[[Tensor], Tensor], starts: list[list[float]]) -> list[float]:
-    """The best of several descents; Adam on logarithms, one-cycle."""
-    best: tuple[list[float], float] = ([], math.inf)
-    for start in starts:
-        theta = torch.tensor(start, dtype=torch.float64, requires_grad=True)
-        optimizer = torch.optim.Adam([theta], lr=0.15)
-        course = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.15, total_steps=STEPS, pct_start=0.1)
-        for _ in range(STEPS):
-            value = loss(theta)
-            optimizer.zero_grad()
-            value.backward()
-            optimizer.step()
-            course.step()
-        final = float(loss(theta.detach()))
-        if final < best[1]:
-            best = (theta.detach().tolist(), final)
-    return best[0]
+def described(model: VibrationModel, scale: Tensor) -> dict[str, Any]:
+    return {"scale": scale.tolist(), **{name: value.tolist() for name, value in model.state_dict().items()}}
 
 
-def estimates(tuned: dict[str, dict[str, Any]], rung: str, y: Float[Tensor, "N T 6"], axes: tuple[str, ...]) -> Tensor:
-    """A rung's estimate of every axis."""
-    delay = delays(y.shape[1])
-    columns = []
-    for i, axis in enumerate(axes):
-        theta = torch.tensor(tuned[axis][rung], dtype=torch.float64)
-        columns.append(apply(responses(rung, theta, delay), y[..., i]))
-    return torch.stack(columns, -1)
+def restored(method: str, tuned: Mapping[str, Any]) -> tuple[VibrationModel, Tensor]:
+    values = {name: torch.tensor(value, dtype=torch.float64) for name, value in tuned[method].items()}
+    scale = values.pop("scale")
+    model = VibrationModel(len(AXES), RATE, KALMAN[method])
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    model.load_state_dict({name: value.reshape(shapes[name]) for name, value in values.items()})
+    return model, scale
+
+
+@torch.no_grad()
+def side_by_side(models: list[VibrationModel], options: VibrationOptions) -> VibrationModel:
+    """Models of one channel each as one model of all channels, without coupling."""
+    m = len(models)
+    joint = VibrationModel(m, models[0].rate, options)
+    for parameter in joint.parameters():
+        parameter.zero_()
+    for i, model in enumerate(models):
+        at = torch.tensor([i, i + m])
+        for name in ("leak", "log_drive"):
+            getattr(joint, name)[at] = getattr(model, name)
+        for name in ("coupling", "drive"):
+            getattr(joint, name)[at.unsqueeze(-1), at] = getattr(model, name)
+        for name in ("log_white", "own_frequency", "own_damping", "own_amplitude"):
+            getattr(joint, name)[i] = getattr(model, name)[0]
+    return joint

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from scipy.linalg import expm
 
 import fwnkf
 from fwnkf.errors import ConfigError
+from fwnkf.report.inspect import frequencies
 
 from .. import systems
 from ..oracles.joint import autoregressive_causes, joint_posterior
@@ -122,3 +124,15 @@ def test_a_mode_above_the_limit_is_refused_and_a_filter_without_modes_has_none_t
     plain = fwnkf.build("fwnkf", H=torch.eye(1, 2), Q=torch.eye(2), R=torch.eye(1), shaping="noise")
     with pytest.raises(ConfigError, match="no shared modes"):
         plain.noise_states.set_modes(OMEGA, RADIUS, torch.zeros(1, 4))
+
+
+@torch.no_grad()
+def test_the_reported_spectrum_holds_the_power_of_the_modes():
+    """The density of a channel, integrated over frequency, is the variance of its noise."""
+    model, _ = filters(1)
+    C = model.prepare().oscillators.C
+    power = C.square().sum(-1) + model.system.measurement_covariance().diagonal()
+    facts = frequencies(model)
+    for channel, expected in zip(facts["channels"], power.tolist(), strict=True):
+        assert np.trapezoid(channel["density"], facts["hz"]) == pytest.approx(expected, rel=1e-3)
+        assert len(channel["oscillators"]) == 3

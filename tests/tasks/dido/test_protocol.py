@@ -1,36 +1,15 @@
-"""DIDO's tasks: smoothing against scipy, truth against motions whose rate and force are known."""
+"""DIDO's protocol: truth against motions whose rate and force are known, take-offs, sampling at other instants."""
 
 from __future__ import annotations
 
-import os
-
-import numpy as np
 import pytest
 import torch
-from scipy.signal import savgol_filter
 
 from fwnkf.core import rotation
-from fwnkf.data import catalogue, dido
+from fwnkf.data import dido
 from fwnkf.data.recording import Recording
 from fwnkf.errors import DataError
-from tasks.dido import protocol as dido_tasks
-
-from ..tolerances import assert_close
-
-
-@pytest.mark.parametrize(("window", "degree"), [(41, 3), (61, 3), (7, 2), (5, 4)])
-@pytest.mark.parametrize("derivative", [0, 1, 2])
-def test_savgol_is_that_of_scipy_ends_included(rng, window, degree, derivative):
-    values = rng.standard_normal((200, 3)).cumsum(0)
-    ours = dido_tasks.savgol(values, window, degree, derivative, 0.1)
-    theirs = savgol_filter(values, window, degree, deriv=derivative, delta=0.1, axis=0)
-    assert_close(torch.from_numpy(ours), torch.from_numpy(theirs))
-
-
-@pytest.mark.parametrize(("window", "degree", "length"), [(4, 2, 50), (5, 5, 50), (41, 3, 40)])
-def test_savgol_refuses_what_has_no_fit(window, degree, length):
-    with pytest.raises(DataError, match="savgol"):
-        dido_tasks.savgol(np.zeros((length, 1)), window, degree)
+from tasks.dido import protocol
 
 
 def turning(rate: torch.Tensor, acceleration: torch.Tensor, seconds: float = 2.0) -> Recording:
@@ -41,27 +20,27 @@ def turning(rate: torch.Tensor, acceleration: torch.Tensor, seconds: float = 2.0
     q = rotation.exp(time.unsqueeze(-1) * rate)
     p = 0.5 * time.square().unsqueeze(-1) * acceleration
     imu = torch.zeros(len(time), 6, dtype=torch.float64)
-    return Recording("made", time, imu, dido.CHANNELS, imu == 0, torch.cat((p, q), -1), dido.LAYOUT)
+    return Recording("simulated", time, imu, dido.CHANNELS, imu == 0, torch.cat((p, q), -1), dido.LAYOUT)
 
 
 def test_truth_is_the_rate_and_the_force_of_the_motion():
     rate = torch.tensor([0.3, -0.5, 0.8], dtype=torch.float64)
     acceleration = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
-    found = dido_tasks.flight(turning(rate, acceleration))
-    weight = torch.tensor([0.0, 0.0, dido_tasks.GRAVITY], dtype=torch.float64)
-    force = rotation.to_matrix(found.orientation).mT @ (acceleration + weight)
+    flight = protocol.flight(turning(rate, acceleration))
+    weight = torch.tensor([0.0, 0.0, protocol.GRAVITY], dtype=torch.float64)
+    force = rotation.to_matrix(flight.orientation).mT @ (acceleration + weight)
     inside = slice(60, -60)
     # linear interpolation between stamps 3 ms apart leaves a h²/8 of 1e-6 m, times the weights of a second derivative
-    assert float((found.clean[inside, :3] - rate).abs().max()) < 1e-3
-    assert float((found.clean[inside, 3:] - force[inside]).abs().max()) < 0.02
-    speed = torch.arange(len(found)).unsqueeze(-1) / dido_tasks.RATE * acceleration
-    assert float((found.velocity - speed)[inside].abs().max()) < 1e-3
+    assert float((flight.clean[inside, :3] - rate).abs().max()) < 1e-3
+    assert float((flight.clean[inside, 3:] - force[inside]).abs().max()) < 0.02
+    speed = torch.arange(len(flight)).unsqueeze(-1) / protocol.RATE * acceleration
+    assert float((flight.velocity - speed)[inside].abs().max()) < 1e-3
 
 
 def test_a_bias_is_taken_off_every_flight_and_gravity_off_z():
     zero = torch.zeros(3, dtype=torch.float64)
-    still = dido_tasks.flight(turning(zero, zero, seconds=3.0))
-    task = dido_tasks.denoise_task("made", [still], samples=500)
+    still = protocol.flight(turning(zero, zero, seconds=3.0))
+    task = protocol.denoise_records("simulated", [still], samples=500)
     assert task.y.shape == (1, 500, 6)
     assert float(task.y.abs().max()) < 1e-9
     assert float(task.truth.abs().max()) < 1e-6
@@ -72,18 +51,39 @@ def test_missing_truth_is_refused():
     known = torch.ones(len(whole), dtype=torch.bool)
     known[3] = False
     broken = Recording(
-        "made", whole.time, whole.observations, whole.channels, whole.mask, whole.truth, whole.layout, known
+        "simulated", whole.time, whole.observations, whole.channels, whole.mask, whole.truth, whole.layout, known
     )
     with pytest.raises(DataError, match="pose at every sample"):
-        dido_tasks.flight(broken)
+        protocol.flight(broken)
 
 
-def test_the_split_is_that_of_the_protocol():
-    if not os.environ.get("FWNKF_DATA") or not dido.find(catalogue.folder_of("dido")):
-        pytest.skip("FWNKF_DATA names no folder with DIDO")
-    made = dido_tasks.denoise()  # refuses splits that share a sample
-    assert [len(task) for task in made.split] == [3, 1, 12]
-    assert made.split.test.y.shape == (12, 12_000, 6)
-    # the signal and noise that were measured before, by other code: 0.33 and 0.27 m/s² along x
-    assert float(made.split.test.truth[..., 3].std()) == pytest.approx(0.33, rel=0.1)
-    assert float((made.split.test.y - made.split.test.truth)[..., 3].std()) == pytest.approx(0.271, rel=0.02)
+def test_samples_at_other_instants_are_those_of_the_motion():
+    """A rate that grows linearly is interpolated exactly, so truth and IMU at moved instants are known."""
+    zero = torch.zeros(3, dtype=torch.float64)
+    recording = turning(zero, zero, seconds=3.0)
+    ramp = recording.time.unsqueeze(-1) * torch.arange(1.0, 7.0, dtype=torch.float64)
+    recording = Recording("simulated", recording.time, ramp, dido.CHANNELS, ramp == ramp, recording.truth, dido.LAYOUT)
+    flight = protocol.flight(recording)
+    records = protocol.jittered_records([flight], share=0.5, seed=3, samples=400)
+    dt = records.dt[0]
+    assert 0 <= float(dt.min()) < 0.2 / 400
+    assert 1.8 / 400 < float(dt.max()) <= 2 / 400
+    moved = records.y[0].diff(dim=0) / torch.arange(1.0, 7.0, dtype=torch.float64)
+    torch.testing.assert_close(moved, dt[1:, None].expand(-1, 6), rtol=0, atol=1e-12)
+
+
+def test_the_split_keeps_every_take_off_on_one_side(dido_recordings):
+    recordings = {name: dido.read(folder) for name, folder in dido_recordings.items()}
+    assert tuple(protocol.take_offs(recordings)) == protocol.TAKE_OFFS
+    trained = {*protocol.TRAIN, *protocol.VALIDATION}
+    for group in protocol.TAKE_OFFS:
+        assert not ({*group} & trained and {*group} & {*protocol.TEST})
+    assert protocol.CONTINUED == (7,)
+
+
+def test_the_signals_are_those_measured_before(dido_recordings):
+    test = protocol.denoise().split.test  # refuses splits that share a sample
+    assert test.y.shape == (11, 12_000, 6)
+    # by other code, over the same flights and one more: 0.33 and 0.27 m/s² along x
+    assert float(test.truth[..., 3].std()) == pytest.approx(0.33, rel=0.1)
+    assert float((test.y - test.truth)[..., 3].std()) == pytest.approx(0.271, rel=0.05)

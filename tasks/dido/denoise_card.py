@@ -1,0 +1,57 @@
+"""The texts of the card of ``dido``."""
+
+from __future__ import annotations
+
+from tasks.results import Results
+
+ABOUT = """\
+Clean angular rate and specific force of a quadrotor (DIDO data set, indoor flights, IMU at 400 Hz) from an IMU that
+rotor vibration shakes by as much as the signal: the filter of every autopilot between IMU and controller.
+
+`fwnkf` with noise states: signal and slope of the six axes as one coupled linear system in continuous time (12 states),
+12 vibration modes shared by all axes, each with a gain and a phase for every axis, and one oscillator for each axis
+alone; no encoder, no network. It is a linear Kalman filter whose model was fitted by `fwnkf.identify.fit_vibration` to
+the cross-spectra of four training flights: likelihood of the innovations plus weighted squared error. The first six
+states are the clean signals: `fwnkf.load("models/dido").run(y).mean[..., :6]`, where `y` is what the protocol gives
+every method, the IMU (rad/s, m/s²) less the constant bias of the flight and less gravity along z.
+
+The number of modes and the weight of the truth were chosen on two of the training flights, left out in turn. The level
+of all covariances and the factors of the reported variances of each axis come from the four training flights, each left
+out in turn. Baselines are tuned on the same training flights: low-passes, static notches and the Kalman filter of white
+noise by gradient descent, `notch_tracked` (two notches that follow the peaks of a sliding FFT, then a low-pass) over a
+grid, the FIR filters by ridge least squares with 100 taps and the ridge chosen on flights left out.
+`kf_without_noise_states` is the same coupled system and fit without modes and oscillators,
+`kf_three_oscillators_per_axis` has noise states for each axis alone and is fitted by likelihood, without truth. The
+denominator of the ratio is the best of the first six rows for each axis."""
+
+LIMITS = """\
+- It is no more accurate than a causal FIR filter over all six axes: {fir:.3f} with {taps} taps fitted to the same
+  flights, ours {ours:.3f}. What the FIR does not give: an uncertainty, and its accuracy where samples are missing or
+  stamps irregular (table above). About 0.80 seems to be what a fixed linear filter reaches under this protocol.
+- Flights of a take-off that is trained on are not scored: {not_scored}. On all {others} other flights, that one
+  included, the ratio is {wide:.4f} ± {wide_std:.4f} (the FIR's: {wide_fir:.3f}).
+- One drone, one IMU, indoor flights: the vibration modes are those of this airframe and its rotor speeds. Fit your own
+  with `fwnkf.identify.fit_vibration`.
+- The filter is linear with constant gains. Level and error bars were set on training flights left out, so they hold on
+  average over flights, not for each flight; error bars are too wide on some axes and too narrow on others.
+- Zero delay means that the estimate of an instant uses nothing after it. It still lags behind the truth, as that of
+  every causal filter that smooths (`lag_ms`), most on the force across the rotors' axis, whose vibration at 34 Hz is as
+  large as the signal.
+- The truth is smoothed motion capture; its own error, which is not known, is part of every figure.
+- Biases are not estimated: the protocol takes them off for every method.
+- The first seed is measured as the saved filter runs, the other seeds with the gains of their steady state."""
+
+
+def limits(results: Results) -> str:
+    """What limits the figures, with the figures."""
+    wide = results.details["all_other_flights"]
+    return LIMITS.format(
+        fir=results.baselines["fir_six_axes"].metrics["ratio"],
+        taps=results.details["tuned"]["fir"]["taps"],
+        ours=results.mean("ratio"),
+        not_scored=", ".join(results.details["not_scored"]) or "none",
+        others=wide["flights"],
+        wide=wide["ratio"],
+        wide_std=wide["std"],
+        wide_fir=wide["fir_six_axes"],
+    )
