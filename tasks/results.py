@@ -75,9 +75,12 @@ class Results:
         return list(dict.fromkeys(name for seed in self.seeds for name in seed.metrics))
 
     def by_recording(self) -> dict[str, float]:
-        """The headline metric of each recording, mean over seeds."""
-        names = dict.fromkeys(name for seed in self.seeds for name in seed.by_recording)
-        return {name: statistics.fmean(seed.by_recording[name] for seed in self.seeds) for name in names}
+        """The headline metric of each recording, mean over the seeds that have it."""
+        values: dict[str, list[float]] = {}
+        for seed in self.seeds:
+            for name, value in seed.by_recording.items():
+                values.setdefault(name, []).append(value)
+        return {name: statistics.fmean(several) for name, several in values.items()}
 
     def against(self, baseline: str) -> Interval | None:
         """Our error over a baseline's on the same recordings, with a bootstrap interval; None if it is not known."""

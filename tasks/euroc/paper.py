@@ -23,7 +23,7 @@ from fwnkf.shapes import Float
 from fwnkf.systems import CalibratedStrapdown, CalibratedStrapdownConfig
 from fwnkf.systems.inertial_calibrated import CALIBRATION
 from tasks.euroc import calibration as imu_calibration
-from tasks.euroc import scores, strapdown
+from tasks.euroc import scores, strapdown, texts
 from tasks.euroc.protocol import TEN, by_source, euroc, recordings
 from tasks.interface import SEEDS, Say, Task
 from tasks.results import Results, Score, SeedScore, Target
@@ -123,10 +123,10 @@ class EurocPaper(Task):
         )  # fmt: skip
 
     def about(self, results: Results) -> str:
-        return ABOUT
+        return texts.paper_about(results)
 
     def limits(self, results: Results) -> str:
-        return LIMITS
+        return texts.paper_limits(results)
 
 
 def calibrated(train: Records) -> Filter:
@@ -172,7 +172,3 @@ def scored_mean(test: Records, mean: Float[Tensor, "N T 10"], seconds: float) ->
 def squared(test: Records, mean: Float[Tensor, "N T 10"]) -> float:
     """The mean over steps and the ten numbers of the state, quaternions as raw differences."""
     return float(summarize(test.layout, (mean, None), test.truth, difference="raw")["mse"])
-
-
-ABOUT = ""
-LIMITS = ""

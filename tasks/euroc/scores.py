@@ -19,7 +19,8 @@ from tasks.euroc.protocol import by_source
 from tasks.euroc.strapdown import same_sign
 
 COORDINATES = tuple(f"{name} {axis}" for name in ("position", "velocity", "attitude") for axis in "xyz")
-BATCH = 1024
+BATCH = 256
+"""Windows that are filtered together; a whole trajectory with covariances takes 6 kB a step and window."""
 
 
 @torch.no_grad()

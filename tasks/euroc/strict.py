@@ -21,7 +21,7 @@ from fwnkf.data.protocols import Records
 from fwnkf.data.recording import Recording
 from fwnkf.systems import DragStrapdown
 from tasks.euroc import calibration as imu_calibration
-from tasks.euroc import fitting, scores, strapdown
+from tasks.euroc import fitting, scores, strapdown, texts
 from tasks.euroc.fitting import CONSISTENT, Fit
 from tasks.euroc.protocol import STRICT, TILTED, by_source, corrected_truth, euroc, recordings, with_corrected_truth
 from tasks.interface import SEEDS, Say, Task
@@ -172,10 +172,10 @@ class EurocStrict(Task):
         )  # fmt: skip
 
     def about(self, results: Results) -> str:
-        return ABOUT
+        return texts.strict_about(results)
 
     def limits(self, results: Results) -> str:
-        return LIMITS
+        return texts.strict_limits(results)
 
 
 # ---- scores ---------------------------------------------------------------------------------------------------------
@@ -327,7 +327,3 @@ def both_truths(data: StrictData, tracks: Beliefs) -> Table:
             row = {f"{key}_{horizon}s": values[key] for key in ("rmse_p", "rmse_v", "rmse_q")}
             table.setdefault(name, {}).update(row)
     return table
-
-
-ABOUT = ""
-LIMITS = ""
