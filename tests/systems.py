@@ -1,4 +1,4 @@
-"""Toy systems for the tests: a pendulum, an attitude, a mildly nonlinear system and a linear one."""
+"""Small systems for the tests: a pendulum, an attitude, a mildly nonlinear system and a linear one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _covariance(variances: Tensor, correlation: float) -> Tensor:
 
 
 class _Toy(fwnkf.System):
-    """Holds the noise as buffers and uses the nominal step where none is given."""
+    """Base class with the noise as buffers, and the nominal step where ``dt`` is None."""
 
     def __init__(self, config: Any, process: list[float], measurement: list[float]) -> None:
         super().__init__(config)
@@ -51,7 +51,7 @@ class PendulumConfig:
 
 @fwnkf.register_system("tests/pendulum")
 class Pendulum(_Toy):
-    """Angle and rate, driven by a torque, seen through its tip; Jacobians by differentiation."""
+    """Angle and rate, driven by a torque, with the position of the tip measured; Jacobians by differentiation."""
 
     Config = PendulumConfig
     layout = fwnkf.Layout.parse([("theta", "angle", 1), ("omega", "euclidean", 1)])
@@ -96,7 +96,7 @@ class AttitudeConfig:
 
 @fwnkf.register_system("tests/attitude")
 class Attitude(_Toy):
-    """Orientation and gyro bias, driven by the gyro, seen through the direction of gravity in the body frame."""
+    """Orientation and gyro bias, driven by the gyro, with the direction of gravity in the body frame measured."""
 
     Config = AttitudeConfig
     layout = fwnkf.Layout.parse([("q", "quaternion", 4), ("bias", "euclidean", 3)])
@@ -124,7 +124,7 @@ class WaveConfig:
 
 @fwnkf.register_system("tests/wave")
 class Wave(_Toy):
-    """Three states, mildly nonlinear and stable, of which two mixtures are seen."""
+    """Three states, mildly nonlinear and stable, with two measured combinations."""
 
     Config = WaveConfig
     layout = fwnkf.Layout.euclidean(3)

@@ -1,4 +1,4 @@
-"""Saved filters: what is written comes back, and a file from outside can do nothing but fail to load."""
+"""Saved filters: strict loading, and no code execution from untrusted files."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def rewrite(folder: Path, **changes: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def test_what_is_written_is_plain(folder):
+def test_a_saved_filter_is_json_and_safetensors(folder):
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
-    written = json.loads((folder / "config.json").read_text())
-    assert written["filter"] == "fwnkf"
-    assert written["system"]["name"] == "tests/pendulum"
+    description = json.loads((folder / "config.json").read_text())
+    assert description["filter"] == "fwnkf"
+    assert description["system"]["name"] == "tests/pendulum"
 
 
-def test_a_system_nobody_could_rebuild_is_not_saved(tmp_path):
+def test_saving_an_unregistered_system_raises(tmp_path):
     class Anonymous(systems.Pendulum):
         pass
 
@@ -56,20 +56,20 @@ def test_a_system_nobody_could_rebuild_is_not_saved(tmp_path):
         ({"dtype": "object"}, CheckpointError, "dtype"),
     ],
 )
-def test_a_strange_config_is_refused(folder, changes, error, message):
+def test_an_invalid_config_raises(folder, changes, error, message):
     rewrite(folder, **changes)
     with pytest.raises(error, match=message):
         fwnkf.load(folder)
 
 
-def test_strange_tensors_are_refused(folder):
+def test_mismatched_tensors_raise(folder):
     path = folder / "model.safetensors"
-    good = dict(fwnkf.load(folder).state_dict())
+    tensors = dict(fwnkf.load(folder).state_dict())
     for changed, message in (
-        ({**good, "more": torch.zeros(1)}, "unexpected"),
-        ({name: value for name, value in good.items() if name != "head_bias"}, "missing"),
-        ({**good, "head_bias": torch.zeros(3)}, "head_bias"),
-        ({**good, "head_bias": good["head_bias"].double()}, "float64"),
+        ({**tensors, "more": torch.zeros(1)}, "unexpected"),
+        ({name: value for name, value in tensors.items() if name != "head_bias"}, "missing"),
+        ({**tensors, "head_bias": torch.zeros(3)}, "head_bias"),
+        ({**tensors, "head_bias": tensors["head_bias"].double()}, "float64"),
     ):
         save_file({name: value.contiguous() for name, value in changed.items()}, path)
         with pytest.raises(CheckpointError, match=message):
@@ -96,7 +96,7 @@ def test_a_pickle_is_never_executed(folder, tmp_path):
     assert not marker.exists()
 
 
-def test_missing_large_and_deep_files_are_refused(folder):
+def test_missing_large_and_deeply_nested_files_raise(folder):
     config = (folder / "config.json").read_text()
     for text in (" " * (1 << 21), "[" * 100_000, "{", '"just a string"', "\udcff".encode("utf-8", "surrogatepass")):
         (folder / "config.json").write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -110,7 +110,7 @@ def test_missing_large_and_deep_files_are_refused(folder):
         fwnkf.load(folder / "nowhere")
 
 
-def test_a_state_of_another_filter_is_refused():
+def test_a_state_of_another_filter_raises():
     kf = fwnkf.build("kf", state_dim=2, observation_dim=1)
     other = fwnkf.build("fwnkf", state_dim=2, observation_dim=1, hidden=4)
     with pytest.raises(CheckpointError, match="'fwnkf'"):

@@ -1,4 +1,4 @@
-"""Names and configurations: every fault is named with its field, its value and what would do."""
+"""Registries and configurations: every error names the field, its value and the values accepted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_plain_values_parse_and_lists_become_tuples():
 
 
 @pytest.mark.parametrize(
-    ("values", "says"),
+    ("values", "message"),
     [
         ({"size": 3, "raet": 1.0}, "thing: no option 'raet'; there are: size, rate, mode"),
         ({"size": "3"}, "thing: option size = '3' does not fit; wanted .*int"),
@@ -45,19 +45,19 @@ def test_plain_values_parse_and_lists_become_tuples():
         ({"rate": 1.0}, "thing: missing option.* size"),
     ],
 )
-def test_every_fault_names_field_value_and_what_would_do(values, says):
-    with pytest.raises(ConfigError, match=says) as caught:
+def test_every_error_names_field_value_and_accepted_values(values, message):
+    with pytest.raises(ConfigError, match=message) as caught:
         parse_config(Config, values, "thing")
     assert isinstance(caught.value, (FwnkfError, ValueError))
 
 
-def test_all_faults_are_told_at_once():
+def test_all_faults_are_reported_at_once():
     with pytest.raises(ConfigError) as caught:
         parse_config(Config, {"size": "x", "mode": "y", "z": 0}, "thing")
     assert len(str(caught.value).splitlines()) == 3
 
 
-def test_a_duplicate_is_an_error():
+def test_a_duplicate_name_raises_a_config_error():
     names = Registry("animal")
     names.register("cat")(int)
     with pytest.raises(ConfigError, match=r"animal 'cat' is registered twice.*int.*float"):
@@ -67,7 +67,7 @@ def test_a_duplicate_is_an_error():
     assert names.name_of(float) is None
 
 
-def test_an_unknown_name_lists_what_there_is():
+def test_an_unknown_name_lists_the_registered_names():
     with pytest.raises(UnknownNameError) as caught:
         fwnkf.build("kalman")
     message = str(caught.value)
@@ -77,7 +77,7 @@ def test_an_unknown_name_lists_what_there_is():
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "says"),
+    ("name", "options", "message"),
     [
         ("kf", {"sovle": "auto"}, "filter kf: no option 'sovle'; there are: .*solve"),
         ("kf", {"solve": "qr"}, r"filter kf: option solve = 'qr' does not fit; wanted \('auto', 'cholesky'"),
@@ -88,6 +88,6 @@ def test_an_unknown_name_lists_what_there_is():
         ("kf", {"F": torch.eye(2), "H": torch.eye(3, 2), "R": torch.eye(2)}, r"[HR] has shape"),
     ],
 )
-def test_build_says_what_is_wrong(name, options, says):
-    with pytest.raises(ConfigError, match=says):
+def test_build_errors_name_the_fault(name, options, message):
+    with pytest.raises(ConfigError, match=message):
         fwnkf.build(name, **options)

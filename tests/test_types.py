@@ -1,4 +1,4 @@
-"""A failed step is data; whoever knows the stream can have it raised by name."""
+"""Status bits of failed steps, and the error that names stream and step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_raise_for_status_names_the_first_stream_and_step():
         trajectory.raise_for_status()
 
 
-def test_an_indefinite_covariance_is_reported_by_the_filter():
+def test_an_indefinite_covariance_sets_the_status():
     kf = fwnkf.build("kf", **linear_matrices(torch.float32))
     prior = fwnkf.Gaussian(torch.zeros(2, 3), torch.stack((torch.eye(3), -50 * torch.eye(3))))
     trajectory = kf.run(torch.ones(2, 2, 2), prior=prior)

@@ -1,6 +1,6 @@
 """Frequency-weighted neural Kalman filters: frequency-aware and consistent state estimation.
 
-Names are imported when they are first used, so that the command line can answer before torch is loaded.
+Names are imported on first use, so that the command line starts without loading torch.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .core.system import LinearSystem, System
     from .filters.base import Filter, build
     from .registry import FILTERS, PREPROCESS, SYSTEMS
+    from .runtime.compiled import compile_step
     from .types import Gaussian, Status, StepOutput, Trajectory
 
     register_filter = FILTERS.register
@@ -30,6 +31,7 @@ _HOMES = {
     "core.preprocess": ("Preprocess",),
     "core.system": ("LinearSystem", "System"),
     "filters.base": ("Filter", "build"),
+    "runtime.compiled": ("compile_step",),
     "types": ("Gaussian", "Status", "StepOutput", "Trajectory"),
 }
 _REGISTRIES = {"register_filter": "FILTERS", "register_preprocess": "PREPROCESS", "register_system": "SYSTEMS"}
@@ -47,6 +49,7 @@ __all__ = [
     "System",
     "Trajectory",
     "build",
+    "compile_step",
     "dump_state",
     "filters",
     "load",
@@ -60,7 +63,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
-        # the filters and systems of the package must be registered before anything is built or loaded by name
+        # register the package's filters, systems and preprocessing before anything is built or loaded by name
         importlib.import_module(".filters", __name__)
         importlib.import_module(".systems", __name__)
         importlib.import_module(".preprocess", __name__)

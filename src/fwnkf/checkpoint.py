@@ -1,8 +1,8 @@
 """Filters and states on disk: safetensors and JSON, strict and versioned, never pickle.
 
-A filter is a folder with ``config.json`` (names and plain options) and ``model.safetensors`` (every tensor). Loading
-looks names up in the registry, parses the options, and demands exactly the tensors the filter has: a file from outside
-can do nothing but fail to load.
+A filter is a folder with ``config.json`` (names and plain options) and ``model.safetensors`` (all tensors). Loading
+looks names up in the registry, parses the options, and requires exactly the tensors of the filter, so an untrusted file
+cannot execute code.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .filters.base import Filter, make, options_of
 from .registry import FILTERS, PREPROCESS, SYSTEMS, Registry, parse_config
 
 FORMAT = 2
-"""2 added preprocessing; 1 is read as a filter without."""
+"""Format 2 added preprocessing and covariance calibration; format 1 is read as a filter without them."""
 CONFIG_FILE = "config.json"
 TENSOR_FILE = "model.safetensors"
 CONFIG_LIMIT = 1 << 20
-"""A config is a page of text; anything larger is refused unread."""
+"""Largest size of a config in bytes; a larger file is not read."""
 NESTING_LIMIT = 3
-"""A preprocessing may hold a filter, which may have a preprocessing …"""
+"""A preprocessing may have an inner filter, which may itself have a preprocessing, up to this depth."""
 _DTYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
@@ -43,10 +43,10 @@ _PART_FIELDS = {"name", "config"}
 
 
 def save(model: Filter, folder: str | Path) -> Path:
-    """Write a filter to a folder, made if it is missing; returns the folder."""
+    """Write a filter to a folder, which is created if needed; returns the folder."""
     description = {
         "format": FORMAT,
-        "dtype": str(model._like().dtype).removeprefix("torch."),
+        "dtype": str(model.dtype).removeprefix("torch."),
         **_describe_filter(model),
     }
     folder = Path(folder)
@@ -58,7 +58,7 @@ def save(model: Filter, folder: str | Path) -> Path:
 
 
 def load(folder: str | Path, device: str | torch.device = "cpu") -> Filter:
-    """Read a filter written by :func:`save`; every mismatch is an error that names file and field."""
+    """Read a filter written by :func:`save`. Raises CheckpointError naming file and field on any mismatch."""
     folder = Path(folder)
     description = _read_config(folder / CONFIG_FILE)
     model = _build_filter(description, str(folder / CONFIG_FILE)).to(dtype=_DTYPES[description["dtype"]])
@@ -67,17 +67,17 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Filter:
 
 
 def dump_state(model: Filter, state: Any) -> bytes:
-    """A filter's state as safetensors bytes: stop here, go on anywhere."""
+    """A filter's state as safetensors bytes, from which another process can continue."""
     tensors = {key: value.detach().cpu().contiguous() for key, value in named_leaves(state)}
     return tensors_to_bytes(tensors, metadata={"fwnkf_state": str(FORMAT), "filter": model.name})
 
 
 def load_state(model: Filter, data: bytes) -> Any:
-    """The state written by :func:`dump_state`, on the device of the filter; anything else is refused."""
+    """The state written by :func:`dump_state`, on the device of the filter. Raises CheckpointError for other bytes."""
     try:
         tensors = tensors_from_bytes(data)
     except SafetensorError as error:
-        raise CheckpointError(f"these bytes are no saved state: {error}") from error
+        raise CheckpointError(f"these bytes are not a saved state: {error}") from error
     metadata = _metadata(data)
     if metadata.get("fwnkf_state") != str(FORMAT) or metadata.get("filter") != model.name:
         raise CheckpointError(
@@ -86,20 +86,19 @@ def load_state(model: Filter, data: bytes) -> Any:
         )
     template = model.init(1)
     names = [name for name, _ in named_leaves(template)]
-    _same_names(set(names), set(tensors), "the saved state")
-    like = model._like()
+    _check_names(set(names), set(tensors), "the saved state")
     for name, leaf in named_leaves(template):
-        found = tensors[name]
-        if found.shape[1:] != leaf.shape[1:] or found.dtype != leaf.dtype:
+        tensor = tensors[name]
+        if tensor.shape[1:] != leaf.shape[1:] or tensor.dtype != leaf.dtype:
             raise CheckpointError(
-                f"the saved state: {name} is {found.dtype} {tuple(found.shape)}, wanted {leaf.dtype} [B, "
+                f"the saved state: {name} is {tensor.dtype} {tuple(tensor.shape)}, wanted {leaf.dtype} [B, "
                 f"{', '.join(str(size) for size in leaf.shape[1:])}]"
             )
-    return tree_unflatten(template, iter([tensors[name].to(like.device) for name in names]))
+    return tree_unflatten(template, iter([tensors[name].to(model.device) for name in names]))
 
 
 def _describe_filter(model: Filter) -> dict[str, Any]:
-    """Names and plain options of a filter, its system and its preprocessing, which may hold a filter of its own."""
+    """Names and plain options of a filter, its system and its preprocessing with its inner filter."""
     name = FILTERS.name_of(type(model))
     if name is None:
         raise CheckpointError(f"{type(model).__name__} is not registered; use @fwnkf.register_filter('…') on it")
@@ -146,28 +145,28 @@ def _read_config(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist; a saved filter is a folder with {CONFIG_FILE} and {TENSOR_FILE}")
     if path.stat().st_size > CONFIG_LIMIT:
-        raise CheckpointError(f"{path} is larger than {CONFIG_LIMIT} bytes; that is no config of this package")
+        raise CheckpointError(f"{path} is larger than {CONFIG_LIMIT} bytes, so it is not a config of this package")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        description = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from error
-    version = found.get("format") if isinstance(found, dict) else None
+    version = description.get("format") if isinstance(description, dict) else None
     if isinstance(version, bool) or version not in (1, FORMAT):
         raise CheckpointError(f"{path}: format {version!r}, this version reads 1 and {FORMAT}")
     if version == 1:
-        found = {**found, "preprocess": None, "covariance_scale": False}
-    _same_names(_FIELDS, set(found), str(path))
-    if found["dtype"] not in _DTYPES:
-        raise CheckpointError(f"{path}: dtype {found['dtype']!r} is none of {', '.join(_DTYPES)}")
-    _check_filter({name: found[name] for name in found if name not in ("format", "dtype")}, str(path))
-    return found
+        description = {**description, "preprocess": None, "covariance_scale": False}
+    _check_names(_FIELDS, set(description), str(path))
+    if description["dtype"] not in _DTYPES:
+        raise CheckpointError(f"{path}: dtype {description['dtype']!r} is none of {', '.join(_DTYPES)}")
+    _check_filter({name: description[name] for name in description if name not in ("format", "dtype")}, str(path))
+    return description
 
 
 def _check_filter(description: Any, where: str, depth: int = 0) -> None:
-    """The form of a description, before anything is built from it."""
+    """Check the form of a description before anything is built from it."""
     if not isinstance(description, dict) or depth > NESTING_LIMIT:
         raise CheckpointError(f"{where}: a filter is a mapping, nested at most {NESTING_LIMIT} deep")
-    _same_names(_FIELDS - {"format", "dtype"}, set(description), where)
+    _check_names(_FIELDS - {"format", "dtype"}, set(description), where)
     scaled = description["covariance_scale"]
     if not (
         isinstance(description["filter"], str) and isinstance(description["config"], dict) and scaled in (True, False)
@@ -189,7 +188,7 @@ def _check_filter(description: Any, where: str, depth: int = 0) -> None:
 
 
 def _fill(model: Filter, path: Path) -> None:
-    """Load tensors strictly: same names, shapes and dtypes, or an error that lists what differs."""
+    """Load the tensors; names, shapes and dtypes must match exactly."""
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist; copy it beside {CONFIG_FILE}")
     try:
@@ -197,25 +196,25 @@ def _fill(model: Filter, path: Path) -> None:
     except SafetensorError as error:
         raise CheckpointError(f"{path} is not a safetensors file: {error}") from error
     wanted = model.state_dict()
-    _same_names(set(wanted), set(tensors), str(path))
+    _check_names(set(wanted), set(tensors), str(path))
     for name, tensor in wanted.items():
-        found = tensors[name]
-        if found.shape != tensor.shape or found.dtype != tensor.dtype:
+        saved = tensors[name]
+        if saved.shape != tensor.shape or saved.dtype != tensor.dtype:
             raise CheckpointError(
-                f"{path}: {name} is {found.dtype} {tuple(found.shape)}, wanted {tensor.dtype} {tuple(tensor.shape)}"
+                f"{path}: {name} is {saved.dtype} {tuple(saved.shape)}, wanted {tensor.dtype} {tuple(tensor.shape)}"
             )
     model.load_state_dict(tensors, strict=True)
 
 
-def _same_names(wanted: set[str], found: set[str], where: str) -> None:
-    if wanted != found:
+def _check_names(wanted: set[str], names: set[str], where: str) -> None:
+    if wanted != names:
         raise CheckpointError(
-            f"{where}: missing {sorted(wanted - found) or 'nothing'}, unexpected {sorted(found - wanted) or 'nothing'}"
+            f"{where}: missing {sorted(wanted - names) or 'nothing'}, unexpected {sorted(names - wanted) or 'nothing'}"
         )
 
 
 def _metadata(data: bytes) -> dict[str, str]:
-    """The header's metadata; the bytes have already been parsed once, so the header is sound JSON."""
+    """The metadata of the header; safetensors has parsed the bytes before, so the header is valid JSON."""
     size = int.from_bytes(data[:8], "little")
-    found = json.loads(data[8 : 8 + size]).get("__metadata__", {})
-    return {str(key): str(value) for key, value in found.items()}
+    metadata = json.loads(data[8 : 8 + size]).get("__metadata__", {})
+    return {str(key): str(value) for key, value in metadata.items()}

@@ -1,29 +1,29 @@
-"""What can go wrong, by name. Every message says what happened, where, and what to do next."""
+"""The exceptions of this package. Every message states what happened, where, and what to do."""
 
 from __future__ import annotations
 
 
 class FwnkfError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base class of every error this package raises."""
 
 
 class ConfigError(FwnkfError, ValueError):
-    """A configuration names something that does not exist, or combines what cannot be combined."""
+    """A configuration has an unknown name, an invalid value or an invalid combination of values."""
 
 
 class ShapeError(FwnkfError, ValueError):
-    """A tensor has the wrong shape, dtype or device for the filter it is given to."""
+    """A tensor has the wrong shape, dtype or device for its filter."""
 
 
 class UnknownNameError(FwnkfError, KeyError):
-    """A filter or system was asked for by a name nobody registered."""
+    """No filter, system or preprocessing is registered under this name."""
 
-    def __str__(self) -> str:  # KeyError would print the repr of the message, quotes included
+    def __str__(self) -> str:  # KeyError would print the repr of the message, with quotes
         return str(self.args[0])
 
 
 class NoObservationModelError(FwnkfError, TypeError):
-    """Something needs ``H(x)`` from a filter that has none (the RKN works in a latent space)."""
+    """An operation needs ``H(x)`` from a filter that has no observation model (the RKN has a latent space)."""
 
 
 class NumericalFailureError(FwnkfError, ArithmeticError):
@@ -35,4 +35,4 @@ class CheckpointError(FwnkfError, ValueError):
 
 
 class DataError(FwnkfError, ValueError):
-    """A recording, an archive or a download is not what it should be; the message names file and place."""
+    """A recording, an archive or a download is invalid; the message names the file and the position."""

@@ -1,4 +1,4 @@
-"""Packages that come with an extra: imported where they are used, with an error that says how to get them."""
+"""Optional packages: imported where they are used, with an error that says how to install them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .errors import ConfigError
 
 
 def need(module: str, extra: str) -> ModuleType:
-    """Import ``module``, or say which extra of this package brings it.
+    """Import ``module``. Raises ConfigError naming the extra of this package that installs it.
 
     >>> need("math", extra="plot").sqrt(4.0)
     2.0

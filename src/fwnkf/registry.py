@@ -1,4 +1,4 @@
-"""One registry of names: filters and systems are built, saved and loaded by what they are called here."""
+"""Registries of filters, systems and preprocessing by name, and the parsing of their configurations."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ C = TypeVar("C")
 
 
 class Registry(Generic[T]):
-    """Names to classes of one kind; a duplicate is an error, an unknown name lists what there is."""
+    """A mapping of names to classes of one kind. Duplicates raise; an unknown name raises with the names registered."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._classes: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
-        """A decorator that gives a class its name: what ``build`` and ``load`` look it up by."""
+        """A class decorator that registers the class under ``name``, by which ``build`` and ``load`` refer to it."""
 
         def add(cls: T) -> T:
             if name in self._classes:
-                raise ConfigError(f"{self.kind} {name!r} is registered twice: {self._classes[name]} and {cls}")
+                raise ConfigError(
+                    f"{self.kind} {name!r} is registered twice: {self._classes[name]} and {cls}; rename one of them"
+                )
             self._classes[name] = cls
             return cls
 
@@ -37,7 +39,7 @@ class Registry(Generic[T]):
         if name not in self._classes:
             raise UnknownNameError(
                 f"no {self.kind} is called {name!r}; there are: {', '.join(sorted(self))}. "
-                "One of your own must be imported (and so registered) before it is built or loaded."
+                "Import the module of your own class, which registers it, before it is built or loaded."
             )
         return self._classes[name]
 
@@ -45,18 +47,18 @@ class Registry(Generic[T]):
         return iter(self._classes)
 
     def name_of(self, cls: type) -> str | None:
-        """The name under which exactly this class is registered, or None."""
+        """The name under which this class is registered, or None."""
         return next((name for name, known in self._classes.items() if known is cls), None)
 
 
-# classes of fwnkf.filters and of fwnkf.core, which lie above this module: it cannot name their types
+# typed Any because this module cannot import fwnkf.filters or fwnkf.core, which depend on it
 FILTERS: Registry[Any] = Registry("filter")
 SYSTEMS: Registry[Any] = Registry("system")
 PREPROCESS: Registry[Any] = Registry("preprocess")
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value is of the annotated kind; ``True`` is no number, an ``int`` is also a float."""
+    """Whether a plain value is of the annotated type; a ``bool`` is not a number, an ``int`` is also a float."""
     origin = get_origin(hint)
     if hint is Any:
         return True
@@ -79,19 +81,19 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def parse_config(cls: type[C], values: Mapping[str, Any], owner: str) -> C:
-    """Build a frozen dataclass from plain values; a wrong name, type or choice is one readable line each.
+    """Build a frozen dataclass from plain values. Raises ConfigError with one line per wrong name, type or choice.
 
-    Lists become tuples, so that values read from JSON parse as those given in code. A field that is itself a dataclass
-    takes a mapping, and its faults are told under its name.
+    Lists become tuples, so that values from JSON parse like values from code. A field that is itself a dataclass takes
+    a mapping, and its faults are reported with its name as prefix.
     """
-    made, faults = try_config(cls, values, owner)
-    if faults or made is None:
+    parsed, faults = try_config(cls, values, owner)
+    if faults or parsed is None:
         raise ConfigError("\n".join(faults))
-    return made
+    return parsed
 
 
 def try_config(cls: type[C], values: Mapping[str, Any], owner: str, path: str = "") -> tuple[C | None, list[str]]:
-    """As :func:`parse_config`, but the faults come back as lines, so that a caller can tell all there are at once."""
+    """As :func:`parse_config`, but return the faults as lines, so that a caller can report those of several configs."""
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     hints = get_type_hints(cls)
     faults: list[str] = []
@@ -122,12 +124,12 @@ def try_config(cls: type[C], values: Mapping[str, Any], owner: str, path: str = 
         return None, faults
     try:
         return cls(**clean), []
-    except ConfigError as error:  # what single fields cannot see: combinations
+    except ConfigError as error:  # from __post_init__: invalid combinations of fields
         return None, str(error).splitlines()
 
 
 def _wanted(hint: Any) -> str:
-    """The kind of value a field takes, in words of Python."""
+    """A description of the values a field accepts."""
     origin = get_origin(hint)
     if origin is Literal:
         return str(get_args(hint))
@@ -144,7 +146,7 @@ def _wanted(hint: Any) -> str:
 
 
 def _outside(limits: Mapping[str, Any], value: Any, where: str) -> list[str]:
-    """A number (or each of several) against the limits of its field."""
+    """Check a number, or each number of a list, against the limits of its field; a list of at most one fault."""
     if isinstance(value, (list, tuple)):
         return [fault for item in value for fault in _outside(limits, item, where)][:1]
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -161,15 +163,15 @@ def _outside(limits: Mapping[str, Any], value: Any, where: str) -> list[str]:
 
 
 def at_least(minimum: float | int, default: Any) -> Any:
-    """A dataclass field whose value may not lie below ``minimum``."""
+    """A dataclass field whose value must not be below ``minimum``."""
     return limited(default, min=minimum)
 
 
 def limited(default: Any, **limits: float) -> Any:
-    """A dataclass field with limits: ``min``, ``above`` (not reached itself) and ``max``."""
+    """A dataclass field with limits: ``min``, ``above`` (exclusive minimum) and ``max``."""
     return dataclasses.field(default=default, metadata=limits)
 
 
 def as_tuples(value: Any) -> Any:
-    """Lists within a plain value become tuples: frozen configs hold nothing that can change."""
+    """Convert the lists within a plain value to tuples, so that frozen configs are immutable."""
     return tuple(as_tuples(item) for item in value) if isinstance(value, (list, tuple)) else value

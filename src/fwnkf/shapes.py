@@ -1,8 +1,8 @@
-"""Shape annotations, free of charge at run time.
+"""Shape annotations without cost at run time.
 
-``Float[Tensor, "*B n"]`` is read by people and by the type checker. Only when the environment variable
-``FWNKF_CHECK_SHAPES`` is set (the test suite has a pass that does) are the shapes checked, by jaxtyping and
-beartype: a checker costs about 100 µs a call and breaks export, and the core depends on neither package.
+``Float[Tensor, "*B n"]`` is for readers and for the type checker. Shapes are checked only if the environment variable
+``FWNKF_CHECK_SHAPES`` is set, as in one pass of the test suite, by jaxtyping and beartype: a check costs about 100 µs a
+call and prevents export, and the core depends on neither package.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING or os.environ.get("FWNKF_CHECK_SHAPES"):
 else:
 
     class _Unchecked:
-        """Stands in for a jaxtyping array type: ``Float[Tensor, "n"]`` is just ``Tensor``."""
+        """Replacement of a jaxtyping array type: ``Float[Tensor, "n"]`` is ``Tensor``."""
 
         def __class_getitem__(cls, item: tuple[Any, str]) -> Any:
             return item[0]

@@ -1,7 +1,7 @@
-"""The words everything shares: a Gaussian belief, the output of a step, a filtered trajectory.
+"""Shared types: a Gaussian belief, the output of a step, a filtered trajectory.
 
-Axis letters: ``B`` batch, ``T`` time, ``n`` state as stored, ``d`` state tangent (``d == n`` unless the state
-holds quaternions), ``m`` observation, ``p`` control.
+Axis letters: ``B`` batch, ``T`` time, ``n`` state as stored, ``d`` tangent space of the state (``d == n`` unless the
+state has quaternions), ``m`` observation, ``p`` control.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from .shapes import Float, Int
 
 
 class Status(IntFlag):
-    """What went wrong in a step, one bit each; the step goes on, the shell that knows the stream raises."""
+    """Bits for the faults of a step. A step sets them and never raises; :meth:`Trajectory.raise_for_status` does."""
 
     OK = 0
     FACTORIZATION_FAILED = 1
-    """The innovation covariance was not positive definite: the update was left out."""
+    """The innovation covariance was not positive definite: the update was skipped."""
     NON_FINITE_OBSERVATION = 2
-    """A channel said to be present held NaN or infinity: it was treated as missing."""
+    """An unmasked channel was NaN or infinite: it was treated as missing."""
 
 
 class Gaussian(NamedTuple):
-    """A belief ``N(mean, cov)``; ``cov`` lives in the tangent space of the state at ``mean``.
+    """A belief ``N(mean, cov)``; ``cov`` is in the tangent space of the state at ``mean``.
 
     >>> import torch, fwnkf
     >>> fwnkf.Gaussian(torch.zeros(1, 2), torch.eye(2).expand(1, 2, 2)).cov.shape
@@ -39,10 +39,10 @@ class Gaussian(NamedTuple):
 
 
 class StepOutput(NamedTuple):
-    """Everything one step knows: prior, posterior, innovations and what went wrong.
+    """The output of one step: posterior, prior, innovations and status.
 
-    ``innovation`` and ``shaped_innovation`` are zero in masked channels; ``innovation_cov`` is the full
-    predicted covariance ``H P Hᵀ + R`` whatever the mask.
+    ``innovation`` and ``shaped_innovation`` are zero in masked channels; ``innovation_cov`` is the full predicted
+    covariance ``H P Hᵀ + R``, independent of the mask.
     """
 
     mean: Float[Tensor, "*B n"]
@@ -56,7 +56,7 @@ class StepOutput(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-    """:class:`StepOutput` stacked over time (axis 1), and the state to go on from."""
+    """:class:`StepOutput` stacked over time (axis 1), and the final state, from which ``run`` can continue."""
 
     mean: Float[Tensor, "B T n"]
     cov: Float[Tensor, "B T d d"]
@@ -78,6 +78,6 @@ class Trajectory(NamedTuple):
         name = streams[stream] if streams is not None else f"number {stream}"
         raise NumericalFailureError(
             f"stream {name}, step {step}: {flags!r}; {len(failed)} step(s) in all. "
-            "A non-finite observation is best masked (mask=False there); a failed factorisation means the "
-            "innovation covariance lost definiteness: raise R or Q, or run in float64."
+            "Mask observations that are not finite (mask=False there). A failed factorisation means that the "
+            "innovation covariance was not positive definite: increase R or Q, or run in float64."
         )

@@ -1,6 +1,6 @@
-"""One small instance of every filter, in every form worth a test of its own.
+"""Small instances of every filter, one for every form that has code of its own.
 
-To add a filter: one line in ``CASES``. Every law in ``test_conformance.py`` then holds for it or fails by its name, and
+To add a filter, add a line to ``CASES``. Every test of ``test_conformance.py`` then runs for it, and
 ``test_every_registered_filter_has_a_case`` fails until the line is there.
 """
 
@@ -22,7 +22,7 @@ Builder = Callable[[torch.dtype], fwnkf.Filter]
 
 @dataclass(frozen=True)
 class Case:
-    """A filter to build, and what it is fed with."""
+    """A filter to build, and its inputs."""
 
     filter: str
     build: Builder
@@ -30,28 +30,28 @@ class Case:
     control_dim: int = 0
     uses_dt: bool = False
     innovation_dim: int | None = None
-    """Where it is not the number of channels (the RKN's innovation is latent)."""
+    """Size of the innovation if it is not the number of channels (the RKN's innovation is latent)."""
     prior_matters: bool = True
-    """Whether the belief given to ``init`` is where the filter starts."""
+    """Whether the filter starts from the prior."""
     same_in_both_dtypes: bool = True
-    """Whether float32 and float64 instances hold the same numbers; the draws of an ensemble do not."""
+    """Whether float32 and float64 instances have the same values; the samples of an ensemble have not."""
     traced_first: bool = False
     """Export from a make_fx trace: where Jacobians are differentiated through ``where`` and ``cat``, as rotations are,
     torch.export records their zero tangents as constants without data."""
 
 
 def shake(model: fwnkf.Filter, size: float, seed: int = 0) -> fwnkf.Filter:
-    """Move every parameter a little at random: an untrained filter has too many zeros to show a fault."""
+    """Add small noise to every parameter: the zeros of an untrained filter would hide faults."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
-            noise = torch.randn(parameter.shape, generator=generator)  # the same draw whatever the dtype
+            noise = torch.randn(parameter.shape, generator=generator)  # the same sample for every dtype
             parameter.add_(size * noise.to(parameter))
     return model
 
 
 def calm(model: fwnkf.Filter, factor: float) -> fwnkf.Filter:
-    """Make every weight small: a random network as a gain makes an unstable loop, and infinity hides every fault."""
+    """Make every weight small: a random gain network makes an unstable filter, and infinities would hide faults."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(factor)
@@ -59,7 +59,7 @@ def calm(model: fwnkf.Filter, factor: float) -> fwnkf.Filter:
 
 
 def built(name: str, *, shaken: float = 0.0, calmed: float = 1.0, **options: Any) -> fwnkf.Filter:
-    """Build with the same weights every time, and leave torch's global generator as it was."""
+    """Build with the same weights every time, without changing torch's global generator."""
     with torch.random.fork_rng():
         torch.manual_seed(7)
         model = fwnkf.build(name, **options)
@@ -89,9 +89,9 @@ def lagged(dtype: torch.dtype) -> fwnkf.Filter:
 def adaptive(dtype: torch.dtype) -> fwnkf.Filter:
     """Moves its process noise at the ninth step, where gradients are checked."""
     matrices = systems.linear_matrices(dtype, full=True)
-    given = {name: matrices[name] for name in ("F", "B", "H", "R")}
-    given |= {"G": torch.eye(3, 2, dtype=dtype), "S": 0.5 * matrices["R"], "c": 0.1 * torch.ones(3, dtype=dtype)}
-    return built("adaptive_kf", **given, half_life=4.0, update_every=3, shrink=0.1, nugget=1e-3)
+    arrays = {name: matrices[name] for name in ("F", "B", "H", "R")}
+    arrays |= {"G": torch.eye(3, 2, dtype=dtype), "S": 0.5 * matrices["R"], "c": 0.1 * torch.ones(3, dtype=dtype)}
+    return built("adaptive_kf", **arrays, half_life=4.0, update_every=3, shrink=0.1, nugget=1e-3)
 
 
 def latent(dtype: torch.dtype) -> fwnkf.Filter:
@@ -103,14 +103,14 @@ SMALL: dict[str, Any] = {"hidden": 8, "residual_width": 8, "observation_width": 
 
 
 def weighted(name: str = "fwnkf", *, full: bool = False, control_dim: int = 1, **options: Any) -> Builder:
-    """An FW-NKF without a system, every parameter moved off its start."""
+    """An FW-NKF without a system, with noise added to every parameter."""
 
     def build(dtype: torch.dtype) -> fwnkf.Filter:
-        given = {key: value for key, value in systems.linear_matrices(dtype, full).items() if key in "HQR"}
+        arrays = {key: value for key, value in systems.linear_matrices(dtype, full).items() if key in "HQR"}
         if options.get("observation") == "learned_network":
-            given.pop("H")
-            return built("fwnkf", **given, control_dim=control_dim, state_dim=3, observation_dim=2, **SMALL | options)
-        return built(name, **given, control_dim=control_dim, **SMALL | options)
+            arrays.pop("H")
+            return built("fwnkf", **arrays, control_dim=control_dim, state_dim=3, observation_dim=2, **SMALL | options)
+        return built(name, **arrays, control_dim=control_dim, **SMALL | options)
 
     return build
 
@@ -121,7 +121,7 @@ def weighted_on(make: Callable[..., fwnkf.System], correlation: float = 0.0, **o
 
 
 def calibrated(dtype: torch.dtype) -> fwnkf.Filter:
-    """A filter with preprocessing and with factors on the covariance it reports."""
+    """A filter with preprocessing and with calibration of its covariance."""
     model = on(systems.pendulum, "ekf")(dtype)
     mixing = torch.tensor([[1.1, 0.0], [0.0, 0.9]], dtype=dtype)
     model.preprocess = Calibration(
@@ -192,8 +192,8 @@ CASES: dict[str, Case] = {
     "fwnkf-augmented-shaped": Case(
         "fwnkf", weighted(full=True, covariance="augmented", gain="shaped", shared_shaper=False), 2, 1, uses_dt=True
     ),
-    # one section: the memories of two that are nearly the identity are nearly collinear, and a difference quotient
-    # in a nearly singular covariance means nothing
+    # one section: the memories of two nearly equal sections are nearly collinear, and finite differences of a nearly
+    # singular covariance are not accurate
     "fwnkf-augmented-joint": Case(
         "fwnkf", weighted(covariance="augmented", gain="joint", sections=1), 2, 1, uses_dt=True
     ),
@@ -203,7 +203,7 @@ CASES: dict[str, Case] = {
     ),
     "fwnkf-wave": Case("fwnkf", weighted_on(systems.wave, 0.3), 2, 1, uses_dt=True),
     "fwnkf-wave-products": Case(
-        # shaken less than the others: a random parabola runs away
+        # less noise than in the other cases: a random quadratic transition diverges
         "fwnkf",
         weighted_on(systems.wave, shaping="none", residual_order=2, shaken=0.01),
         2,

@@ -1,4 +1,4 @@
-"""The laws every filter obeys, whatever it does inside. New filters join through ``cases.py``."""
+"""Properties that every filter must have. Add a new filter to ``cases.py`` to test it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Inputs(NamedTuple):
 
 
 def make_inputs(case: Case, dtype: torch.dtype, batch: int = 3, steps: int = 12, seed: int = 0) -> Inputs:
-    """Smooth random measurements with gaps: single channels, whole steps, and a step with nothing missing."""
+    """Smooth random measurements with missing channels, missing steps, and a complete step."""
     generator = torch.Generator().manual_seed(seed)
 
     def noise(*shape: int) -> Tensor:
@@ -63,9 +63,9 @@ def make_inputs(case: Case, dtype: torch.dtype, batch: int = 3, steps: int = 12,
 
 
 def make_prior(model: fwnkf.Filter, batch: int, seed: int = 3) -> fwnkf.Gaussian:
-    """A different belief for every item, off the origin of the manifold."""
+    """A different belief for every item, away from the origin of the manifold."""
     generator = torch.Generator().manual_seed(seed)
-    like, d = model._like(), model.layout.tangent_size
+    like, d = torch.zeros((), dtype=model.dtype, device=model.device), model.layout.tangent_size
     moved = 0.5 * torch.randn(batch, d, generator=generator).to(like)
     root = 0.2 * torch.randn(batch, d, d, generator=generator).to(like)
     origin = model.layout.origin(like).expand(batch, -1)
@@ -85,7 +85,7 @@ def assert_same_tree(actual: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", BOTH, ids=str)
-def test_step_by_step_is_the_scan(case: Case, dtype: torch.dtype):
+def test_steps_equal_the_run(case: Case, dtype: torch.dtype):
     model, inputs = case.build(dtype), make_inputs(case, dtype)
     prior = make_prior(model, 3)
     whole = model.run(*inputs, prior)
@@ -99,8 +99,8 @@ def test_step_by_step_is_the_scan(case: Case, dtype: torch.dtype):
         assert_same_bits(stacked, getattr(whole, field), field)
 
 
-def test_a_prepared_step_is_the_step(case: Case):
-    """What streaming does: matrices computed once, handed in."""
+def test_a_step_with_prepared_equals_the_step(case: Case):
+    """As in streaming: ``prepare`` is called once."""
     model, inputs = case.build(torch.float32), make_inputs(case, torch.float32)
     with torch.no_grad():
         state = model.init(3)
@@ -108,7 +108,7 @@ def test_a_prepared_step_is_the_step(case: Case):
 
 
 @pytest.mark.parametrize("cut", [1, 5, 11])
-def test_chunks_are_the_whole(case: Case, cut: int):
+def test_two_runs_continued_equal_one_run(case: Case, cut: int):
     model, inputs = case.build(torch.float32), make_inputs(case, torch.float32)
     prior = make_prior(model, 3)
     whole = model.run(*inputs, prior)
@@ -124,7 +124,7 @@ def test_chunks_are_the_whole(case: Case, cut: int):
 
 
 @pytest.mark.parametrize("dtype", BOTH, ids=str)
-def test_a_batch_is_its_items_side_by_side(case: Case, dtype: torch.dtype):
+def test_a_batch_equals_its_items(case: Case, dtype: torch.dtype):
     model, inputs = case.build(dtype), make_inputs(case, dtype)
     prior = make_prior(model, 3)
     whole = model.run(*inputs, prior)
@@ -133,27 +133,29 @@ def test_a_batch_is_its_items_side_by_side(case: Case, dtype: torch.dtype):
         for i in range(3)
     ]
     for field in fwnkf.StepOutput._fields:
-        together, apart = getattr(whole, field), torch.cat([getattr(one, field) for one in singles])
+        together, separate = getattr(whole, field), torch.cat([getattr(single, field) for single in singles])
         if field == "status":
-            assert torch.equal(together, apart)
+            assert torch.equal(together, separate)
         else:
-            assert_close(together, apart, "batch")
+            assert_close(together, separate, "batch")
 
 
 def test_a_prior_without_batch_is_shared(case: Case):
     model, inputs = case.build(torch.float64), make_inputs(case, torch.float64)
-    one = fwnkf.Gaussian(*(part[0] for part in make_prior(model, 1)))
-    many = fwnkf.Gaussian(one.mean.repeat(3, 1), one.cov.repeat(3, 1, 1))
-    assert_same_tree(model.run(*inputs, one), model.run(*inputs, many))
-    other = fwnkf.Gaussian(model.layout.boxplus(one.mean, torch.ones(model.layout.tangent_size).double()), one.cov)
-    differs = not torch.equal(model.run(*inputs, one).mean, model.run(*inputs, other).mean)
+    shared = fwnkf.Gaussian(*(part[0] for part in make_prior(model, 1)))
+    repeated = fwnkf.Gaussian(shared.mean.repeat(3, 1), shared.cov.repeat(3, 1, 1))
+    assert_same_tree(model.run(*inputs, shared), model.run(*inputs, repeated))
+    other = fwnkf.Gaussian(
+        model.layout.boxplus(shared.mean, torch.ones(model.layout.tangent_size).double()), shared.cov
+    )
+    differs = not torch.equal(model.run(*inputs, shared).mean, model.run(*inputs, other).mean)
     assert differs == case.prior_matters
 
 
 # ---- masks ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_masked_touches_nothing(case: Case):
+def test_masked_values_have_no_effect(case: Case):
     """NaN, infinity, a huge number or zero under the mask: the same bits in every output and in the state."""
     model, inputs = case.build(torch.float32), make_inputs(case, torch.float32)
     prior = make_prior(model, 3)
@@ -168,7 +170,7 @@ def test_what_is_masked_touches_nothing(case: Case):
     assert not results[0].status.any()
 
 
-def test_what_is_masked_touches_no_gradient(case: Case):
+def test_masked_values_have_no_gradient(case: Case):
     """The gradient with respect to a masked NaN is zero, that of everything else finite and not all zero."""
     model, inputs = case.build(torch.float64), make_inputs(case, torch.float64)
     y = torch.where(inputs.mask, inputs.y, torch.nan).requires_grad_()
@@ -182,12 +184,12 @@ def test_what_is_masked_touches_no_gradient(case: Case):
 
 
 @pytest.mark.parametrize("dtype", BOTH, ids=str)
-def test_nothing_measured_is_pure_prediction(case: Case, dtype: torch.dtype):
-    """From the middle of a trajectory: posterior and prior are one, the innovation is zero."""
+def test_without_measurements_a_step_only_predicts(case: Case, dtype: torch.dtype):
+    """From the middle of a trajectory: the posterior equals the prior, the innovation is zero."""
     model, inputs = case.build(dtype), make_inputs(case, dtype)
     state = model.run(*inputs.part(0, 6), make_prior(model, 3)).state
-    nothing = torch.zeros_like(inputs.mask[:, 6:])
-    trajectory = model.run(*inputs.part(6, 12)._replace(mask=nothing), state=state)
+    all_masked = torch.zeros_like(inputs.mask[:, 6:])
+    trajectory = model.run(*inputs.part(6, 12)._replace(mask=all_masked), state=state)
     assert_close(trajectory.mean, trajectory.prior_mean, "rounding")
     assert_close(trajectory.cov, trajectory.prior_cov, "rounding")
     assert not trajectory.innovation.any()
@@ -195,8 +197,8 @@ def test_nothing_measured_is_pure_prediction(case: Case, dtype: torch.dtype):
     assert not trajectory.status.any()
 
 
-def test_measuring_something_is_not(case: Case):
-    """The law above must not hold because nothing ever happens."""
+def test_measurements_change_the_estimate(case: Case):
+    """The test above must not pass because no step ever updates."""
     model, inputs = case.build(torch.float64), make_inputs(case, torch.float64)
     trajectory = model.run(*inputs._replace(mask=None), make_prior(model, 3))
     assert (trajectory.mean - trajectory.prior_mean).abs().max() > 1e-3
@@ -206,7 +208,7 @@ def test_measuring_something_is_not(case: Case):
     assert trajectory.innovation_cov.shape == (3, 12, dim, dim)
 
 
-def test_a_value_that_is_not_finite_counts_as_missing_and_is_reported(case: Case):
+def test_a_value_that_is_not_finite_is_treated_as_missing_and_sets_the_status(case: Case):
     model, inputs = case.build(torch.float32), make_inputs(case, torch.float32)
     prior = make_prior(model, 3)
     broken = inputs.y.clone()
@@ -217,15 +219,15 @@ def test_a_value_that_is_not_finite_counts_as_missing_and_is_reported(case: Case
     status = torch.zeros(3, 12, dtype=torch.int64)
     status[0, 1] = status[2, 7] = int(fwnkf.Status.NON_FINITE_OBSERVATION)
     for mask in (None, torch.ones_like(present)):
-        found = model.run(*inputs._replace(y=broken, mask=mask), prior)
-        assert torch.equal(found.status, status)
-        assert_same_tree(found._replace(status=status), expected._replace(status=status))
+        trajectory = model.run(*inputs._replace(y=broken, mask=mask), prior)
+        assert torch.equal(trajectory.status, status)
+        assert_same_tree(trajectory._replace(status=status), expected._replace(status=status))
 
 
 # ---- purity --------------------------------------------------------------------------------------------------------
 
 
-def test_inputs_are_left_alone(case: Case):
+def test_inputs_are_not_modified(case: Case):
     model, inputs = case.build(torch.float32), make_inputs(case, torch.float32)
     prior = make_prior(model, 3)
     parameters = {name: value.clone() for name, value in model.state_dict().items()}
@@ -246,7 +248,7 @@ def test_inputs_are_left_alone(case: Case):
 
 
 def test_a_step_is_pure(case: Case):
-    """The same state twice, with other steps in between: the same bits."""
+    """The same state twice, with other steps in between, gives the same bits."""
     model, inputs = case.build(torch.float32), make_inputs(case, torch.float32)
     state = model.run(*inputs.part(0, 4), make_prior(model, 3)).state
     first = model.step(state, *inputs.at(4))
@@ -256,14 +258,14 @@ def test_a_step_is_pure(case: Case):
 
 
 def test_two_runs_give_the_same_bits(case: Case):
-    """Also of two filters built alike, and whatever torch's global generator is doing."""
+    """Also two filters built alike, and independent of torch's global generator."""
     inputs = make_inputs(case, torch.float32)
-    one, two = case.build(torch.float32), case.build(torch.float32)
-    first = one.run(*inputs)
+    model, twin = case.build(torch.float32), case.build(torch.float32)
+    first = model.run(*inputs)
     with torch.random.fork_rng():
         torch.manual_seed(99)
-        assert_same_tree(one.run(*inputs), first)
-        assert_same_tree(two.run(*inputs), first)
+        assert_same_tree(model.run(*inputs), first)
+        assert_same_tree(twin.run(*inputs), first)
 
 
 @pytest.mark.parametrize("dtype", BOTH, ids=str)
@@ -279,17 +281,17 @@ def test_dtypes_come_from_the_filter(case: Case, dtype: torch.dtype):
         assert leaf.shape[0] == 2, name
 
 
-def test_float32_and_float64_tell_the_same_story(case: Case):
-    """Loose on purpose: it catches a constant or a buffer of the wrong precision, not rounding."""
+def test_float32_and_float64_agree(case: Case):
+    """With a loose tolerance, to detect a constant or a buffer of the wrong precision."""
     if not case.same_in_both_dtypes:
-        pytest.skip("the two are different draws")
+        pytest.skip("the two have different samples")
     narrow, wide = (case.build(dtype).run(*make_inputs(case, dtype)) for dtype in BOTH)
     for field in fwnkf.StepOutput._fields[:-1]:
         torch.testing.assert_close(getattr(narrow, field).double(), getattr(wide, field), rtol=1e-2, atol=1e-3)
 
 
-def test_parameters_are_not_moved_by_double(case: Case):
-    """``filter.double()`` after the fact works too: nothing of another dtype is left behind."""
+def test_a_filter_can_be_converted_to_double(case: Case):
+    """``filter.double()`` converts every tensor of the filter."""
     model = case.build(torch.float32).double()
     trajectory = model.run(*make_inputs(case, torch.float64))
     assert trajectory.mean.dtype == trajectory.cov.dtype == torch.float64
@@ -307,23 +309,29 @@ class Step(nn.Module):
 
     def forward(self, leaves: list[Tensor], y: Tensor) -> list[tuple[str, Tensor]]:
         state = tree_unflatten(self.template, iter(leaves))
-        following, out = self.model.step(state, y, *self.inputs[1:])
-        return [*floats(out), *((f"next {name}", leaf) for name, leaf in floats(following))]
+        next_state, out = self.model.step(state, y, *self.inputs[1:])
+        return [*floats(out), *((f"next {name}", leaf) for name, leaf in floats(next_state))]
 
 
 def check_gradients(model: fwnkf.Filter, inputs: Inputs, state: Any, h: float = 1e-6) -> None:
-    """Every output along every input: y, everything the state holds, every parameter.
+    """Every output with respect to every input: y, every tensor of the state, every parameter.
 
-    As gradcheck in its fast mode, by random projections, but a fault is told by its names and within seconds.
+    As the fast mode of gradcheck, by random projections, but faster and with the names of a wrong gradient.
     """
     step = Step(model, state, inputs)
     leaves = dict(named_leaves(state))
     moving = [name for name, leaf in leaves.items() if leaf.is_floating_point() and leaf.numel()]
     parameters = dict(model.named_parameters())
-    # a mean on a manifold moves along it: how a function goes on off the sphere of unit quaternions means nothing
-    along = {name for name in moving if leaves[name].shape[-1:] == (model.layout.size,) and not model.layout.flat}
-    still = {name: leaves[name].new_zeros(*leaves[name].shape[:-1], model.layout.tangent_size) for name in along}
-    arguments = {"y": inputs.y, **{f"state {name}": still.get(name, leaves[name]) for name in moving}, **parameters}
+    # a mean is perturbed along its manifold, because functions are not defined off the sphere of unit quaternions
+    on_manifold = {name for name in moving if leaves[name].shape[-1:] == (model.layout.size,) and not model.layout.flat}
+    zero_perturbation = {
+        name: leaves[name].new_zeros(*leaves[name].shape[:-1], model.layout.tangent_size) for name in on_manifold
+    }
+    arguments = {
+        "y": inputs.y,
+        **{f"state {name}": zero_perturbation.get(name, leaves[name]) for name in moving},
+        **parameters,
+    }
     arguments = {name: value.detach().clone().requires_grad_() for name, value in arguments.items()}
     generator = torch.Generator().manual_seed(11)
 
@@ -331,34 +339,34 @@ def check_gradients(model: fwnkf.Filter, inputs: Inputs, state: Any, h: float = 
         noise = torch.randn(x.shape, generator=generator, dtype=torch.float64)
         return noise / noise.norm()
 
-    def function(given: dict[str, Tensor]) -> dict[str, Tensor]:
-        full = {name: given.get(f"state {name}", leaf) for name, leaf in leaves.items()}
-        full.update({name: model.layout.boxplus(leaves[name], full[name]) for name in along})
-        weights = {f"model.{name}": given[name] for name in parameters}
-        return dict(torch.func.functional_call(step, weights, (list(full.values()), given["y"])))
+    def function(values: dict[str, Tensor]) -> dict[str, Tensor]:
+        full = {name: values.get(f"state {name}", leaf) for name, leaf in leaves.items()}
+        full.update({name: model.layout.boxplus(leaves[name], full[name]) for name in on_manifold})
+        weights = {f"model.{name}": values[name] for name in parameters}
+        return dict(torch.func.functional_call(step, weights, (list(full.values()), values["y"])))
 
     outputs = {name: value for name, value in function(arguments).items() if value.requires_grad}
     weights = {name: like(value) for name, value in outputs.items()}
     directions = {name: like(value) for name, value in arguments.items()}
     for name in directions:
-        if name.endswith("cov"):  # covariances are symmetric, and so must their differences be
+        if name.endswith("cov"):  # a perturbation of a covariance must be symmetric
             directions[name] = (directions[name] + directions[name].mT) / 2
-    ahead_and_behind: dict[str, list[dict[str, Tensor]]] = {}
+    perturbed: dict[str, list[dict[str, Tensor]]] = {}
     with torch.no_grad():
         for name, value in arguments.items():
             moved = [{**arguments, name: value + sign * h * directions[name]} for sign in (1, -1)]
-            ahead_and_behind[name] = [function(given) for given in moved]
+            perturbed[name] = [function(values) for values in moved]
     for out, value in outputs.items():
         scalar = (value * weights[out]).sum()
         gradients = torch.autograd.grad(scalar, list(arguments.values()), retain_graph=True, allow_unused=True)
         for (name, direction), gradient in zip(directions.items(), gradients, strict=True):
             analytic = 0.0 if gradient is None else float((gradient * direction).sum())
-            ahead, behind = (float((run[out] * weights[out]).sum()) for run in ahead_and_behind[name])
-            numeric = (ahead - behind) / (2 * h)
+            forward, backward = (float((run[out] * weights[out]).sum()) for run in perturbed[name])
+            numeric = (forward - backward) / (2 * h)
             assert abs(analytic - numeric) <= 1e-5 + 1e-3 * abs(numeric), f"∂({out})/∂({name}): {analytic} vs {numeric}"
 
 
-def test_the_gradient_of_a_step_is_right(case: Case):
+def test_the_gradient_of_a_step_is_correct(case: Case):
     """From the middle of a trajectory, where no vector has length zero; with a channel missing and with none."""
     model, inputs = case.build(torch.float64), make_inputs(case, torch.float64, batch=2)
     with torch.no_grad():
@@ -393,18 +401,18 @@ def test_recomputation_gives_the_same_gradient(case: Case):
         trajectory = model.run(y, *inputs[1:], prior, **options)
         wanted = [y, *model.parameters()]
         loss = trajectory.mean.square().sum() + trajectory.cov.square().sum()
-        found = torch.autograd.grad(loss, wanted, allow_unused=True)
-        return [torch.zeros_like(x) if g is None else g for x, g in zip(wanted, found, strict=True)]
+        computed = torch.autograd.grad(loss, wanted, allow_unused=True)
+        return [torch.zeros_like(x) if g is None else g for x, g in zip(wanted, computed, strict=True)]
 
     for mine, theirs in zip(gradients(checkpoint=2), gradients(), strict=True):
         assert_close(mine, theirs, "algebra")
 
 
-# ---- soundness -----------------------------------------------------------------------------------------------------
+# ---- covariances ---------------------------------------------------------------------------------------------------
 
 
 def test_covariances_stay_symmetric_and_positive_for_a_thousand_steps_in_float32(case: Case):
-    """With gaps, long dropouts and outliers a thousand times too large."""
+    """With missing samples, long dropouts and outliers of a thousand times the size."""
     steps = 100 if CHECKED else 1000
     model, inputs = case.build(torch.float32), make_inputs(case, torch.float32, batch=2, steps=steps)
     generator = torch.Generator().manual_seed(5)
@@ -421,14 +429,14 @@ def test_covariances_stay_symmetric_and_positive_for_a_thousand_steps_in_float32
         largest = eigenvalues[..., -1]
         assert bool((eigenvalues[..., 0] >= -1e-6 * largest).all()), name
         assert bool((cov == cov.mT).all()), name  # to the last bit
-        assert bool((largest[:, 1:] > 0).all()), name  # an ensemble starts with its members in one place
+        assert bool((largest[:, 1:] > 0).all()), name  # the members of an ensemble start at the same point
     assert bool(trajectory.mean.isfinite().all())
 
 
-# ---- stopping and going on -----------------------------------------------------------------------------------------
+# ---- stopping and continuing ---------------------------------------------------------------------------------------
 
 
-def test_stop_save_load_go_on_is_never_stopping(case: Case):
+def test_a_run_continued_from_a_saved_state_equals_one_run(case: Case):
     model, inputs = case.build(torch.float32), make_inputs(case, torch.float32)
     prior = make_prior(model, 3)
     whole = model.run(*inputs, prior)
@@ -446,22 +454,22 @@ def test_stop_save_load_go_on_is_never_stopping(case: Case):
 
 
 @pytest.mark.parametrize("dtype", BOTH, ids=str)
-def test_a_saved_filter_is_the_filter(case: Case, dtype: torch.dtype, tmp_path):
+def test_a_loaded_filter_equals_the_saved_filter(case: Case, dtype: torch.dtype, tmp_path):
     model, inputs = case.build(dtype), make_inputs(case, dtype)
     checkpoint.save(model, tmp_path / "filter")
-    again = checkpoint.load(tmp_path / "filter").eval()
-    assert type(again) is type(model)
-    assert again.config == model.config
-    assert_same_tree(again.run(*inputs), model.run(*inputs))
+    loaded = checkpoint.load(tmp_path / "filter").eval()
+    assert type(loaded) is type(model)
+    assert loaded.config == model.config
+    assert_same_tree(loaded.run(*inputs), model.run(*inputs))
     names = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    assert {name for name, parameter in again.named_parameters() if parameter.requires_grad} == names
+    assert {name for name, parameter in loaded.named_parameters() if parameter.requires_grad} == names
 
 
 # ---- export --------------------------------------------------------------------------------------------------------
 
 
 class Flat(nn.Module):
-    """A step on flat tuples of tensors, the form a device runs."""
+    """A step on flat tuples of tensors, the form of an exported program."""
 
     def __init__(self, model: fwnkf.Filter, state: Any) -> None:
         super().__init__()
@@ -475,8 +483,8 @@ class Flat(nn.Module):
 
 
 @pytest.mark.export
-def test_an_exported_step_is_the_step(case: Case):
-    """Traced once on one step, compared along ten others, each going on from the exported state."""
+def test_an_exported_step_equals_the_step(case: Case):
+    """Exported on one step, compared on ten others, each continued from the exported state."""
     model, inputs = case.build(torch.float32), make_inputs(case, torch.float32, batch=2)
     with torch.no_grad():
         state = model.init(2, make_prior(model, 2))
@@ -489,20 +497,20 @@ def test_an_exported_step_is_the_step(case: Case):
         for t in range(1, 11):
             now = inputs.at(t)
             expected = flat(leaves, now.y, now.mask, now.u, now.dt)
-            found = program(leaves, now.y, now.mask, now.u, now.dt)
-            for mine, theirs in zip(found, expected, strict=True):
+            outputs = program(leaves, now.y, now.mask, now.u, now.dt)
+            for mine, theirs in zip(outputs, expected, strict=True):
                 if theirs.is_floating_point():
                     assert_close(mine, theirs, "export")
                 else:
                     assert torch.equal(mine, theirs)
-            leaves = tuple(found[: len(leaves)])
+            leaves = tuple(outputs[: len(leaves)])
 
 
-# ---- refusals ------------------------------------------------------------------------------------------------------
+# ---- invalid inputs ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(CHECKED, reason="the type checker refuses them first")
-def test_wrong_inputs_are_refused_with_a_hint(case: Case):
+def test_invalid_inputs_raise_errors_that_name_the_shape(case: Case):
     model, inputs = case.build(torch.float32), make_inputs(case, torch.float32)
     m, name = case.observation_dim, case.filter
     state = model.init(3)
@@ -529,12 +537,12 @@ def test_wrong_inputs_are_refused_with_a_hint(case: Case):
     fitting = make_prior(model, 2)
     with pytest.raises(ShapeError, match=r"prior of filter.*wanted \[3, "):
         model.init(3, fitting)
-    with pytest.raises(ShapeError, match=r"works in torch.float32.*prior comes in torch.float64"):
+    with pytest.raises(ShapeError, match=r"is torch.float32.*prior is torch.float64"):
         model.init(2, fwnkf.Gaussian(*(part.double() for part in fitting)))
-    with pytest.raises(ShapeError, match=r"dt comes in torch.float64, y in torch.float32"):
+    with pytest.raises(ShapeError, match=r"dt is torch.float64, but y is torch.float32"):
         model.step(state, now.y, dt=torch.ones(3).double())
     if now.u is not None:
-        with pytest.raises(ShapeError, match=r"u comes in torch.float64, y in torch.float32"):
+        with pytest.raises(ShapeError, match=r"u is torch.float64, but y is torch.float32"):
             model.step(state, now.y, now.u.double())
     with pytest.raises(ConfigError, match="no steps"):
         model.run(torch.zeros(3, 0, m))

@@ -27,7 +27,7 @@ def linear_system(**changes: torch.Tensor) -> fwnkf.LinearSystem:
     return fwnkf.LinearSystem.of(**{**{k: v for k, v in LINEAR.items() if k != "B"}, **changes})
 
 
-# ---- Algorithms 2 and 3, written again in numpy --------------------------------------------------------------------
+# ---- Algorithms 2 and 3, implemented in numpy ----------------------------------------------------------------------
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -67,8 +67,8 @@ def test_paper_form_equals_algorithm_three(generator):
     x, P, h = np.zeros(n), np.eye(n), np.zeros(hidden)
     lag1, lag2 = np.zeros(m), np.zeros(m)
     for t in range(8):
-        seen = y[0, t].numpy() if mask[0, t, 0] else H @ x
-        z = np.concatenate((x, seen))
+        observed = y[0, t].numpy() if mask[0, t, 0] else H @ x
+        z = np.concatenate((x, observed))
         gi, gh = w_ih @ z + b_ih, w_hh @ h + b_hh
         reset, update = sigmoid(gi[:hidden] + gh[:hidden]), sigmoid(gi[hidden : 2 * hidden] + gh[hidden : 2 * hidden])
         new = np.tanh(gi[2 * hidden :] + reset * gh[2 * hidden :])
@@ -98,7 +98,7 @@ def test_paper_form_equals_algorithm_three(generator):
         assert_close(track.cov[0, t], P)
 
 
-# ---- untrained, it is the classical filter -------------------------------------------------------------------------
+# ---- an untrained filter is the classical one ----------------------------------------------------------------------
 
 FORMS: dict[str, dict[str, Any]] = {
     "innovation": {},
@@ -118,25 +118,25 @@ FORMS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("form", list(FORMS))
 @pytest.mark.parametrize("system", ["linear", "pendulum", "attitude", "wave"])
 def test_untrained_equals_the_extended_kalman_filter(form, system, generator):
-    made = linear_system().float() if system == "linear" else getattr(systems, system)(torch.float32)
-    m, p = made.observation_layout.size, made.control_dim
+    plant = linear_system().float() if system == "linear" else getattr(systems, system)(torch.float32)
+    m, p = plant.observation_layout.size, plant.control_dim
     u = 0.1 * torch.randn(3, 60, p, generator=generator) if p else None
-    x = made.layout.origin(torch.zeros(())).expand(3, -1)
+    x = plant.layout.origin(torch.zeros(())).expand(3, -1)
     clean = []
     for t in range(60):
-        x = made.transition(x, None if u is None else u[:, t], None)
-        clean.append(made.observe(x))
+        x = plant.transition(x, None if u is None else u[:, t], None)
+        clean.append(plant.observe(x))
     y = torch.stack(clean, 1) + 0.1 * torch.randn(3, 60, m, generator=generator)
     mask = torch.rand(y.shape, generator=generator) > 0.2
-    # a start known to 0.1: with an open one, rounding of the first steps stays in what is never observed (heading)
-    prior = fwnkf.Gaussian(made.layout.origin(x), 0.01 * torch.eye(made.layout.tangent_size))
-    ours = fwnkf.build("fwnkf", system=made, **FORMS[form]).run(y, u, mask, prior=prior)
+    # a narrow prior: with a wide one, the rounding of the first steps remains in the unobserved heading
+    prior = fwnkf.Gaussian(plant.layout.origin(x), 0.01 * torch.eye(plant.layout.tangent_size))
+    ours = fwnkf.build("fwnkf", system=plant, **FORMS[form]).run(y, u, mask, prior=prior)
     moments = FORMS[form].get("moments", "linear")
-    theirs = fwnkf.build("ekf", system=made, moments=moments).run(y, u, mask, prior=prior)
-    apart = made.layout.boxminus(ours.mean, theirs.mean)
-    # gravity says nothing of the heading, so there the rounding of a larger joint covariance is never corrected
+    theirs = fwnkf.build("ekf", system=plant, moments=moments).run(y, u, mask, prior=prior)
+    difference = plant.layout.boxminus(ours.mean, theirs.mean)
+    # gravity does not observe the heading, so the rounding of the larger joint covariance is not corrected there
     tolerance = 3e-6 if system == "attitude" else 1e-6
-    torch.testing.assert_close(apart, torch.zeros_like(apart), atol=tolerance, rtol=0)
+    torch.testing.assert_close(difference, torch.zeros_like(difference), atol=tolerance, rtol=0)
     torch.testing.assert_close(ours.cov, theirs.cov, atol=1e-6, rtol=1e-6)
 
 
@@ -150,26 +150,28 @@ def test_untrained_without_a_system_is_a_random_walk(gate, generator):
     torch.testing.assert_close(ours.cov, theirs.cov, atol=1e-6, rtol=0)
 
 
-def test_every_part_can_be_learned_from_the_start():
-    """A zero start must not be a saddle: each kind of parameter gets a gradient at once."""
+def test_every_part_has_a_gradient_before_training():
+    """The initial values must not be a saddle point: each kind of parameter has a gradient."""
     y, x = torch.randn(4, 30, 2), torch.randn(4, 30, 3)
     arrays = {name: LINEAR[name].float() for name in ("H", "R")} | {"Q": torch.eye(3)}
     for options in ({}, {"gate": "low_rank"}, {"shaping": "noise"}, {"transition": "residual"}):
         model = fwnkf.build("fwnkf", **arrays, **options)
         track = model.run(y)
         (-log_prob(x - track.mean, track.cov)[0].mean()).backward()
-        heads = {name for name, p in model.named_parameters() if p.grad is not None and bool(p.grad.abs().sum() > 0)}
+        with_gradient = {
+            name for name, p in model.named_parameters() if p.grad is not None and bool(p.grad.abs().sum() > 0)
+        }
         wanted = {"head_weight", "head_bias"}
         wanted |= {"noise_states.amplitude"} if "shaping" in options else {"shaper.raw"}
         wanted |= {"transition.network.out.weight"} if "transition" in options else set()
-        assert wanted <= heads, options
+        assert wanted <= with_gradient, options
 
 
 # ---- noise states: the optimal filter of coloured noise ------------------------------------------------------------
 
 
 def test_noise_states_equal_filterpy_on_the_augmented_model(rng):
-    """The filter on [x; ν] against filterpy's on matrices put together by hand, with two oscillators per channel."""
+    """The filter on [x; ν] against filterpy on explicitly assembled matrices, with two oscillators per channel."""
     matrices = {name: value.numpy() for name, value in LINEAR.items()}
     omega, radius, amplitude = (
         np.array([[0.7, 1.9], [0.3, 2.5]]),
@@ -202,7 +204,7 @@ def test_noise_states_equal_filterpy_on_the_augmented_model(rng):
 
 
 def test_noise_states_follow_the_time_step():
-    """Two half steps with nothing measured in between equal one whole step: sampling rate is not part of the noise."""
+    """Two half steps without a measurement in between equal one full step: the noise is in continuous time."""
     system = fwnkf.LinearSystem.of(
         **{k: v for k, v in systems.continuous_matrices().items() if k != "B"}, continuous=True, dt=0.1
     )
@@ -258,13 +260,13 @@ def test_joint_gain_in_white_noise_is_the_kalman_filter(rng):
     model = fwnkf.build("fwnkf", system=linear_system(), covariance="augmented", gain="joint", hidden=0)
     model.shaper.set_sections(SHAPER)
     ours, theirs = model.run(y), fwnkf.build("ekf", system=linear_system()).run(y)
-    # the floor that keeps the memory block solvable costs a few digits
+    # the ridge on the noise-free memory costs a few digits
     torch.testing.assert_close(ours.mean, theirs.mean, atol=1e-7, rtol=0)
     torch.testing.assert_close(ours.cov, theirs.cov, atol=1e-7, rtol=0)
 
 
 def test_a_stable_shaper_can_make_the_loop_unstable():
-    """The spectral radius foretells whether the filter's own error recursion dies out or grows."""
+    """The spectral radius predicts whether the error of the filter decays or grows."""
     F, H = torch.tensor([[1.0, 0.1], [0.0, 1.0]]).double(), torch.tensor([[1.0, 0.0]]).double()
     system = fwnkf.LinearSystem.of(
         F, H, torch.diag(torch.tensor([1e-4, 1.0])).double(), torch.tensor([[0.01]]).double()
@@ -275,11 +277,11 @@ def test_a_stable_shaper_can_make_the_loop_unstable():
     for name, sections in (("slow", slow), ("mild", mild)):
         model = fwnkf.build("fwnkf", system=system, hidden=0)
         model.shaper.set_sections(sections)
-        settled = model.run(torch.zeros(1, 400, 1).double())
-        P = settled.prior_cov[0, -1]
-        K = P @ H.mT / settled.innovation_cov[0, -1]
+        steady = model.run(torch.zeros(1, 400, 1).double())
+        P = steady.prior_cov[0, -1]
+        K = P @ H.mT / steady.innovation_cov[0, -1]
         radius = float(spectral_radius(loop_matrix(F, K, H, shaper_blocks(model.shaper().detach(), 1))))
-        start = fwnkf.Gaussian(torch.tensor([[1.0, 0.0]]).double(), settled.cov[:, -1])
+        start = fwnkf.Gaussian(torch.tensor([[1.0, 0.0]]).double(), steady.cov[:, -1])
         decay = model.run(torch.zeros(1, 400, 1).double(), prior=start).mean.abs().amax(-1)[0]
         grew[name] = radius > 1
         assert (float(decay[-1]) > float(decay[50])) == grew[name]
@@ -289,16 +291,16 @@ def test_a_stable_shaper_can_make_the_loop_unstable():
 # ---- encoder, observation models, losses ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("order", "peeks"), [("previous", False), ("current", True)])
-def test_who_has_seen_the_measurement_before_predicting(order, peeks):
+@pytest.mark.parametrize(("order", "depends"), [("previous", False), ("current", True)])
+def test_the_prior_depends_on_the_measurement_only_if_the_encoder_reads_it(order, depends):
     model = shake(fwnkf.build("fwnkf", **{k: LINEAR[k] for k in "HQR"}, encoder_reads=order), 0.3)
     y = torch.randn(1, 5, 2).double().requires_grad_()
     (gradient,) = torch.autograd.grad(model.run(y).prior_mean[:, 3].sum(), y)
-    assert bool(gradient[:, 3].abs().max() > 0) == peeks
+    assert bool(gradient[:, 3].abs().max() > 0) == depends
     assert bool(gradient[:, 2].abs().max() > 0)
 
 
-# ---- what cannot be configured -------------------------------------------------------------------------------------
+# ---- invalid configurations ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -315,17 +317,17 @@ def test_who_has_seen_the_measurement_before_predicting(order, peeks):
         ({"H": torch.eye(3)}, r"\(3, 3\)"),
     ],
 )
-def test_impossible_configs_say_what_would_do(options, message):
+def test_invalid_configs_raise_a_config_error(options, message):
     with pytest.raises(ConfigError, match=message):
         fwnkf.build("fwnkf", **{"state_dim": 3, "observation_dim": 2, **options})
 
 
-def test_noise_given_twice_is_refused():
+def test_noise_beside_a_system_raises():
     with pytest.raises(ConfigError, match="come from the system"):
         fwnkf.build("fwnkf", system=linear_system(), Q=torch.eye(3))
 
 
-def test_sections_outside_the_radius_are_refused():
+def test_poles_outside_the_radius_raise():
     model = fwnkf.build("fwnkf", state_dim=2, observation_dim=1)
     with pytest.raises(ConfigError, match="pole outside"):
         model.shaper.set_sections(Sections(torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([[-1.9999, 0.9999]])))

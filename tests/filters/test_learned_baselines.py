@@ -1,6 +1,6 @@
-"""KalmanNet, Bayesian and Recursive KalmanNet and the RKN against their equations written again in numpy.
+"""KalmanNet, Bayesian and Recursive KalmanNet and the RKN against independent implementations in numpy.
 
-The references share nothing with the package but the weights: plain loops, one trajectory at a time.
+The references share only the weights with the package: plain loops, one trajectory at a time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class VaneConfig:
 
 
 class Vane(fwnkf.System):
-    """A driven pendulum seen through its angle (which wraps) and its sine; its twin in numpy is below."""
+    """A driven pendulum observed by its angle (which wraps) and its sine; the numpy version is below."""
 
     Config = VaneConfig
     layout = fwnkf.Layout.parse([("theta", "angle", 1), ("omega", "euclidean", 1)])
@@ -66,7 +66,7 @@ class Vane(fwnkf.System):
         return self.R
 
 
-# ---- numpy twins ---------------------------------------------------------------------------------
+# ---- numpy references ----------------------------------------------------------------------------------------------
 
 
 def wrapped(v):
@@ -113,7 +113,7 @@ def normed(v):
 
 
 def read(y, mask, seen, prior):
-    """Innovation and change of the measurement, zero where masked, and what was last seen."""
+    """Innovation and change of the measurement, zero where masked, and the last measurement."""
     innovation = wrapped(y - vane_seen(prior)[0]) * mask
     return innovation, wrapped(y - seen) * mask, np.where(mask > 0, y, seen)
 
@@ -235,7 +235,7 @@ def factorised(cov):
     return cov * np.tile(np.eye(l), (2, 2))
 
 
-# ---- inputs --------------------------------------------------------------------------------------
+# ---- inputs --------------------------------------------------------------------------------------------------------
 
 STEPS = 4
 MASKS = np.array(
@@ -260,7 +260,7 @@ def run(net, records, steps=STEPS, **options):
     return net.run(*cut, fwnkf.Gaussian(mean, P), **options)
 
 
-def one(records, item, steps=STEPS):
+def reference_inputs(records, item, steps=STEPS):
     mean, P, *series = records
     return mean[item], P[item], *(part[item, :steps] for part in series)
 
@@ -279,7 +279,7 @@ def build(name, seed=3, **options):
                 "bandwidth": 1,
             }
             net = fwnkf.build(name, **{**sizes, **options}).double()
-            with torch.no_grad():  # away from the initial multiples of the identity, outside the band too
+            with torch.no_grad():  # also outside the band, and not multiples of the identity as initially
                 net.blocks += 0.1 * torch.randn_like(net.blocks)
             return net
         small = {"bayesian_kalmannet": {"members": 4, "in_mult": 3, "hidden_mult": 1, "out_mult": 2}}
@@ -289,7 +289,7 @@ def build(name, seed=3, **options):
 ALL = ["kalmannet", "bayesian_kalmannet", "recursive_kalmannet", "rkn"]
 
 
-# ---- what all four share -------------------------------------------------------------------------
+# ---- common to all four --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -300,18 +300,18 @@ def test_config_survives_json(name):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_masked_values_touch_nothing(name, generator):
+def test_masked_values_have_no_effect(name, generator):
     net = build(name)
     y = torch.randn(2, 6, 2, generator=generator, dtype=torch.float64)
     mask = torch.rand(2, 6, 2, generator=generator) < 0.6
     mask[:, 2] = False
     plain = net.run(y, mask=mask)
-    strange = net.run(torch.where(mask, y, torch.full_like(y, torch.nan)), mask=mask)
-    for (leaf, a), (_, b) in zip(named_leaves(plain), named_leaves(strange), strict=True):
+    with_nan = net.run(torch.where(mask, y, torch.full_like(y, torch.nan)), mask=mask)
+    for (leaf, a), (_, b) in zip(named_leaves(plain), named_leaves(with_nan), strict=True):
         assert_same_bits(b, a, leaf)
         assert a.isfinite().all(), leaf
     seen = net.run(y)
-    assert (seen.mean - plain.mean).abs().max() > 1e-3  # the mask did take something out
+    assert (seen.mean - plain.mean).abs().max() > 1e-3  # the mask has an effect
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -326,7 +326,7 @@ def test_all_masked_is_the_prior(name, generator):
     assert_same_bits(out.cov[masked], out.prior_cov[masked])
     assert not out.innovation[masked].any()
     assert (out.mean[~masked] - out.prior_mean[~masked]).abs().amax(-1).min() > 1e-6
-    if name != "rkn":  # and the prior is the system's prediction of what was known before
+    if name != "rkn":  # the prior is the system's prediction of the previous estimate
         moved = net.system.transition(out.mean[1, 2][None], None, None)
         if name != "bayesian_kalmannet":  # whose mean of predictions is not the prediction of the mean
             assert_close(out.prior_mean[1, 3], moved[0], "rounding")
@@ -335,12 +335,12 @@ def test_all_masked_is_the_prior(name, generator):
 
 
 @pytest.mark.parametrize("name", ["kalmannet", "bayesian_kalmannet", "recursive_kalmannet"])
-def test_a_system_is_needed(name):
+def test_a_missing_system_raises(name):
     with pytest.raises(ConfigError, match="needs system"):
         fwnkf.build(name)
 
 
-# ---- KalmanNet -----------------------------------------------------------------------------------
+# ---- KalmanNet -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("steps", [1, 3, 4])
@@ -348,7 +348,7 @@ def test_kalmannet_equals_its_equations(records, steps):
     net = build("kalmannet", in_mult=3, out_mult=4)
     out = run(net, records, steps)
     for item in range(3):
-        means, covs, S = kalmannet_reference(net, *one(records, item, steps))
+        means, covs, S = kalmannet_reference(net, *reference_inputs(records, item, steps))
         assert_close(out.mean[item], means)
         assert_close(out.cov[item], covs)
         assert_close(out.innovation_cov[item], S)
@@ -406,7 +406,7 @@ def test_kalmannet_covariance_is_the_error_covariance_of_any_fixed_gain(monkeypa
     # an entry of a sample covariance deviates by about sqrt(2 / count) = 0.7 %; five of these
     assert np.abs(array(out.cov[0]) - sampled).max() < 5 * math.sqrt(2 / count) * scale.max()
     optimal = kalman_gains(m, steps)[1]
-    assert np.trace(sampled[-1]) > 1.2 * np.trace(optimal[-1])  # so that the optimal covariance would not pass
+    assert np.trace(sampled[-1]) > 1.2 * np.trace(optimal[-1])  # the optimal covariance would fail this test
 
 
 def test_unit_has_length_one_and_no_gradient_at_zero():
@@ -419,7 +419,7 @@ def test_unit_has_length_one_and_no_gradient_at_zero():
 
 
 def test_gradients_stay_moderate_when_nothing_is_measured(generator):
-    """Features of length zero appear after empty measurements; their gradient must not drown the others."""
+    """Features of length zero appear after empty measurements; their gradient must not dominate the others."""
     net = build("kalmannet")
     y = torch.randn(1, 8, 2, generator=generator, dtype=torch.float64)
     mask = torch.ones(1, 8, 2, dtype=torch.bool)
@@ -430,7 +430,7 @@ def test_gradients_stay_moderate_when_nothing_is_measured(generator):
     assert min(sizes[-4:]) > 0  # the backward flow, layers 3 and 4, is reached
 
 
-# ---- Recursive KalmanNet -------------------------------------------------------------------------
+# ---- Recursive KalmanNet -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("squared", [True, False])
@@ -442,7 +442,7 @@ def test_recursive_kalmannet_equals_its_equations(records, squared, previous_gai
     )  # fmt: skip
     out = run(net, records)
     for item in range(3):
-        means, covs = recursive_reference(net, *one(records, item))
+        means, covs = recursive_reference(net, *reference_inputs(records, item))
         assert_close(out.mean[item], means)
         assert_close(out.cov[item], covs)
 
@@ -481,7 +481,7 @@ def test_recursive_kalmannet_posterior_needs_no_noise_model(records):
     assert (after.prior_cov - before.prior_cov).abs().max() > 1e-3  # reported with the nominal Q, and only reported
 
 
-# ---- Bayesian KalmanNet --------------------------------------------------------------------------
+# ---- Bayesian KalmanNet --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dropout", ["concrete", "fixed"])
@@ -490,15 +490,15 @@ def test_bayesian_kalmannet_equals_its_members(records, dropout, probability):
     net = build("bayesian_kalmannet", dropout=dropout, probability=probability)
     out = run(net, records, generator=torch.Generator().manual_seed(5))
     for item in range(3):
-        mean, _, *series = one(records, item)
+        mean, _, *series = reference_inputs(records, item)
         priors, estimates = [], []
         for u in array(out.state.uniforms[item]):
             if dropout == "fixed":
-                kept = u < 1 - probability
+                keep = u < 1 - probability
             else:
                 p, u = probability, np.clip(u, 1e-7, 1 - 1e-7)
-                kept = 1 - sigmoid((np.log(p / (1 - p)) + np.log(u / (1 - u))) / 0.1)
-            prior, estimate = member_reference(net, kept / (1 - probability), mean, *series)
+                keep = 1 - sigmoid((np.log(p / (1 - p)) + np.log(u / (1 - u))) / 0.1)
+            prior, estimate = member_reference(net, keep / (1 - probability), mean, *series)
             priors.append(prior)
             estimates.append(estimate)
         seen = np.array([[vane_seen(x)[0] for x in prior] for prior in priors])
@@ -516,7 +516,7 @@ def test_bayesian_kalmannet_equals_its_members(records, dropout, probability):
         innovation = np.array([wrapped(a - b) for a, b in zip(y, predicted, strict=True)]) * mask
         close(out.innovation[item], innovation, kind)
         if probability > 0.1:
-            assert c_ref[-1].diagonal().min() > 1e-8  # the members do differ
+            assert c_ref[-1].diagonal().min() > 1e-8  # the members differ
 
 
 def close(actual, expected, kind):
@@ -533,9 +533,9 @@ def circular_moments(points):
         centre = step[0]
         for _ in range(2):
             centre = wrapped(centre + np.mean([wrapped(p - centre) for p in step], 0))
-        apart = np.array([wrapped(p - centre) for p in step])
+        deviations = np.array([wrapped(p - centre) for p in step])
         means.append(centre)
-        covs.append(apart.T @ apart / len(step))
+        covs.append(deviations.T @ deviations / len(step))
     return np.array(means), np.array(covs)
 
 
@@ -544,11 +544,11 @@ def test_without_dropout_all_members_agree(records, options):
     net = build("bayesian_kalmannet", **options)
     out = run(net, records)
     for item in range(3):
-        mean, _, *series = one(records, item)
+        mean, _, *series = reference_inputs(records, item)
         units = net.init(1).uniforms.shape[-1]
         np.testing.assert_allclose(array(out.mean[item]), member_reference(net, np.ones(units), mean, *series)[1], 1e-6)
     assert out.cov.abs().max() < 1e-15
-    with torch.no_grad():  # the same network with dropout does spread
+    with torch.no_grad():  # with dropout the members of the same network differ
         assert run(build("bayesian_kalmannet", probability=0.3), records).cov.abs().max() > 1e-6
 
 
@@ -604,36 +604,36 @@ def test_kl_term_is_the_closed_form():
         assert all((layer.weight.grad != 0).any() == (weight_part > 0) for layer in layers)
         return value.item()
 
-    assert term(0.1, 0.3, 0.0) < term(0.4, 0.3, 0.0) < term(0.8, 0.3, 0.0)  # weights want little dropout
-    assert term(0.1, 0.0, 0.2) > term(0.5, 0.0, 0.2) < term(0.9, 0.0, 0.2)  # entropy wants one half
+    assert term(0.1, 0.3, 0.0) < term(0.4, 0.3, 0.0) < term(0.8, 0.3, 0.0)  # the weight term favours little dropout
+    assert term(0.1, 0.0, 0.2) > term(0.5, 0.0, 0.2) < term(0.9, 0.0, 0.2)  # the entropy term favours one half
     term(0.25, 0.3, 0.2)
     term(0.25, 0.3, 0.2, "fixed")
 
 
-def test_draws_follow_the_generator_and_nothing_else(records):
+def test_samples_depend_on_the_generator_only(records):
     net = build("bayesian_kalmannet", probability=0.4)
 
     def mean(seed):
         return run(net, records, generator=torch.Generator().manual_seed(seed)).mean
 
     first = mean(1)
-    torch.rand(7)  # the global generator moves on
+    torch.rand(7)  # the global generator advances
     assert_same_bits(mean(1), first)
     assert (mean(2) - first).abs().max() > 1e-3
     assert_same_bits(run(net.train(), records).mean, run(net.eval(), records).mean)
 
 
-def test_without_a_generator_a_stream_does_not_depend_on_its_neighbours(records):
+def test_without_a_generator_a_stream_does_not_depend_on_the_others(records):
     net = build("bayesian_kalmannet", probability=0.4)
     together = run(net, records)
     alone = run(net, tuple(part[1:2] for part in records))
     assert_close(alone.cov[0], together.cov[1], "batch")
     twins = tuple(np.repeat(part[:1], 2, 0) for part in records)
     drawn = run(net, twins, generator=torch.Generator().manual_seed(0))
-    assert (drawn.mean[0] - drawn.mean[1]).abs().max() > 1e-3  # with one, every trajectory has its own draws
+    assert (drawn.mean[0] - drawn.mean[1]).abs().max() > 1e-3  # with a generator every trajectory has its own samples
 
 
-def test_config_seed_picks_the_default_draws():
+def test_config_seed_sets_the_default_samples():
     states = [fwnkf.build("bayesian_kalmannet", system=Vane(), seed=seed).init(2) for seed in (0, 0, 1)]
     assert_same_bits(states[0].uniforms, states[1].uniforms)
     assert (states[0].uniforms != states[2].uniforms).any()
@@ -642,12 +642,12 @@ def test_config_seed_picks_the_default_draws():
 
 
 @pytest.mark.parametrize(("dropout", "probability"), [("concrete", 0.0), ("concrete", 1.0), ("fixed", 1.0)])
-def test_impossible_probabilities_are_refused(dropout, probability):
+def test_invalid_probabilities_raise(dropout, probability):
     with pytest.raises(ConfigError, match="probability"):
         build("bayesian_kalmannet", dropout=dropout, probability=probability)
 
 
-# ---- RKN -----------------------------------------------------------------------------------------
+# ---- RKN -----------------------------------------------------------------------------------------------------------
 
 
 def test_rkn_equals_its_equations_with_dense_algebra(records):
@@ -708,7 +708,7 @@ def test_rkn_update_is_the_dense_kalman_update(rng):
     np.testing.assert_allclose(posterior, [factorised(P) for P in posterior], atol=1e-14)  # nothing is lost
 
 
-def test_rkn_starts_as_the_paper_says():
+def test_rkn_is_initialised_as_in_the_paper():
     net = fwnkf.build("rkn", state_dim=2, observation_dim=3, latent_dim=4, basis=2)
     basis, process_variance = net.prepare()
     for k in range(2):
@@ -737,8 +737,8 @@ def test_rkn_variances_stay_positive_in_float32_at_saturated_parameters(generato
         assert (state.side.square() <= state.upper * state.lower * (1 + 1e-3) + 1e-12).all()
 
 
-def test_rkn_rounding_makes_no_variance_negative():
-    """Upper and lower part as good as equal: what is left of them is the rounding of large numbers."""
+def test_rkn_variances_are_not_negative_after_rounding():
+    """Upper and lower part are nearly equal: their difference is the rounding of large numbers."""
 
     def vector(value):
         return torch.full((1, 1), value)
@@ -767,12 +767,12 @@ def test_rkn_decodes_rotations_from_the_tangent_space(generator):
     assert out.cov.shape == (2, 3, 4, 4)
 
 
-def test_rkn_says_what_it_cannot_do():
+def test_rkn_errors_for_unsupported_inputs():
     net = build("rkn")
     y = torch.zeros(1, 3, 2, dtype=torch.float64)
     with pytest.raises(NoObservationModelError, match="no observation model"):
         net.observe(y[0])
-    with pytest.raises(ConfigError, match="counts in steps"):
+    with pytest.raises(ConfigError, match="is discrete"):
         net.run(y, dt=torch.ones(1, 3, dtype=torch.float64))
     with pytest.raises(ShapeError, match="no control"):
         net.run(y, u=torch.zeros(1, 3, 1, dtype=torch.float64))

@@ -1,7 +1,7 @@
-"""The oracle of linear filters: the joint Gaussian of all states and measurements, conditioned in one go.
+"""Reference for linear filters: the joint Gaussian of all states and measurements, conditioned by one dense solve.
 
-No recursion, no gain, no prediction: every state is a linear map of independent causes, every posterior one dense
-solve. Written in numpy and sharing nothing with the package.
+There is no recursion: every state is a linear map of independent variables. It is written in numpy and shares no code
+with the package.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class Posterior(NamedTuple):
     prior_mean: np.ndarray
     prior_cov: np.ndarray
     log_likelihood: float
-    """Of everything that was measured."""
+    """Log-likelihood of all measurements."""
 
 
 class Causes(NamedTuple):
-    """Independent causes ``z ~ N(mean, cov)`` and the states ``x_t = maps[t] z + offsets[t]`` they make."""
+    """Independent variables ``z ~ N(mean, cov)`` and the states ``x_t = maps[t] z + offsets[t]``."""
 
     mean: np.ndarray
     cov: np.ndarray
@@ -41,7 +41,7 @@ def block_diagonal(blocks):
 
 
 def autoregressive_causes(history_mean, history_cov, coefficients, pushes, Qs):
-    """``x_t = Σ_i coefficients[t][i] x_{t-1-i} + pushes[t] + w_t``; history ``x_0, x_{-1}, …`` is independent draws."""
+    """``x_t = Σ_i coefficients[t][i] x_{t-1-i} + pushes[t] + w_t``; ``x_0, x_{-1}, …`` are independent."""
     order, n = len(history_mean), len(history_mean[0])
     steps = len(Qs)
     size = n * (order + steps)
@@ -68,7 +68,7 @@ def joint_posterior(causes: Causes, H, R, y, mask) -> Posterior:
     y_mean = np.concatenate([H @ (A @ causes.mean + a) for A, a in zip(causes.maps, causes.offsets, strict=True)])
     y_cov = stacked @ causes.cov @ stacked.T + np.kron(np.eye(steps), R)
 
-    def given(t, count):
+    def belief(t, count):
         """Belief in x_t given the first ``count`` measurements."""
         rows = np.flatnonzero(mask.reshape(-1)[: count * m])
         A = causes.maps[t]
@@ -77,8 +77,8 @@ def joint_posterior(causes: Causes, H, R, y, mask) -> Posterior:
         mean = A @ causes.mean + causes.offsets[t] + K @ (y.reshape(-1)[rows] - y_mean[rows])
         return mean, A @ causes.cov @ A.T - K @ cross.T
 
-    posteriors = [given(t, t + 1) for t in range(steps)]
-    priors = [given(t, t) for t in range(steps)]
+    posteriors = [belief(t, t + 1) for t in range(steps)]
+    priors = [belief(t, t) for t in range(steps)]
     rows = np.flatnonzero(mask.reshape(-1))
     likelihood = multivariate_normal(y_mean[rows], y_cov[np.ix_(rows, rows)]).logpdf(y.reshape(-1)[rows])
     parts = [np.stack(part) for part in (*zip(*posteriors, strict=True), *zip(*priors, strict=True))]

@@ -22,7 +22,7 @@ def simulate(system, generator, runs, steps, prior, dt=None, u=None):
     like = prior.mean
     layout = system.layout
     x = layout.boxplus(prior.mean.expand(runs, -1), draw(prior.cov.expand(runs, -1, -1), generator))
-    states, seen = [], []
+    states, measurements = [], []
     R = system.measurement_covariance().expand(runs, -1, -1)
     for t in range(steps):
         step = None if dt is None else dt[:, t]
@@ -30,9 +30,9 @@ def simulate(system, generator, runs, steps, prior, dt=None, u=None):
         Q = system.process_noise(step)
         x = layout.boxplus(x, draw(Q.expand(runs, *Q.shape[-2:]), generator))
         states.append(x)
-        seen.append(system.observe(x) + draw(R, generator))
+        measurements.append(system.observe(x) + draw(R, generator))
     assert states[0].dtype == like.dtype
-    return torch.stack(states, 1), torch.stack(seen, 1)
+    return torch.stack(states, 1), torch.stack(measurements, 1)
 
 
 def draw(cov, generator):
@@ -93,8 +93,8 @@ def numpy_pendulum_ekf(system, mean, cov, y, u, mask, dt):
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5])
 @pytest.mark.parametrize("make", [systems.pendulum, systems.analytic_pendulum])
-def test_ekf_on_the_pendulum_is_the_one_written_by_hand(generator, rng, make, correlation):
-    """Started near the top with enough speed to go over it: the angle crosses the seam many times."""
+def test_ekf_on_the_pendulum_equals_a_numpy_ekf(generator, rng, make, correlation):
+    """Starts near the top and fast enough to rotate over it: the angle wraps many times."""
     system = make(correlation=correlation)
     prior = fwnkf.Gaussian(torch.tensor([3.0, 7.0]).double(), torch.diag(torch.tensor([0.02, 0.1]).double()))
     dt = torch.as_tensor(rng.uniform(0.005, 0.03, (1, 300)))
@@ -107,13 +107,13 @@ def test_ekf_on_the_pendulum_is_the_one_written_by_hand(generator, rng, make, co
     assert_close(trajectory.mean[0, :, 1], means[:, 1])
     assert_close(trajectory.cov[0], covs)
     jumps = (truth[0, 1:, 0] - truth[0, :-1, 0]).abs() > np.pi
-    assert int(jumps.sum()) >= 3  # the seam was crossed
+    assert int(jumps.sum()) >= 3  # the angle wrapped
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.4])
 @pytest.mark.parametrize(("alpha", "beta", "kappa"), [(0.5, 2.0, 0.0), (1.0, 0.0, 0.0)])
 def test_ukf_is_filterpys(generator, rng, alpha, beta, kappa, correlation):
-    """Partial measurements by dropping rows there, by a mask here."""
+    """Partial measurements: rows are dropped in filterpy and masked in the filter."""
     system = systems.wave(correlation=correlation)
     steps = 40
     prior = fwnkf.Gaussian(torch.tensor([0.5, -0.3, 0.8]).double(), 0.3 * torch.eye(3).double())
@@ -125,7 +125,7 @@ def test_ukf_is_filterpys(generator, rng, alpha, beta, kappa, correlation):
     trajectory = fwnkf.build("ukf", system=system, alpha=alpha, beta=beta, kappa=kappa).run(y, u, mask, dt, prior)
 
     def move(x, step, push):
-        # written out anew: the oracle shares no line with the package
+        # written independently: the reference shares no code with the package
         a, b, c = x
         rate = np.array([b - 0.5 * np.sin(a), -a - 0.4 * b + push, 0.3 * np.tanh(a - c) - 0.1 * c])
         return x + step * rate
@@ -153,11 +153,11 @@ def test_ukf_is_filterpys(generator, rng, alpha, beta, kappa, correlation):
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5], ids=["diagonal R", "full R"])
 @pytest.mark.parametrize("name", ["ekf", "ukf"])
-def test_the_attitude_estimate_is_as_good_as_it_says(generator, name, correlation):
-    """NEES on simulated turns: right only if mean, correction, Jacobian and covariance share one tangent space.
+def test_the_attitude_estimate_is_consistent(generator, name, correlation):
+    """NEES on simulated rotations, which is 1 only if mean, correction, Jacobian and covariance share a tangent space.
 
-    The start is far from the identity and its uncertainty anything but round (0.3 rad about one body axis, 0.03 about
-    the others), so that a world-frame reading of a body-frame covariance shows at once.
+    The prior is far from the identity and anisotropic (0.3 rad about one body axis, 0.03 about the others), so that a
+    covariance in the wrong frame fails the test.
     """
     system = systems.attitude(correlation=correlation)
     runs, steps = 200, 150
@@ -178,8 +178,8 @@ def test_the_attitude_estimate_is_as_good_as_it_says(generator, name, correlatio
 
 
 @pytest.mark.parametrize("name", ["ekf", "ukf"])
-def test_the_pendulum_is_consistent_across_the_seam(generator, name):
-    """Rolling over the top again and again: without wrapping the error would be 2π there."""
+def test_the_pendulum_is_consistent_where_the_angle_wraps(generator, name):
+    """The pendulum rotates over the top repeatedly: without wrapping the error would be 2π there."""
     system = systems.pendulum()
     runs, steps = 200, 200
     prior = fwnkf.Gaussian(torch.tensor([3.1, 8.0]).double(), torch.diag(torch.tensor([0.02, 0.1]).double()))
@@ -195,8 +195,8 @@ def test_the_pendulum_is_consistent_across_the_seam(generator, name):
     assert scores.max() < 1.4
 
 
-def test_a_known_start_is_no_failure_for_sigma_points():
-    """With the initial state given (zero covariance) the UKF tracks as the EKF does, and flags nothing."""
+def test_the_ukf_accepts_a_known_initial_state():
+    """With zero initial covariance the UKF agrees with the EKF and sets no status."""
     system = systems.pendulum()
     u = torch.zeros(2, 30, 1).double()
     x = torch.tensor([[0.4, -0.2], [2.0, 0.5]]).double()

@@ -1,4 +1,4 @@
-"""The noise an FW-NKF believed, against its own steps taken by hand, and the loop it settles into, against Riccati."""
+"""Conditioned noise of an FW-NKF against explicit steps, and its steady-state loop against the Riccati equation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL = {"hidden": 6, "residual_width": 6}
 
 
 def inputs(generator, channels, controls):
-    """Irregular steps, dropouts, a NaN where nothing was measured."""
+    """Irregular steps and dropouts, with NaN for missing measurements."""
     y = torch.randn(3, 12, channels, generator=generator, dtype=torch.float64)
     mask = torch.rand(y.shape, generator=generator) > 0.3
     return {
@@ -31,25 +31,25 @@ def inputs(generator, channels, controls):
     }
 
 
-def test_without_an_encoder_the_noise_is_the_base(generator):
+def test_without_an_encoder_the_noise_is_the_base_noise(generator):
     matrices = systems.linear_matrices()
-    given = {"H": matrices["H"], "Q": matrices["Q"].diagonal().diag(), "R": matrices["R"]}
-    model = fwnkf.build("fwnkf", **given, hidden=0)
+    arrays = {"H": matrices["H"], "Q": matrices["Q"].diagonal().diag(), "R": matrices["R"]}
+    model = fwnkf.build("fwnkf", **arrays, hidden=0)
     Q, R = noise_over_time(model, torch.randn(4, 9, 2, generator=generator, dtype=torch.float64))
-    assert torch.equal(Q, given["Q"].diagonal().expand(4, 9, 3))
-    assert torch.equal(R, given["R"].diagonal().expand(4, 9, 2))
-    for found, expected in zip(nominal_noise(model), (given["Q"], given["R"]), strict=True):
-        assert torch.equal(found, expected.diagonal())
+    assert torch.equal(Q, arrays["Q"].diagonal().expand(4, 9, 3))
+    assert torch.equal(R, arrays["R"].diagonal().expand(4, 9, 2))
+    for variance, expected in zip(nominal_noise(model), (arrays["Q"], arrays["R"]), strict=True):
+        assert torch.equal(variance, expected.diagonal())
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.3])
 @pytest.mark.parametrize("reads", ["previous", "current"])
-def test_conditioned_noise_equals_steps_by_hand(generator, correlation, reads):
-    """The encoder is a GRU of torch, the bounded head is written again, the states come from ``model.step``."""
+def test_conditioned_noise_equals_explicit_steps(generator, correlation, reads):
+    """The encoder is torch's GRU, the bounded head is computed here, the states come from ``model.step``."""
     system = systems.wave(correlation=correlation)
     model = built("fwnkf", system=system, shaken=0.4, encoder_reads=reads, shaping="noise", **SMALL)
-    given = inputs(generator, 2, 1)
-    Q, R = noise_over_time(model, **given)
+    recording = inputs(generator, 2, 1)
+    Q, R = noise_over_time(model, **recording)
 
     cell = torch.nn.GRUCell(3 + 2 + 1, 6, dtype=torch.float64)
     cell.load_state_dict(model.encoder.cells[0].state_dict())
@@ -57,11 +57,11 @@ def test_conditioned_noise_equals_steps_by_hand(generator, correlation, reads):
     state = model.init(3)
     with torch.no_grad():
         for t in range(12):
-            now = {name: value[:, t] for name, value in given.items()}
-            seen = state.seen
+            now = {name: value[:, t] for name, value in recording.items()}
+            measured = state.seen
             if reads == "current":
-                seen = torch.where(now["mask"], now["y"], system.observe(state.mean))
-            hidden = cell(torch.cat((state.mean, seen, now["u"]), -1), state.hidden[0])
+                measured = torch.where(now["mask"], now["y"], system.observe(state.mean))
+            hidden = cell(torch.cat((state.mean, measured, now["u"]), -1), state.hidden[0])
             head = hidden @ model.head_weight.mT + model.head_bias
             factor = (6.0 * head[:, split:].tanh()).exp().numpy()
             process = system.process_noise(now["dt"]).diagonal(dim1=-2, dim2=-1).numpy()
@@ -69,25 +69,25 @@ def test_conditioned_noise_equals_steps_by_hand(generator, correlation, reads):
             assert_close(Q[:, t], process * factor[:, :3])
             assert_close(R[:, t], measurement * factor[:, 3:])
             state, _ = model.step(state, **now)
-    assert Q.std(1).min() > 0  # it does move
+    assert Q.std(1).min() > 0  # the noise varies over time
 
 
-def test_it_is_pure(generator):
+def test_noise_over_time_is_a_pure_function(generator):
     model = built("fwnkf", system=systems.wave(), shaken=0.2, **SMALL)
-    given = inputs(generator, 2, 1)
-    before = {name: value.clone() for name, value in given.items()}
-    first, again = (noise_over_time(model, **given) for _ in range(2))
+    recording = inputs(generator, 2, 1)
+    before = {name: value.clone() for name, value in recording.items()}
+    first, again = (noise_over_time(model, **recording) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert not first[0].requires_grad
-    for name, value in given.items():
+    for name, value in recording.items():
         torch.testing.assert_close(value, before[name], rtol=0, atol=0, equal_nan=True)
 
 
-def test_other_filters_are_told_what_to_do():
+def test_other_filters_are_refused_with_advice():
     ekf = fwnkf.build("ekf", system=systems.wave())
-    for ask in (lambda: noise_over_time(ekf, torch.zeros(1, 3, 2)), lambda: nominal_noise(ekf)):
-        with pytest.raises(ConfigError, match=r"'ekf' does not condition its noise.*build\('fwnkf'"):
-            ask()
+    for call in (lambda: noise_over_time(ekf, torch.zeros(1, 3, 2)), lambda: nominal_noise(ekf)):
+        with pytest.raises(ConfigError, match=r"'ekf' has no noise covariances that change.*build\('fwnkf'"):
+            call()
 
 
 # ---- the loop -------------------------------------------------------------------------------------------------------
@@ -100,38 +100,38 @@ LOW_PASS = Sections(
 
 @pytest.mark.parametrize("covariance", ["joseph", "augmented"])
 def test_the_loop_of_a_linear_system_has_the_riccati_gain(covariance):
-    """Joseph: scipy's Riccati solution. Either way, the matrix is what a perturbed run does."""
+    """The Joseph form has the gain of scipy's Riccati solution; both forms match a perturbed run."""
     model = fwnkf.build("fwnkf", system=fwnkf.LinearSystem.of(**LINEAR), hidden=0, covariance=covariance)
     model.shaper.set_sections(LOW_PASS)
     loop = steady_state_loop(model)
     F, H, Q, R = (LINEAR[name].numpy() for name in "FHQR")
     if covariance == "joseph":
         P = solve_discrete_are(F.T, H.T, Q, R)
-        # a run stands in for the limit
+        # the gain comes from a finite run
         np.testing.assert_allclose(loop.gain, P @ H.T @ np.linalg.inv(H @ P @ H.T + R), rtol=1e-7, atol=1e-9)
     state = model.init(1)
     silent = torch.zeros(1, 2, dtype=torch.float64)
-    for _ in range(400):  # past the transient of the covariance, at rest
+    for _ in range(400):  # until the covariance is in steady state
         state, _ = model.step(state, silent)
     error = torch.cat((torch.tensor([1.0, -2.0, 0.5]).double(), torch.tensor([0.3, 0.1, -0.4, 0.2]).double()))
-    # with the truth at rest, e = x - x̂ = -x̂; the memory is that of both channels in turn
+    # the true state is zero, so e = x - x̂ = -x̂; the memory lists both channels
     state = state._replace(mean=-error[None, :3], memory=error[None, 3:].unflatten(1, (2, 2)))
     for _ in range(5):
         error = loop.matrix @ error
         state, _ = model.step(state, silent)
-        found = torch.cat((-state.mean[0], state.memory.flatten()))
-        np.testing.assert_allclose(found.detach(), error, rtol=1e-6, atol=1e-8)
+        simulated = torch.cat((-state.mean[0], state.memory.flatten()))
+        np.testing.assert_allclose(simulated.detach(), error, rtol=1e-6, atol=1e-8)
 
 
-def test_a_gain_that_never_settles_is_said():
-    """A constant measured again and again: the gain goes to zero like 1/t and is never there."""
+def test_a_gain_without_steady_state_raises():
+    """For a constant state the gain decreases like 1/t and never reaches a steady state."""
     still = {**LINEAR, "F": torch.eye(3).double(), "Q": torch.zeros(3, 3).double()}
     model = fwnkf.build("fwnkf", system=fwnkf.LinearSystem.of(**still), hidden=0)
-    with pytest.raises(NumericalFailureError, match="does not settle"):
+    with pytest.raises(NumericalFailureError, match="does not reach a steady state"):
         steady_state_loop(model)
 
 
-def test_forms_without_such_a_loop_are_refused():
+def test_forms_without_a_loop_are_refused():
     for options in ({"shaping": "noise"}, {"covariance": "augmented", "gain": "joint"}):
         model = fwnkf.build("fwnkf", system=fwnkf.LinearSystem.of(**LINEAR), hidden=0, **options)
         with pytest.raises(ConfigError, match="has no loop"):

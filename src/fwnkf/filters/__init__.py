@@ -1,4 +1,4 @@
-"""One filter, one file. Importing this package registers them all."""
+"""The filters, one per file. Importing this package registers them."""
 
 from . import (
     adaptive,

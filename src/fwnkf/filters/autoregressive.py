@@ -1,4 +1,4 @@
-"""The autoregressive Kalman filter: a transition of order ``k`` as an augmented state, covariance exact."""
+"""The autoregressive Kalman filter: a transition of order ``k`` on an augmented state, with exact covariance."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ class AutoregressiveConfig:
 
 
 class Companion(NamedTuple):
+    """The matrices of the augmented state in companion form."""
+
     F: Tensor
     B: Tensor
     Q: Tensor
@@ -41,9 +43,9 @@ class Companion(NamedTuple):
 
 @FILTERS.register("arkf")
 class AutoregressiveKalmanFilter(Filter):
-    """Kalman filter on ``[x_t; …; x_{t-k+1}]``. ``F`` is ``[order, n, n]``; by default ``x_t`` repeats ``x_{t-1}``.
+    """Kalman filter on ``[x_t; …; x_{t-k+1}]``. ``F`` is ``[order, n, n]``; the default is a random walk.
 
-    The state's history before the first step is taken as independent draws of the prior.
+    The lagged states before the first step are assumed independent, each distributed as the prior.
     """
 
     Config = AutoregressiveConfig
@@ -118,7 +120,7 @@ class AutoregressiveKalmanFilter(Filter):
         dt: Tensor | None,
     ) -> tuple[Gaussian, StepOutput]:
         if dt is not None:
-            raise ConfigError("filter 'arkf' counts in steps: its lags have no length in seconds, leave dt out")
+            raise ConfigError("filter 'arkf' is discrete: its lags are in steps, not in seconds; leave dt out")
         mean = matvec(prepared.F, state.mean)
         mean = mean if u is None else mean + matvec(prepared.B, u)
         cov = propagate(state.cov, prepared.F, prepared.Q)
@@ -126,6 +128,6 @@ class AutoregressiveKalmanFilter(Filter):
         update = condition(cov, innovation, prepared.H, prepared.R, weight, self.config.solve)
         posterior = Gaussian(mean + update.correction, update.cov)
         n = self.layout.size
-        now = Gaussian(posterior.mean[..., :n], posterior.cov[..., :n, :n])
+        current = Gaussian(posterior.mean[..., :n], posterior.cov[..., :n, :n])
         prior = Gaussian(mean[..., :n], cov[..., :n, :n])
-        return posterior, step_output(prior, now, innovation, update.innovation_cov, update.ok)
+        return posterior, step_output(prior, current, innovation, update.innovation_cov, update.ok)

@@ -1,7 +1,7 @@
-"""The contract every filter shares: ``init``, a pure ``step``, and ``run`` over time.
+"""The interface of all filters: ``init``, a pure ``step``, and ``run`` over time.
 
-A filter writes two methods. ``prepare`` computes what does not change from step to step (differentiably, once per
-run), ``advance`` is one step on clean inputs. Cleaning, checking and the loop over time live here, once.
+A filter implements two methods. ``prepare`` computes what is the same in all steps (differentiably, once per run),
+``advance`` is one step on clean inputs. Cleaning, checks and the loop over time are implemented here.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from .outputs import clean, per_step, scale_covariance
 
 
 class Statistics(NamedTuple):
-    """Means and standard deviations of training data, for networks that want their inputs near one.
+    """Means and standard deviations of training data, for networks whose inputs should be of order one.
 
-    ``feature`` is of :meth:`Layout.features`, ``step`` the root mean square of what one step adds to each tangent
-    coordinate of the state.
+    ``feature`` refers to :meth:`Layout.features`; ``step`` is the root mean square change of each tangent coordinate of
+    the state in one step.
     """
 
     feature_mean: Float[Tensor, " f"]
@@ -41,23 +41,23 @@ class Statistics(NamedTuple):
 
 
 class Filter(nn.Module):
-    """Base of all filters. ``State`` is a NamedTuple of tensors; nothing that changes is kept on ``self``."""
+    """Base class of all filters. The state is a NamedTuple of tensors; a step changes nothing on ``self``."""
 
     Config: ClassVar[type]
     arrays: ClassVar[tuple[str, ...]] = ()
-    """Tensors that may be given to :func:`build` by name; they end up in the module, not in its config."""
+    """Tensors that :func:`build` takes by name; they become tensors of the module and are not in its config."""
     layout: Layout
     observation_layout: Layout
     control_dim: int = 0
     system: System | None
     owns_system: ClassVar[bool] = False
-    """Whether the system is rebuilt from the filter's own config rather than saved beside it."""
+    """Whether the system is rebuilt from the filter's own config instead of being saved with it."""
     takes_system: ClassVar[bool] = True
-    """Whether equations of motion can be given to it."""
+    """Whether the filter takes ``system=…``, the equations of motion."""
     preprocess: Preprocess | None
-    """What happens to raw samples before the filter; saved with it, applied by :meth:`run` and :meth:`step` alike."""
+    """Preprocessing of raw samples; saved with the filter, applied by both :meth:`run` and :meth:`step`."""
     covariance_scale: Tensor | None
-    """Factors on the reported variances of the state, from recordings left out; the recursion is not touched."""
+    """Factors on the reported variances of the state, see :meth:`calibrate_covariance`."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -66,14 +66,14 @@ class Filter(nn.Module):
         self.preprocess = None
         self.register_buffer("covariance_scale", None)
 
-    # ---- what a filter writes -------------------------------------------------------------------------------
+    # ---- implemented by each filter -------------------------------------------------------------------------
 
     def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Any:
         """The state before the first step, from a batched belief."""
         raise NotImplementedError
 
     def prepare(self) -> Any:
-        """What every step needs and no step changes: matrices from raw parameters, folded weights."""
+        """Values that all steps share: matrices from raw parameters, folded weights."""
         return None
 
     def advance(
@@ -85,47 +85,57 @@ class Filter(nn.Module):
         u: Float[Tensor, "B p"] | None,
         dt: Float[Tensor, "B"] | None,
     ) -> tuple[Any, StepOutput]:
-        """One step on clean inputs: ``y`` is finite, ``weight`` is 1 where it counts and 0 where it does not."""
+        """One step on clean inputs: ``y`` is finite, ``weight`` is 1 where a channel was measured and 0 elsewhere."""
         raise NotImplementedError
 
     def observe(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B m"]:
         """``H(x)``, where the filter has an observation model."""
         raise NoObservationModelError(
-            f"filter {self.name!r} has no observation model, so nothing can be compared with the measurements "
-            "(no spectral loss, no innovations of the sensor); use a filter that has one, or set the weight to 0"
+            f"filter {self.name!r} has no observation model, so its estimates cannot be compared with measurements "
+            "(no spectral loss, no innovations); use a filter that has one, or set the weight of the loss to 0"
         )
 
     def regularization(self) -> Float[Tensor, ""]:
-        """What the filter's own paper adds to the training loss (a KL term, say); zero for most."""
+        """The filter's own term of the training loss, such as a KL divergence; zero by default."""
         return self._like().new_zeros(())
 
     def normalize(self, statistics: Statistics) -> None:
-        """Take the scales of training data into buffers, so that they are saved; nothing to do for most."""
+        """Store the scales of training data in buffers, so that they are saved; does nothing by default."""
 
     @classmethod
     def infer_options(cls, options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:
-        """Options completed by what the arrays or the system already say (sizes, mostly)."""
+        """Options completed with what follows from the arrays or the system, mostly sizes."""
         return options
 
-    # ---- what everybody calls -------------------------------------------------------------------------------
+    # ---- the public interface -------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
         return FILTERS.name_of(type(self)) or type(self).__name__
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the filter, which its inputs must have."""
+        return self._like().dtype
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the filter, on which its inputs must be."""
+        return self._like().device
+
+    @property
     def takes_dt(self) -> bool:
-        """Whether a step may have a length in seconds; a filter that counts in steps refuses ``dt``."""
+        """Whether the filter takes ``dt``, the length of each step in seconds."""
         return self.system is None or self.system.takes_dt
 
     @property
     def observation_dim(self) -> int:
-        """Channels the filter itself reads, after preprocessing."""
+        """Number of channels after preprocessing."""
         return self.observation_layout.size
 
     @property
     def initial_steps(self) -> int:
-        """How many of the first steps :meth:`initial_belief` reads; 0 where a prior has to be given."""
+        """Number of steps that :meth:`initial_belief` reads; 0 for a filter that needs a prior."""
         return 0 if self.system is None else self.system.initial_steps
 
     def initial_belief(
@@ -135,9 +145,9 @@ class Filter(nn.Module):
         mask: Bool[Tensor, "B T m"] | None = None,
         dt: Float[Tensor, "B T"] | None = None,
     ) -> Gaussian | None:
-        """The belief before the first step as the first samples of a recording say it; None if the filter cannot tell.
+        """The belief before the first step, estimated from the first samples; None if ``initial_steps`` is 0.
 
-        :meth:`run` starts from it if neither a prior nor a state is given. Whoever steps by hand gives it to
+        :meth:`run` starts from it if neither a prior nor a state is given. Before :meth:`step`, pass it to
         :meth:`init`.
         """
         if not self.initial_steps:
@@ -154,12 +164,12 @@ class Filter(nn.Module):
         return self.belief_from(inputs if self.preprocess is None else self.preprocessed(inputs))
 
     def belief_from(self, inputs: Inputs) -> Gaussian:
-        """The initial belief from the first steps, preprocessed."""
+        """The initial belief from the preprocessed inputs of the first steps."""
         assert self.system is not None
         return self.system.initial_belief(inputs.y, inputs.weight, inputs.u)
 
     def preprocessed(self, raw: Inputs) -> Inputs:
-        """Whole sequences through the preprocessing, from its start."""
+        """Complete sequences after preprocessing, which starts without memory."""
         preprocess = self.preprocess
         assert preprocess is not None
         items = [grouped(item, preprocess.block) for item in raw]
@@ -180,8 +190,8 @@ class Filter(nn.Module):
         """The state before the first step.
 
         ``prior`` is the belief before the first *prediction* (zero mean, unit covariance if None), with or without a
-        batch axis. ``generator`` feeds filters that sample; without one they draw from a fixed seed, so that the same
-        call gives the same bits.
+        batch axis. ``generator`` is for filters that sample; without it they use a fixed seed, so that the same call
+        gives the same bits.
         """
         if isinstance(batch_size, tuple):
             if len(batch_size) != 1:
@@ -195,8 +205,8 @@ class Filter(nn.Module):
             prior = self.system.complete_prior(prior)
         if prior.mean.dtype != like.dtype or prior.mean.device != like.device:
             raise ShapeError(
-                f"filter {self.name!r} works in {like.dtype} on {like.device}, the prior comes in "
-                f"{prior.mean.dtype} on {prior.mean.device}; convert one of them"
+                f"filter {self.name!r} is {like.dtype} on {like.device}, but the prior is {prior.mean.dtype} on "
+                f"{prior.mean.device}; convert one of them"
             )
         leads = ((), (1,), (batch_size,))
         if prior.mean.shape not in [(*lead, n) for lead in leads] or prior.cov.shape not in [
@@ -225,8 +235,8 @@ class Filter(nn.Module):
     ) -> tuple[Any, StepOutput]:
         """Predict, then condition on ``y``. Pure: same inputs, same bits.
 
-        ``mask`` is True where a channel was measured. A streaming caller computes ``prepared = filter.prepare()``
-        once and hands it in; it must be computed anew whenever a parameter changes.
+        ``mask`` is True where a channel was measured. For streaming, compute ``prepared = filter.prepare()`` once and
+        pass it to every step; compute it again whenever a parameter changes.
         """
         self._check(y, u, mask, dt, time_axes=0)
         y, weight, flagged = clean(y, mask)
@@ -238,13 +248,13 @@ class Filter(nn.Module):
     def _advance(
         self, advance: Callable[..., tuple[Any, StepOutput]], prepared: Any, state: Any, inputs: Inputs
     ) -> tuple[Any, StepOutput]:
-        """Preprocess, one step of the filter, calibrate what it reports; the state holds the memory of both."""
+        """Preprocessing, one step of the filter, and calibration of the covariance it reports."""
         if self.preprocess is None:
             state, out = advance(prepared, state, *inputs)
         else:
             memory, inputs = self.preprocess(state.preprocess, inputs)
-            following, out = advance(prepared, state.filter, *inputs)
-            state = Preprocessed(memory, following)
+            filter_state, out = advance(prepared, state.filter, *inputs)
+            state = Preprocessed(memory, filter_state)
         return state, out if self.covariance_scale is None else scale_covariance(out, self.covariance_scale)
 
     def run(
@@ -262,16 +272,16 @@ class Filter(nn.Module):
         prepared: Any = None,
         advance: Callable[..., tuple[Any, StepOutput]] | None = None,
     ) -> Trajectory:
-        """Filter whole sequences; ``state`` goes on from an earlier ``trajectory.state`` instead of a prior.
+        """Filter complete sequences from a prior, or continue from the ``trajectory.state`` of an earlier run.
 
         Without either, the filter starts from :meth:`initial_belief`, or from zero with unit covariance. With a
-        preprocessing that reads blocks of samples there is one output for each whole block. ``truncate=k`` cuts the
-        gradient every ``k`` steps, ``checkpoint=k`` trades time for memory in training. ``advance`` stands in for
-        :meth:`advance`, compiled for instance.
+        preprocessing that reads blocks of samples there is one output per complete block. ``truncate=k`` detaches the
+        state every ``k`` steps, ``checkpoint=k`` trades time for memory in training. ``advance`` replaces
+        :meth:`advance`, for example by a compiled version.
         """
         self._check(y, u, mask, dt, time_axes=1)
         if state is not None and prior is not None:
-            raise ConfigError("give either a prior (start) or a state (go on), not both")
+            raise ConfigError("give either a prior (to start) or a state (to continue), not both")
         if state is None:
             prior = self.initial_belief(y, u, mask, dt) if prior is None else prior
             state = self.init(y.shape[0], prior, generator=generator)
@@ -292,10 +302,10 @@ class Filter(nn.Module):
 
     @torch.no_grad()
     def calibrate_covariance(self, scale: Float[Tensor, " d"] | None) -> None:
-        """Multiply the reported variances of the state by these factors (None: as they are), saved with the filter.
+        """Multiply the reported variances of the state by these factors, saved with the filter (None: remove).
 
-        For a filter whose error is larger in some coordinates than it states, measured on recordings left out of its
-        fit (:func:`fwnkf.metrics.consistency.variance_ratio`). Gains, innovations and NIS stay as they are.
+        Use it where errors on recordings that were not used for training are larger or smaller than the reported
+        variance (:func:`fwnkf.metrics.consistency.variance_ratio`). Gains, innovations and NIS do not change.
         """
         if scale is not None and (scale.shape != (self.layout.tangent_size,) or not bool((scale > 0).all())):
             raise ShapeError(
@@ -306,27 +316,27 @@ class Filter(nn.Module):
     # ---- helpers --------------------------------------------------------------------------------------------
 
     def _like(self) -> Tensor:
-        """Any tensor of the module: it carries the dtype and device the filter works in."""
+        """A tensor with the dtype and device of the filter."""
         for tensor in (*self.parameters(), *self.buffers()):
             if tensor.is_floating_point():
                 return tensor
         return torch.zeros(())
 
     def _check(self, y: Tensor, u: Tensor | None, mask: Tensor | None, dt: Tensor | None, time_axes: int) -> None:
-        front = self.preprocess
-        channels = self.observation_dim if front is None else front.observation_dim
-        controls = self.control_dim if front is None else front.control_dim
-        block = 1 if front is None else front.block
+        preprocess = self.preprocess
+        channels = self.observation_dim if preprocess is None else preprocess.observation_dim
+        controls = self.control_dim if preprocess is None else preprocess.control_dim
+        block = 1 if preprocess is None else preprocess.block
         axes: tuple[str, ...] = ("B", "T") if time_axes else ("B",) if block == 1 else ("B", str(block))
         lead = y.shape[: len(axes)]
         wanted = f"[{', '.join((*axes, str(channels)))}]"
-        whole = time_axes or block == 1 or lead[-1] == block
-        if y.ndim != 1 + len(axes) or y.shape[-1] != channels or not whole:
+        complete = time_axes or block == 1 or lead[-1] == block
+        if y.ndim != 1 + len(axes) or y.shape[-1] != channels or not complete:
             raise ShapeError(f"filter {self.name!r}: y has shape {tuple(y.shape)}, wanted {wanted}")
         like = self._like()
         if y.dtype != like.dtype or y.device != like.device:
             raise ShapeError(
-                f"filter {self.name!r} works in {like.dtype} on {like.device}, y comes in {y.dtype} on {y.device}; "
+                f"filter {self.name!r} is {like.dtype} on {like.device}, but y is {y.dtype} on {y.device}; "
                 "convert one of them, e.g. filter.to(y)"
             )
         if mask is not None and (mask.shape != y.shape or mask.dtype != torch.bool):
@@ -335,7 +345,7 @@ class Filter(nn.Module):
             raise ShapeError(f"dt has shape {tuple(dt.shape)}, wanted {tuple(lead)}: seconds per stream and step")
         for name, item in (("u", u), ("dt", dt)):
             if item is not None and item.dtype != y.dtype:
-                raise ShapeError(f"{name} comes in {item.dtype}, y in {y.dtype}; convert it, e.g. {name}.to(y)")
+                raise ShapeError(f"{name} is {item.dtype}, but y is {y.dtype}; convert it, e.g. {name}.to(y)")
         if u is not None and (controls == 0 or u.shape != (*lead, controls)):
             raise ShapeError(
                 f"u has shape {tuple(u.shape)}, filter {self.name!r} takes "
@@ -344,7 +354,7 @@ class Filter(nn.Module):
 
 
 def build(name: str, **options: Any) -> Filter:
-    """A filter by name: plain options go to its config, tensors to its arrays, a system to ``system``.
+    """Build a filter by name from options of its config, tensors by name, and ``system=…``.
 
     >>> import torch, fwnkf
     >>> eye = torch.eye(2)
@@ -361,7 +371,7 @@ def build(name: str, **options: Any) -> Filter:
 
 
 def make(cls: Any, config: Any, system: System | None, arrays: dict[str, Tensor]) -> Filter:
-    """Construct a filter and give it the dtype and device of what it was given."""
+    """Construct a filter with the dtype and device of its system or arrays."""
     built: Filter = cls(config, system=system, **arrays)
     source = list(arrays.values()) if system is None else [*system.parameters(), *system.buffers()]
     reference = next((tensor for tensor in source if tensor.is_floating_point()), None)
@@ -369,7 +379,7 @@ def make(cls: Any, config: Any, system: System | None, arrays: dict[str, Tensor]
 
 
 def adopt(module: Filter, system: System | None) -> System:
-    """Take a system as the filter's own: its layouts and control become the filter's."""
+    """Set the layouts and the control size of a filter to those of its system."""
     if system is None:
         raise ConfigError(f"filter {module.name!r} needs system=…, a fwnkf.System with transition and observation")
     module.layout, module.observation_layout = system.layout, system.observation_layout

@@ -1,4 +1,4 @@
-"""Bayesian KalmanNet: an ensemble of gain networks drawn by dropout; their spread is the covariance."""
+"""Bayesian KalmanNet: an ensemble of gain networks sampled by dropout; its spread is the covariance."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from .gain_features import applied_correction, last_seen, observation_change, un
 from .outputs import step_output
 
 TEMPERATURE = 0.1
-"""Of the relaxed Bernoulli masks (Gal et al. 2017): small enough that a mask is nearly 0 or 1."""
+"""Temperature of the relaxed Bernoulli masks (Gal et al. 2017): small enough that a mask is nearly 0 or 1."""
 LOGIT_RANGE = 20.0
-"""Dropout logits lie within ±20: beyond it float32 cannot tell ``1 - p`` from 0."""
+"""Bound on the dropout logits: beyond ±20 float32 cannot distinguish ``1 - p`` from 0."""
 UNIFORM_EDGE = 1e-7
-"""Uniform draws keep this far from 0 and 1, where their logit is infinite."""
+"""Uniform samples are kept at this distance from 0 and 1, where their logit is infinite."""
 
 
 @dataclass(frozen=True)
 class BayesianKalmanNetConfig:
     """Members of the ensemble, kind of dropout, weights of its KL term, and widths of the network.
 
-    ``probability`` is where learned (``"concrete"``) dropout starts, or what ``"fixed"`` dropout keeps.
-    ``seed`` feeds the draws when ``init`` is given no generator.
+    ``probability`` is the initial dropout probability of learned (``"concrete"``) dropout, or the constant one of
+    ``"fixed"`` dropout. ``seed`` is used when ``init`` has no generator.
     """
 
     members: int = at_least(1, 20)
@@ -57,15 +57,15 @@ class BayesianKalmanNetState(NamedTuple):
     """``x̂_{t-1} ⊟ x̂⁻_{t-1}`` of every member."""
     hidden: Float[Tensor, "B J h"]
     seen: Float[Tensor, "B m"]
-    """The last measurement seen in each channel, the same for all members."""
+    """The last measurement of each channel, the same for all members."""
     uniforms: Float[Tensor, "B J w"]
-    """The draw of every member's weights: one uniform number per unit that dropout may take out."""
+    """The sample of every member's dropout masks: one uniform number per unit that can be dropped."""
 
 
 class Prepared(NamedTuple):
     R: Noise
     logit: Float[Tensor, " w"]
-    """Logit of the dropout probability, unit by unit."""
+    """Logit of the dropout probability of each unit."""
 
 
 class GainNetwork(nn.Module):
@@ -87,7 +87,7 @@ class GainNetwork(nn.Module):
     def forward(
         self, features: Float[Tensor, "B i"], hidden: Float[Tensor, "B h"], scale: Float[Tensor, "B w"]
     ) -> tuple[Float[Tensor, "B k"], Float[Tensor, "B h"]]:
-        """Gain entries and GRU state; ``scale`` multiplies the inputs of the linear layers, side by side."""
+        """Gain entries and GRU state; ``scale`` multiplies the concatenated inputs of the linear layers."""
         on_features, on_hidden, on_out = scale.split([layer.in_features for layer in self.dropped_layers], -1)
         hidden = self.gru(self.fc_in(features * on_features).relu(), hidden)
         return self.fc_out(self.fc_hidden(hidden * on_hidden).relu() * on_out), hidden
@@ -97,23 +97,22 @@ class GainNetwork(nn.Module):
 class BayesianKalmanNet(SystemFilter):
     """Bayesian KalmanNet (Dahan et al., arXiv 2309.03058) on a given system.
 
-    From the paper: KalmanNet's features and architecture #1 with dropout; ``J`` members, each with one draw
-    of the weights for a whole trajectory, run side by side from the prior mean; their mean is the estimate
-    and their covariance ``1/J Σ δδᵀ`` its uncertainty. Dropout is concrete (Gal, Hron and Kendall 2017: the
-    probability of each layer is learned) or fixed. It samples in ``train()`` and ``eval()`` alike; this is an
-    ensemble, not a regulariser.
+    From the paper: KalmanNet's features and architecture #1 with dropout; ``J`` members, each with one sample of the
+    masks for a complete trajectory, start from the prior mean; the mean of the members is the estimate and their
+    covariance ``1/J Σ δδᵀ`` its uncertainty. Dropout is concrete (Gal, Hron and Kendall 2017: the probability of each
+    layer is learned) or fixed. It is active in both ``train()`` and ``eval()``, because the ensemble is the estimator.
 
-    Ours: masks act on the inputs of the three linear layers; the draws lie in the state, so a step is pure,
-    and the relaxed mask is computed from them at every step, differentiably in the probability. With a
-    generator every trajectory of the batch has draws of its own; without one all share those of
-    ``config.seed``, so that a stream's estimate does not depend on its neighbours in the batch. (*Training
-    needs a generator*: without one every run sees the same few masks.) GRU states start at zero. On manifolds
-    the mean is taken in the tangent space. The innovation is ``y ⊟`` the mean of the members' predicted
-    measurements, on a flat layout the mean of their innovations; its covariance is the covariance of these
-    predictions plus the system's ``R``. Masked channels as in KalmanNet.
+    Choices of this implementation: masks act on the inputs of the three linear layers. The samples are part of the
+    state, so a step is pure, and the relaxed mask is computed from them in every step, differentiably with respect to
+    the probability. With a generator every trajectory of the batch has its own samples; without one all share those of
+    ``config.seed``, so that the estimate of a stream does not depend on the others in the batch. *Training needs a
+    generator*: without one every run has the same few masks. GRU states start at zero. On manifolds the mean is
+    computed in the tangent space. The innovation is ``y ⊟`` the mean of the members' predicted measurements, on a flat
+    layout the mean of their innovations; its covariance is the covariance of these predictions plus the system's
+    ``R``. Masked channels are treated as in KalmanNet.
 
-    The covariance knows only how far the networks disagree: it is zero before the first measurement whatever
-    the prior covariance, knows no process noise, and has rank below ``J``.
+    The covariance measures only the disagreement of the networks: it is zero before the first measurement whatever the
+    prior covariance, does not include process noise, and has rank below ``J``.
     """
 
     Config = BayesianKalmanNetConfig
@@ -145,10 +144,10 @@ class BayesianKalmanNet(SystemFilter):
     def regularization(self) -> Float[Tensor, ""]:
         """The KL term of concrete dropout, up to a constant, in the form of Gal, Hron and Kendall (2017).
 
-        ``Σ weight_regularizer ‖W‖² / (1-p) + dropout_regularizer · inputs · (p log p + (1-p) log(1-p))`` over
-        the linear layers. The first part wants small weights and little dropout, the second (minus the
-        entropy of the masks) pulls ``p`` towards one half. Both weights scale as one over the number of
-        training samples. With fixed dropout the second part is a constant and left out.
+        ``Σ weight_regularizer ‖W‖² / (1-p) + dropout_regularizer · inputs · (p log p + (1-p) log(1-p))`` over the
+        linear layers. The first part favours small weights and little dropout, the second (minus the entropy of the
+        masks) a ``p`` near one half. Both weights should be inversely proportional to the number of training samples.
+        With fixed dropout the second part is constant and omitted.
         """
         logits = self.layer_logits()
         squares = torch.stack([layer.weight.square().sum() for layer in self.network.dropped_layers])
@@ -167,9 +166,9 @@ class BayesianKalmanNet(SystemFilter):
         shared = generator is None
         if generator is None:
             generator = torch.Generator().manual_seed(self.config.seed)
-        # in float32 whatever the filter works in, so that the same seed draws the same members in either precision
+        # in float32 for every dtype of the filter, so that the same seed gives the same members in either precision
         shape = (1 if shared else batch, members, units)
-        drawn = torch.rand(shape, generator=generator, dtype=torch.float32, device=generator.device)
+        uniforms = torch.rand(shape, generator=generator, dtype=torch.float32, device=generator.device)
         zeros = belief.mean.new_zeros
         d = self.layout.tangent_size
         return BayesianKalmanNetState(
@@ -178,21 +177,21 @@ class BayesianKalmanNet(SystemFilter):
             zeros(batch, members, d),
             zeros(batch, members, self.network.gru.hidden_size),
             self.system.observe(belief.mean),
-            drawn.to(belief.mean).expand(batch, members, units).clone(),
+            uniforms.to(belief.mean).expand(batch, members, units).clone(),
         )
 
     def prepare(self) -> Prepared:
         inputs = [layer.in_features for layer in self.network.dropped_layers]
-        logit = torch.cat([one.expand(n) for one, n in zip(self.layer_logits(), inputs, strict=True)])
+        logit = torch.cat([layer.expand(n) for layer, n in zip(self.layer_logits(), inputs, strict=True)])
         return Prepared(self.system.measurement_noise(), logit)
 
     def dropout_scale(self, uniforms: Float[Tensor, "*B w"], logit: Float[Tensor, " w"]) -> Float[Tensor, "*B w"]:
-        """What multiplies each unit: 0 where dropped, ``1/(1-p)`` where kept; in between where relaxed."""
+        """The factor of each unit: 0 where dropped, ``1/(1-p)`` where kept, in between for a relaxed mask."""
         scale = 1 + logit.exp()
         if self.config.dropout == "fixed":
             return (uniforms <= 1 - logit.sigmoid()) * scale
-        kept = torch.sigmoid(-(logit + torch.logit(uniforms, eps=UNIFORM_EDGE)) / TEMPERATURE)
-        return kept * scale
+        relaxed_mask = torch.sigmoid(-(logit + torch.logit(uniforms, eps=UNIFORM_EDGE)) / TEMPERATURE)
+        return relaxed_mask * scale
 
     def advance(
         self,
@@ -211,12 +210,12 @@ class BayesianKalmanNet(SystemFilter):
         def by_trajectory(x: Tensor) -> Tensor:
             return x.unflatten(0, (-1, members))
 
-        before, motion, correction, hidden, uniforms = (
+        previous, motion, correction, hidden, uniforms = (
             leaf.flatten(0, 1) for leaf in (state.members, state.motion, state.correction, state.hidden, state.uniforms)
         )
         weights = for_members(weight)
         prior = self.system.transition(
-            before, None if u is None else for_members(u), None if dt is None else for_members(dt)
+            previous, None if u is None else for_members(u), None if dt is None else for_members(dt)
         )
         predicted = self.system.observe(prior)
         innovation = self.innovation(for_members(y), predicted, weights)
@@ -227,23 +226,23 @@ class BayesianKalmanNet(SystemFilter):
         K = entries.unflatten(-1, (self.layout.tangent_size, -1)) * weights.unsqueeze(-2)
         posterior = self.layout.boxplus(prior, matvec(K, innovation))
 
-        now = BayesianKalmanNetState(
+        next_state = BayesianKalmanNetState(
             by_trajectory(posterior),
-            by_trajectory(self.layout.boxminus(posterior, before)),
+            by_trajectory(self.layout.boxminus(posterior, previous)),
             by_trajectory(applied_correction(self.layout, posterior, prior, weights)),
             by_trajectory(hidden),
             last_seen(state.seen, y, weight),
             state.uniforms,
         )
-        equal = SigmaRule(1.0, 1 / members, 1 / members, 1 / members)  # every member counts the same
+        equal = SigmaRule(1.0, 1 / members, 1 / members, 1 / members)  # all members have the same weight
         prior_mean, _, prior_cov = sigma_moments(by_trajectory(prior), self.layout, equal)
-        mean, _, cov = sigma_moments(now.members, self.layout, equal)
+        mean, _, cov = sigma_moments(next_state.members, self.layout, equal)
         centre, _, spread = sigma_moments(by_trajectory(predicted), self.observation_layout, equal)
         out = step_output(
             Gaussian(prior_mean, symmetrize(prior_cov)),
             Gaussian(mean, symmetrize(cov)),
             self.innovation(y, centre, weight),
             symmetrize(spread + dense(prepared.R)),
-            torch.ones_like(weight[:, 0], dtype=torch.bool),  # nothing is factored here
+            torch.ones_like(weight[:, 0], dtype=torch.bool),  # no factorisation that could fail
         )
-        return now, out
+        return next_state, out

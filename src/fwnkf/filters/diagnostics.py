@@ -1,4 +1,4 @@
-"""What an FW-NKF makes of its conditions: the noise it believed at every step, and the loop it settles into."""
+"""Diagnostics of an FW-NKF: its noise covariances over time, and its error dynamics in the steady state."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .networks import Hidden
 from .outputs import clean
 
 BLOCK, BLOCKS = 100, 5
-"""Steps between two looks at a settling gain, and how often to look before giving up."""
-SETTLED = 1e-4
-"""By how much, relative to the largest, gain and Jacobians may still move over half a block."""
+"""Steps between two checks for a steady state, and the number of checks before an error is raised."""
+STEADY = 1e-4
+"""Largest change of gain and Jacobians over half a block in the steady state, relative to the largest entry."""
 
 
 @torch.no_grad()
@@ -36,7 +36,7 @@ def noise_over_time(
     dt: Float[Tensor, "B T"] | None = None,
     prior: Gaussian | None = None,
 ) -> tuple[Float[Tensor, "B T d"], Float[Tensor, "B T m"]]:
-    """The diagonals of ``Q_t`` and ``R_t`` that an FW-NKF used at every step of ``model.run`` on the same inputs.
+    """The diagonals of ``Q_t`` and ``R_t`` that an FW-NKF uses in each step of ``model.run`` on the same inputs.
 
     >>> import fwnkf
     >>> model = fwnkf.build("fwnkf", H=torch.eye(1, 2), Q=torch.eye(2), R=torch.eye(1))
@@ -44,18 +44,19 @@ def noise_over_time(
     >>> Q.shape, R.shape
     (torch.Size([4, 10, 2]), torch.Size([4, 10, 1]))
     """
-    known = _conditioned(model)
-    known._check(y, u, mask, dt, time_axes=1)
+    fwnkf = _as_fwnkf(model)
+    fwnkf._check(y, u, mask, dt, time_axes=1)
+    prior = fwnkf.initial_belief(y, u, mask, dt) if prior is None else prior
     y, weight, _ = clean(y, mask)
-    inputs, state = Inputs(y, weight, u, dt), known.init(y.shape[0], prior)
-    if known.preprocess is not None:
-        inputs, state = known.preprocessed(inputs), state.filter
-    prepared = known.prepare()
+    inputs, state = Inputs(y, weight, u, dt), fwnkf.init(y.shape[0], prior)
+    if fwnkf.preprocess is not None:
+        inputs, state = fwnkf.preprocessed(inputs), state.filter
+    prepared = fwnkf.prepare()
 
     def body(state: FWState, inputs: Sequence[Any]) -> tuple[FWState, tuple[Tensor, Tensor]]:
-        read = _read(known, prepared, state, *inputs)
-        state, _ = known.advance(prepared, state, *inputs)
-        return state, (_diagonal(read.Q), _diagonal(dense(read.noise)))
+        conditions = _conditions(fwnkf, prepared, state, *inputs)
+        state, _ = fwnkf.advance(prepared, state, *inputs)
+        return state, (_diagonal(conditions.Q), _diagonal(dense(conditions.noise)))
 
     _, (Q, R) = scan(body, state, inputs)
     return Q, R
@@ -63,83 +64,85 @@ def noise_over_time(
 
 @torch.no_grad()
 def nominal_noise(model: Filter) -> tuple[Float[Tensor, " d"], Float[Tensor, " m"]]:
-    """The diagonals of ``Q`` and ``R`` over one nominal step while the encoder is at rest (``h = 0``).
+    """The diagonals of ``Q`` and ``R`` of one nominal step with the encoder at its initial state (``h = 0``).
 
-    Without an encoder these are the noises of every step.
+    Without an encoder these are the covariances of all steps.
     """
-    known = _conditioned(model)
-    head = known.head_bias[known.transition.head_size :].unsqueeze(0)
-    Q, noise = known._noises(known.prepare(), head, None, None)
+    fwnkf = _as_fwnkf(model)
+    head = fwnkf.head_bias[fwnkf.transition.head_size :].unsqueeze(0)
+    Q, noise = fwnkf._noises(fwnkf.prepare(), head, None, None)
     return _diagonal(Q)[0], _diagonal(dense(noise))[0]
 
 
 class Loop(NamedTuple):
-    """How the error and the shaper's memory go from one step to the next, once the gain has settled."""
+    """The steady-state dynamics of the error and the shaper memory, linearised."""
 
     matrix: Float[Tensor, "j j"]
     gain: Float[Tensor, "d m"]
     at: Float[Tensor, " n"]
-    """The state around which it is linearised."""
+    """The state of the linearisation."""
 
 
 @torch.no_grad()
 def steady_state_loop(model: Filter) -> Loop:
-    """The loop ``[e; σ]`` of ``shaping="innovation"`` where a run without noise from the origin settles.
+    """The dynamics of ``[e; σ]`` for ``shaping="innovation"`` in the steady state of a noise-free run from the origin.
 
-    For a linear system without an encoder it is *the* loop, with the gain of the Riccati equation; otherwise the loop
-    near that one state. A spectral radius above one means that errors grow there. Raises NumericalFailureError if the
-    gain does not settle.
+    For a linear system without an encoder this is exact, with the gain of the Riccati equation; otherwise it is a
+    linearisation about one state. Errors grow if the spectral radius exceeds 1. Raises NumericalFailureError if the
+    gain does not reach a steady state.
     """
-    known = _conditioned(model)
-    if known.shaper is None or known.config.gain != "kalman":
+    fwnkf = _as_fwnkf(model)
+    if fwnkf.shaper is None or fwnkf.config.gain != "kalman":
         raise ConfigError(
-            f"shaping={known.config.shaping!r} with gain={known.config.gain!r} has no loop of one gain and a shaper; "
-            "it is there for shaping='innovation' with gain='kalman'"
+            f"shaping={fwnkf.config.shaping!r} with gain={fwnkf.config.gain!r} has no loop of one gain and a shaper; "
+            "it is defined for shaping='innovation' with gain='kalman'"
         )
-    prepared, state = known.prepare(), known.init(1)
-    if known.preprocess is not None:
+    prepared, state = fwnkf.prepare(), fwnkf.init(1)
+    if fwnkf.preprocess is not None:
         state = state.filter
-    silent = state.mean.new_zeros(1, BLOCK, known.observation_dim)
+    no_input = state.mean.new_zeros(1, BLOCK, fwnkf.observation_dim)
 
     def body(state: FWState, inputs: Sequence[Any]) -> tuple[FWState, tuple[Tensor, ...]]:
-        (nothing,) = inputs
-        # an encoder that reads the current measurement reads here what the last estimate predicts: at rest the same
-        read = _read(known, prepared, state, nothing, nothing, None, None)
-        context = read.hidden[-1] if read.hidden else None
-        ahead, F = known.transition(state.mean, read.gate, context, None, None, None)
-        # what is measured is what is predicted: no innovation, so the shaper stays empty and only the gain moves
-        y, weight = known.observe(ahead), torch.ones_like(nothing)
-        state, out = known.advance(prepared, state, y, weight, None, None)
-        _, H = known.observation.linearize(out.prior_mean)
-        K, _, ok = gain(out.prior_cov, H, read.noise, weight)
+        (zeros,) = inputs
+        # in the steady state the current measurement that an encoder reads equals the prediction of the last estimate
+        conditions = _conditions(fwnkf, prepared, state, zeros, zeros, None, None)
+        context = conditions.hidden[-1] if conditions.hidden else None
+        predicted, F = fwnkf.transition(state.mean, conditions.gate, context, None, None, None)
+        # the measurement equals its prediction: with no innovation the shaper memory stays zero, only the gain changes
+        y, weight = fwnkf.observe(predicted), torch.ones_like(zeros)
+        state, out = fwnkf.advance(prepared, state, y, weight, None, None)
+        _, H = fwnkf.observation.linearize(out.prior_mean)
+        K, _, ok = gain(out.prior_cov, H, conditions.noise, weight)
         return state, (F.expand(1, *F.shape[-2:]), H.expand(1, *H.shape[-2:]), K, ok)
 
     for _ in range(BLOCKS):
-        state, (F, H, K, ok) = scan(body, state, (silent,))
+        state, (F, H, K, ok) = scan(body, state, (no_input,))
         if not bool(ok.all() & K.isfinite().all()):
-            raise NumericalFailureError("the innovation covariance of a run without noise lost definiteness")
-        late = torch.cat((K.flatten(2), F.flatten(2), H.flatten(2)), -1)[0, BLOCK // 2 :]
-        if bool((late - late[-1]).abs().max() <= SETTLED * late[-1].abs().max()):
-            matrix = loop_matrix(F[0, -1], K[0, -1], H[0, -1], shaper_blocks(known.shaper(), known.observation_dim))
+            raise NumericalFailureError(
+                "the innovation covariance of a noise-free run is not positive definite; increase R, or use float64"
+            )
+        recent = torch.cat((K.flatten(2), F.flatten(2), H.flatten(2)), -1)[0, BLOCK // 2 :]
+        if bool((recent - recent[-1]).abs().max() <= STEADY * recent[-1].abs().max()):
+            matrix = loop_matrix(F[0, -1], K[0, -1], H[0, -1], shaper_blocks(fwnkf.shaper(), fwnkf.observation_dim))
             return Loop(matrix, K[0, -1], state.mean[0])
     raise NumericalFailureError(
-        f"the gain does not settle within {BLOCK * BLOCKS} steps of a run without noise from the origin"
+        f"the gain does not reach a steady state within {BLOCK * BLOCKS} steps of a noise-free run from the origin"
     )
 
 
-def _conditioned(model: Filter) -> FrequencyWeightedNeuralKalmanFilter:
+def _as_fwnkf(model: Filter) -> FrequencyWeightedNeuralKalmanFilter:
     if not isinstance(model, FrequencyWeightedNeuralKalmanFilter):
         raise ConfigError(
-            f"filter {model.name!r} does not condition its noise: Q and R are what it was given, or it has none. "
-            "Only the FW-NKF has noises that change from step to step: build('fwnkf', …)"
+            f"filter {model.name!r} has no noise covariances that change from step to step; use an FW-NKF: "
+            "build('fwnkf', …)"
         )
     if isinstance(model, FrequencyHypotheses):
-        raise ConfigError(f"filter {model.name!r} has noises of its own in every hypothesis, not one over time")
+        raise ConfigError(f"filter {model.name!r} has noise covariances for each hypothesis, not a single one")
     return model
 
 
-class _Read(NamedTuple):
-    """What ``advance`` reads off its encoder: memory, the transition's share of the head, and the noises."""
+class _Conditions(NamedTuple):
+    """The outputs of the encoder in one step: its memory, the head of the transition, and the noise covariances."""
 
     hidden: Hidden
     gate: Tensor
@@ -147,7 +150,7 @@ class _Read(NamedTuple):
     noise: Noise
 
 
-def _read(
+def _conditions(
     model: FrequencyWeightedNeuralKalmanFilter,
     prepared: Prepared,
     state: FWState,
@@ -155,11 +158,11 @@ def _read(
     weight: Tensor,
     u: Tensor | None,
     dt: Tensor | None,
-) -> _Read:
+) -> _Conditions:
     hidden, head = model._encode(prepared, state, y, weight, u)
     split = model.transition.head_size
     ratio = None if dt is None else dt / model.config.dt
-    return _Read(hidden, head[..., :split], *model._noises(prepared, head[..., split:], dt, ratio))
+    return _Conditions(hidden, head[..., :split], *model._noises(prepared, head[..., split:], dt, ratio))
 
 
 def _diagonal(matrix: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The extended Kalman filter: linearise, predict, condition. The pattern of every Gaussian filter here."""
+"""The extended Kalman filter, and the base class of filters on a system."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .outputs import step_output
 
 @dataclass(frozen=True)
 class ExtendedConfig:
-    """``moments="second_order"`` adds what the transition's curvature does to the belief (second-order filter).
+    """``moments="second_order"`` adds the second-order correction of the transition (Gaussian second-order filter).
 
-    ``solve`` picks the form of the small solve (see :mod:`fwnkf.core.gaussian`).
+    ``solve`` is the implementation of the small linear solve (see :mod:`fwnkf.core.gaussian`).
     """
 
     moments: Literal["linear", "second_order"] = "linear"
@@ -29,14 +29,14 @@ class ExtendedConfig:
 
 
 class Noises(NamedTuple):
-    """``Q`` for the nominal step and ``R``, computed once per run."""
+    """``Q`` of the nominal step and ``R``, computed once per run."""
 
     Q: Tensor
     R: Noise
 
 
 class SystemFilter(Filter):
-    """A filter whose state is a Gaussian belief over a given :class:`~fwnkf.System`."""
+    """Base class of filters on a given :class:`~fwnkf.System`; the default state is a Gaussian belief."""
 
     system: System
 
@@ -56,7 +56,7 @@ class SystemFilter(Filter):
 
 @FILTERS.register("ekf")
 class ExtendedKalmanFilter(SystemFilter):
-    """Extended Kalman filter on a given system; on a linear one it *is* the Kalman filter."""
+    """Extended Kalman filter on a given system; on a linear system it equals the Kalman filter."""
 
     Config = ExtendedConfig
 
@@ -65,7 +65,7 @@ class ExtendedKalmanFilter(SystemFilter):
         self.system = adopt(self, system)
 
     def predict(self, prepared: Any, belief: Gaussian, u: Tensor | None, dt: Tensor | None) -> Gaussian:
-        """The belief one step later, before anything is measured."""
+        """The belief after one step, before the measurement."""
         mean, F = self.system.linearize_transition(belief.mean, u, dt)
         Q = prepared.Q if dt is None else self.system.process_noise(dt)
         if self.config.moments == "linear":
@@ -75,8 +75,8 @@ class ExtendedKalmanFilter(SystemFilter):
             count = points.shape[0] // belief.mean.shape[0]
             return self.system.transition(points, repeated(u, count), repeated(dt, count))
 
-        bent = second_order_correction(move, *belief, self.layout, self.layout)
-        return Gaussian(self.layout.boxplus(mean, bent.shift), propagate(belief.cov, F, Q + bent.cov))
+        second_order = second_order_correction(move, *belief, self.layout, self.layout)
+        return Gaussian(self.layout.boxplus(mean, second_order.shift), propagate(belief.cov, F, Q + second_order.cov))
 
     def advance(
         self, prepared: Any, state: Gaussian, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None

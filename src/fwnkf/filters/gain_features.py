@@ -1,6 +1,6 @@
-"""What networks that predict a gain read: how measurements and estimates moved, in their tangent spaces.
+"""Inputs of networks that predict a gain: changes of measurements and estimates, in their tangent spaces.
 
-Shared by KalmanNet and its descendants. A masked channel contributes zeros, whatever value stands in it.
+Shared by KalmanNet and its variants. A masked channel contributes zero, independent of its value.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from ..core.layout import Layout
 from ..shapes import Float
 
 NORM_FLOOR = 1e-12
-"""A vector shorter than this has no direction: it is read as zero."""
+"""A vector shorter than this is treated as zero, because its direction is undefined."""
 
 
 def unit(x: Float[Tensor, "*B k"]) -> Float[Tensor, "*B k"]:
-    """``x / |x|``, and zero for a vector without length.
+    """``x / |x|``, and zero for a zero vector.
 
-    ``torch.nn.functional.normalize`` has the same values, but its gradient at zero is ``1 / eps = 1e12``,
-    which would drown every other gradient whenever nothing was measured.
+    ``torch.nn.functional.normalize`` has the same values, but its gradient at zero is ``1 / eps = 1e12``, which would
+    dominate all other gradients whenever nothing was measured.
     """
     squared = x.square().sum(-1, keepdim=True)
     empty = squared <= NORM_FLOOR**2
@@ -30,14 +30,14 @@ def unit(x: Float[Tensor, "*B k"]) -> Float[Tensor, "*B k"]:
 def observation_change(
     layout: Layout, y: Float[Tensor, "B m"], seen: Float[Tensor, "B m"], weight: Float[Tensor, "B m"]
 ) -> Float[Tensor, "B m"]:
-    """``y_t ⊟ y_{t-1}`` against the last value seen in each channel, zero where masked."""
+    """``y_t ⊟ y_{t-1}`` with the last measurement of each channel as ``y_{t-1}``, zero where masked."""
     return layout.boxminus(y, seen) * weight
 
 
 def last_seen(
     seen: Float[Tensor, "B m"], y: Float[Tensor, "B m"], weight: Float[Tensor, "B m"]
 ) -> Float[Tensor, "B m"]:
-    """``y`` where it was measured, what was seen before elsewhere."""
+    """``y`` where it was measured, the previous measurement elsewhere."""
     return torch.where(weight > 0, y, seen)
 
 
@@ -46,6 +46,6 @@ def applied_correction(
 ) -> Float[Tensor, "B d"]:
     """``x̂ ⊟ x̂⁻``, exactly zero where nothing was measured.
 
-    On a rotation ``(q ⊞ 0) ⊟ q`` is rounding noise, to which :func:`unit` would give length one.
+    For a rotation ``(q ⊞ 0) ⊟ q`` is rounding noise, which :func:`unit` would scale to length one.
     """
     return layout.boxminus(posterior, prior) * weight.any(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""The Kalman filter, with matrices fixed or learned (``Q`` and ``R`` definite by construction)."""
+"""The Kalman filter, with fixed or learned matrices (``Q`` and ``R`` are positive definite by construction)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from .outputs import step_output
 
 @dataclass(frozen=True)
 class KalmanConfig(LinearConfig):
-    """The sizes and choices of the linear system, and the form of the small solve."""
+    """Sizes and options of the linear system, and the implementation of the small linear solve."""
 
     solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto"
 
 
 class Matrices(NamedTuple):
+    """The matrices of the nominal step."""
+
     F: Tensor
     B: Tensor
     Q: Tensor
@@ -36,8 +38,8 @@ class Matrices(NamedTuple):
 class KalmanFilter(SystemFilter):
     """Kalman filter for ``x⁺ = F x + B u + w``, ``y = H x + v``.
 
-    Give it the matrices, ``build("kf", F=…, H=…, Q=…, R=…)``, with ``learn=("Q", "R")`` to train some of them.
-    ``continuous=True`` reads ``F`` and ``Q`` as drift and spectral density and makes irregular ``dt`` exact.
+    Build it from matrices, ``build("kf", F=…, H=…, Q=…, R=…)``, with ``learn=("Q", "R")`` to train some of them. With
+    ``continuous=True``, ``F`` and ``Q`` are drift matrix and spectral density, and irregular ``dt`` is exact.
     """
 
     Config = KalmanConfig
@@ -48,7 +50,9 @@ class KalmanFilter(SystemFilter):
     def __init__(self, config: KalmanConfig, system: System | None = None, **matrices: Tensor) -> None:
         super().__init__(config)
         if system is not None:
-            raise ConfigError("filter 'kf' takes matrices F, H, Q, R; for a system use 'ekf', which equals it")
+            raise ConfigError(
+                "filter 'kf' takes matrices F, H, Q, R; for a system use 'ekf', which equals it if the system is linear"
+            )
         linear = LinearSystem(config, **matrices)
         self.system = linear
         adopt(self, linear)
@@ -79,7 +83,7 @@ class KalmanFilter(SystemFilter):
 
 
 def infer_sizes(options: dict[str, Any], arrays: dict[str, Tensor]) -> dict[str, Any]:
-    """Sizes of a linear model from the matrices given; a diagonal ``R`` is noticed."""
+    """The sizes of a linear model, and whether ``R`` is diagonal, from its matrices."""
     sizes: dict[str, Any] = {}
     for name, axis, field in (
         ("F", -1, "state_dim"),

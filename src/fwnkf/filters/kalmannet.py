@@ -1,4 +1,4 @@
-"""KalmanNet: the Kalman filter with a recurrent network in the place of the gain."""
+"""KalmanNet: a Kalman filter whose gain is the output of a recurrent network."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .outputs import step_output
 
 @dataclass(frozen=True)
 class KalmanNetConfig:
-    """Widths of the paper's network: ``in_mult`` for the layers before the GRUs, ``out_mult`` after them."""
+    """Widths of the paper's network: ``in_mult`` of the layers before the GRUs, ``out_mult`` of those after them."""
 
     in_mult: int = at_least(1, 5)
     out_mult: int = at_least(1, 40)
 
 
 class GainFeatures(NamedTuple):
-    """The paper's F1 to F4, each of length one (or zero where nothing moved)."""
+    """The paper's F1 to F4, each normalised to length one (zero if there was no change)."""
 
     observation_change: Float[Tensor, "B m"]
     innovation: Float[Tensor, "B m"]
@@ -37,7 +37,7 @@ class GainFeatures(NamedTuple):
 
 
 class GainMemory(NamedTuple):
-    """Hidden states of the GRUs; they stand for ``Q``, the error covariance ``Σ`` and ``S``, flattened."""
+    """Hidden states of the GRUs, which represent ``Q``, the error covariance ``Σ`` and ``S``, flattened."""
 
     process: Float[Tensor, "B q"]
     error: Float[Tensor, "B q"]
@@ -47,7 +47,7 @@ class GainMemory(NamedTuple):
 class KalmanNetState(NamedTuple):
     belief: Gaussian
     seen: Float[Tensor, "B m"]
-    """The last measurement seen in each channel."""
+    """The last measurement of each channel."""
     motion: Float[Tensor, "B d"]
     """``x̂_{t-1} ⊟ x̂_{t-2}``."""
     correction: Float[Tensor, "B d"]
@@ -56,7 +56,7 @@ class KalmanNetState(NamedTuple):
 
 
 class GainNetwork(nn.Module):
-    """Architecture #2, its layers by their names in the paper: GRUs that track ``Q``, ``Σ`` and ``S``."""
+    """Architecture #2 with GRUs that track ``Q``, ``Σ`` and ``S``; layers are named as in the paper."""
 
     def __init__(self, d: int, m: int, in_mult: int, out_mult: int) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class GainNetwork(nn.Module):
         seen = self.fc7(torch.cat((features.observation_change, features.innovation), -1))
         innovation = self.gru_s(torch.cat((self.fc1(error), seen), -1), memory.innovation)
         gain = self.fc2(torch.cat((error, innovation), -1))
-        # backward flow: what GRU_Σ remembers is the error covariance *after* the update with this gain
+        # backward flow: the hidden state of GRU_Σ is the error covariance *after* the update with this gain
         updated = self.fc4(torch.cat((error, self.fc3(torch.cat((innovation, gain), -1))), -1))
         return gain.unflatten(-1, (self.d, self.m)), GainMemory(process, updated, innovation)
 
@@ -92,20 +92,18 @@ class GainNetwork(nn.Module):
 class KalmanNet(SystemFilter):
     """KalmanNet (Revach et al. 2022, arXiv 2107.10043), architecture #2, on a given system.
 
-    From the paper: ``x̂ = x̂⁻ ⊞ K (y ⊟ h(x̂⁻))`` with ``x̂⁻ = f(x̂)`` and ``K`` from a network that reads F1
-    ``y_t ⊟ y_{t-1}``, F2 ``y_t ⊟ h(x̂⁻_t)``, F3 ``x̂_{t-1} ⊟ x̂_{t-2}`` and F4 ``x̂_{t-1} ⊟ x̂⁻_{t-1}``, each
-    scaled to length one. Neither ``Q`` nor ``R`` enters the estimate.
+    From the paper: ``x̂ = x̂⁻ ⊞ K (y ⊟ h(x̂⁻))`` with ``x̂⁻ = f(x̂)`` and ``K`` from a network with inputs F1
+    ``y_t ⊟ y_{t-1}``, F2 ``y_t ⊟ h(x̂⁻_t)``, F3 ``x̂_{t-1} ⊟ x̂_{t-2}`` and F4 ``x̂_{t-1} ⊟ x̂⁻_{t-1}``, each normalised
+    to length one. Neither ``Q`` nor ``R`` enters the estimate.
 
-    Ours: differences and gain live in the tangent space. The GRU that stands for the error covariance starts
-    from the covariance of the prior belief, the other two from the identity. Before the first step the
-    previous measurement is ``h(prior mean)``, and F3 and F4 are zero. A masked channel has no innovation, no
-    change and no gain.
+    Choices of this implementation: differences and gain are in the tangent space. The GRU of the error covariance
+    starts from the covariance of the prior belief, the other two from the identity. Before the first step the previous
+    measurement is ``h(prior mean)``, and F3 and F4 are zero. A masked channel has no innovation, no change and no gain.
 
-    The paper gives no covariance. Ours beside it is Joseph's recursion with the system's linearised ``F``,
-    ``H``, its ``Q`` and ``R``, and the network's gain. On a linear system with true ``Q`` and ``R`` it is the
-    error covariance of any gain fixed in advance; this gain depends on the data, so there too it is an
-    approximation, as it is with linearised models. It never feeds back into the mean: training on the mean
-    alone is the paper's training.
+    The paper has no covariance. The one reported here is the Joseph recursion with the system's linearised ``F`` and
+    ``H``, its ``Q`` and ``R``, and the gain of the network. On a linear system with the true ``Q`` and ``R`` it is the
+    error covariance of any gain fixed in advance; since this gain depends on the data, it is an approximation. It does
+    not affect the mean, so training on the mean alone is the paper's training.
 
     >>> import torch, fwnkf
     >>> eye = torch.eye(2)
@@ -123,16 +121,16 @@ class KalmanNet(SystemFilter):
 
     def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Any:
         batch, d, m = len(belief.mean), self.layout.tangent_size, self.observation_dim
-        still = torch.zeros_like(belief.cov[..., 0])
+        no_change = torch.zeros_like(belief.cov[..., 0])
         memory = GainMemory(
             torch.eye(d).to(belief.cov).flatten().repeat(batch, 1),
             belief.cov.flatten(1).clone(),
             torch.eye(m).to(belief.cov).flatten().repeat(batch, 1),
         )
-        return KalmanNetState(belief, self.system.observe(belief.mean), still, still.clone(), memory)
+        return KalmanNetState(belief, self.system.observe(belief.mean), no_change, no_change.clone(), memory)
 
     def gain(self, memory: GainMemory, features: GainFeatures) -> tuple[Float[Tensor, "B d m"], GainMemory]:
-        """The gain before masking, and what the network remembers."""
+        """The gain before masking, and the next memory of the network."""
         K, memory = self.network(memory, features)
         return K, memory
 
@@ -159,12 +157,12 @@ class KalmanNet(SystemFilter):
         mean = self.layout.boxplus(prior.mean, matvec(K, innovation))
         posterior = Gaussian(mean, joseph(prior.cov, K, H, prepared.R))
         innovation_cov = symmetrize(H @ prior.cov @ H.mT + dense(prepared.R))
-        now = KalmanNetState(
+        next_state = KalmanNetState(
             posterior,
             last_seen(state.seen, y, weight),
             self.layout.boxminus(posterior.mean, state.belief.mean),
             applied_correction(self.layout, posterior.mean, prior.mean, weight),
             memory,
         )
-        ok = torch.ones_like(weight[:, 0], dtype=torch.bool)  # nothing is factored here
-        return now, step_output(prior, posterior, innovation, innovation_cov, ok)
+        ok = torch.ones_like(weight[:, 0], dtype=torch.bool)  # no factorisation that could fail
+        return next_state, step_output(prior, posterior, innovation, innovation_cov, ok)

@@ -1,6 +1,6 @@
-"""Networks inside filters: a stepped GRU stack and a small network that knows its own Jacobian.
+"""Networks inside filters: a stack of GRU cells and a small network with an analytic Jacobian.
 
-``nn.GRU`` is avoided on purpose: stepped, it is slower than cells, and torch.compile leaves it uncompiled.
+``nn.GRU`` is not used: called step by step it is slower than cells, and torch.compile does not compile it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ..shapes import Float
 
 Hidden = tuple[Tensor, ...]
 FAR_OUT = 8.0
-"""Standard deviations of the training data beyond which products no longer grow."""
+"""Products of inputs are constant beyond this many standard deviations of the training data."""
 
 
 class CellWeights(NamedTuple):
-    """The tensors of one GRU cell; weights transposed and contiguous, which halves a product at batch 1."""
+    """The tensors of one GRU cell; weights are transposed and contiguous, which is twice as fast at batch size 1."""
 
     input: Tensor
     hidden: Tensor
@@ -27,7 +27,7 @@ class CellWeights(NamedTuple):
 
 
 class GRUStack(nn.Module):
-    """GRU cells on top of each other, with the normalisation of the inputs folded into the first."""
+    """A stack of GRU cells, with the normalisation of the inputs folded into the first."""
 
     shift: Tensor
     scale: Tensor
@@ -40,7 +40,7 @@ class GRUStack(nn.Module):
         self.hidden_size = hidden
 
     def normalize(self, shift: Float[Tensor, " i"], scale: Float[Tensor, " i"]) -> None:
-        """Take the means and standard deviations of the inputs."""
+        """Set the means and standard deviations of the inputs."""
         self.shift.copy_(shift)
         self.scale.copy_(scale)
 
@@ -48,7 +48,7 @@ class GRUStack(nn.Module):
         return tuple(like.new_zeros(like.shape[0], self.hidden_size) for _ in self.cells)
 
     def weights(self) -> tuple[CellWeights, ...]:
-        """What :func:`gru_step` needs; the first cell reads ``(inputs - shift) / scale``."""
+        """The weights for :func:`gru_step`; the input of the first cell is ``(inputs - shift) / scale``."""
         folded = []
         for i, cell in enumerate(self.cells):
             assert isinstance(cell, nn.GRUCell)
@@ -62,29 +62,29 @@ class GRUStack(nn.Module):
 
 
 def gru_step(weights: tuple[CellWeights, ...], x: Float[Tensor, "B i"], hidden: Hidden) -> Hidden:
-    """One step of the stack; the last entry of the result is its output. The equations are those of nn.GRUCell."""
-    following = []
+    """One step of the stack with the equations of nn.GRUCell; the last entry of the result is the output."""
+    next_hidden = []
     for cell, h in zip(weights, hidden, strict=True):
         sizes = [2 * h.shape[-1], h.shape[-1]]
-        # split, not slices: the gradient of a split is one concatenation, that of a slice a padded copy each
+        # split instead of slices: its gradient is one concatenation, that of each slice a padded copy
         gates_in, candidate_in = torch.addmm(cell.input_bias, x, cell.input).split(sizes, -1)
         gates_hidden, candidate_hidden = torch.addmm(cell.hidden_bias, h, cell.hidden).split(sizes, -1)
         reset, update = torch.sigmoid(gates_in + gates_hidden).chunk(2, -1)
         candidate = torch.tanh(torch.addcmul(candidate_in, reset, candidate_hidden))
         x = torch.lerp(candidate, h, update)
-        following.append(x)
-    return tuple(following)
+        next_hidden.append(x)
+    return tuple(next_hidden)
 
 
 class JacobianNetwork(nn.Module):
-    """``g(x, c) = r ∘ (W₂ tanh(Wₓ x + W_c c + b) + b₂)`` with its Jacobian in ``x``; starts at exactly zero.
+    """``g(x, c) = r ∘ (W₂ tanh(Wₓ x + W_c c + b) + b₂)`` with its Jacobian in ``x``; exactly zero before training.
 
-    The output layer starts at zero, so that the network adds nothing until it is trained, and so does ``W_c``: what
-    depends on ``x`` alone is learned as such, and context is added where it helps. ``x`` is read as
-    ``(x - shift) / scale``, and ``reach`` gives the outputs their size.
+    The output layer and ``W_c`` are initialised with zeros, so that an untrained network does not change the filter and
+    the context is used only where it reduces the loss. The input is ``(x - shift) / scale``; the output is multiplied
+    by ``reach``.
 
-    ``order=2`` reads the products of all pairs besides, and adds them to the output directly too: what bends like a
-    parabola is then learned as one, and goes on as one beyond the training data, where ``tanh`` only flattens.
+    With ``order=2`` the products of all pairs of inputs are inputs too, and enter the output linearly as well: a
+    quadratic function is then represented exactly and extrapolates as one, where ``tanh`` would saturate.
     """
 
     shift: Tensor
@@ -95,18 +95,18 @@ class JacobianNetwork(nn.Module):
     def __init__(self, inputs: int, context: int, width: int, outputs: int, order: int = 1) -> None:
         super().__init__()
         self.straight: nn.Linear | None = None
-        read = inputs
+        features = inputs
         if order == 2:
-            above = torch.triu_indices(inputs, inputs)
-            pairs = torch.zeros(above.shape[1], inputs, inputs)  # z_i z_j = ½ zᵀ C z
-            place = torch.arange(above.shape[1])
-            pairs[place, above[0], above[1]] += 1
-            pairs[place, above[1], above[0]] += 1
+            upper = torch.triu_indices(inputs, inputs)
+            pairs = torch.zeros(upper.shape[1], inputs, inputs)  # z_i z_j = ½ zᵀ C z
+            place = torch.arange(upper.shape[1])
+            pairs[place, upper[0], upper[1]] += 1
+            pairs[place, upper[1], upper[0]] += 1
             self.register_buffer("pairs", pairs, persistent=False)
-            read += above.shape[1]
-            self.straight = nn.Linear(read, outputs, bias=False)
+            features += upper.shape[1]
+            self.straight = nn.Linear(features, outputs, bias=False)
             nn.init.zeros_(self.straight.weight)
-        self.state = nn.Linear(read, width)
+        self.state = nn.Linear(features, width)
         self.context = nn.Linear(context, width, bias=False) if context else None
         if self.context is not None:
             nn.init.zeros_(self.context.weight)
@@ -118,46 +118,46 @@ class JacobianNetwork(nn.Module):
         self.register_buffer("reach", torch.ones(outputs))
 
     def normalize(self, shift: Tensor, scale: Tensor, reach: Tensor) -> None:
-        """Take the scales of training data; a network that starts at zero stays at zero."""
+        """Set the scales of training data; an untrained network stays at zero."""
         self.shift.copy_(shift)
         self.scale.copy_(scale)
         self.reach.copy_(reach)
 
-    def _read(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """What the layers read, and how it moves with ``x`` (None where it is ``x`` itself but for its scale)."""
+    def _features(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The input of the layers, and its Jacobian in the scaled ``x`` (None if it is the identity)."""
         z = (x - self.shift) / self.scale
         if self.straight is None:
             return z, None
-        # products of what lies far out stay what they were at the rim, or one outlier would run away with the state
-        held = z.clamp(-FAR_OUT, FAR_OUT)
-        slopes = torch.einsum("pij,...j->...pi", self.pairs, held)
-        products = 0.5 * (slopes * held.unsqueeze(-2)).sum(-1)
-        slopes = slopes * (held == z).to(z.dtype).unsqueeze(-2)
+        # products are constant far from the training data; otherwise an outlier could make the state diverge
+        clamped = z.clamp(-FAR_OUT, FAR_OUT)
+        slopes = torch.einsum("pij,...j->...pi", self.pairs, clamped)
+        products = 0.5 * (slopes * clamped.unsqueeze(-2)).sum(-1)
+        slopes = slopes * (clamped == z).to(z.dtype).unsqueeze(-2)
         eye = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device).expand(*z.shape[:-1], -1, -1)
         return torch.cat((z, products), -1), torch.cat((eye, slopes), -2)
 
-    def _answer(self, read: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The output and the activations behind it."""
-        pre: Tensor = self.state(read)
+    def _output(self, features: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The output, and the activations of the hidden layer."""
+        pre: Tensor = self.state(features)
         if self.context is not None:
             pre = pre + self.context(context)
         active = torch.tanh(pre)
-        answer: Tensor = self.out(active)
-        return (answer if self.straight is None else answer + self.straight(read)) * self.reach, active
+        output: Tensor = self.out(active)
+        return (output if self.straight is None else output + self.straight(features)) * self.reach, active
 
     def forward(self, x: Float[Tensor, "*B i"], context: Tensor | None = None) -> Float[Tensor, "*B o"]:
-        return self._answer(self._read(x)[0], context)[0]
+        return self._output(self._features(x)[0], context)[0]
 
     def with_jacobian(
         self, x: Float[Tensor, "B i"], context: Tensor | None = None
     ) -> tuple[Float[Tensor, "B o"], Float[Tensor, "B o i"]]:
-        read, moves = self._read(x)
-        answer, active = self._answer(read, context)
+        features, feature_jacobian = self._features(x)
+        output, active = self._output(features, context)
         slope = (1 - active * active).unsqueeze(-2)
         reach = self.reach.unsqueeze(-1)
         weight = self.out.weight * reach
-        if moves is None:
-            return answer, (weight * slope) @ (self.state.weight / self.scale)
+        if feature_jacobian is None:
+            return output, (weight * slope) @ (self.state.weight / self.scale)
         assert self.straight is not None
         inner = (weight * slope) @ self.state.weight + self.straight.weight * reach
-        return answer, inner @ (moves / self.scale)
+        return output, inner @ (feature_jacobian / self.scale)

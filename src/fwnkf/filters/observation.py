@@ -1,8 +1,8 @@
-"""Observation models of the FW-NKF: a given matrix or function, a learned matrix, a learned network.
+"""Observation models of the FW-NKF: a fixed matrix or function, a learned matrix, a learned network.
 
-A model answers two questions: ``observe(x)`` anywhere, and ``(ŷ, H)`` at the prior. A learned model needs an anchor
-besides the spectral loss, which alone pulls its output to zero: the loss ``anchor`` asks it to reconstruct what was
-measured from the true state.
+A model implements ``observe(x)`` and ``linearize(x)``, which returns ``(ŷ, H)``. The spectral loss alone drives the
+output of a learned model to zero; train it together with the loss ``anchor``, which compares the observation of the
+true state with the measurement.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ObservationKind = Literal["given_matrix", "given_function", "learned_matrix", "l
 
 
 class MatrixObservation(nn.Module):
-    """``y = H x``, given or learned."""
+    """``y = H x``, fixed or learned."""
 
     def __init__(self, H: Tensor, learn: bool) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class SystemObservation(nn.Module):
 
     def __init__(self, system: System) -> None:
         super().__init__()
-        # a plain tuple keeps the system from being registered (and saved) a second time under this module
+        # a tuple, so that the system is not registered (and saved) a second time under this module
         self._system = (system,)
 
     def observe(self, x: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ class SystemObservation(nn.Module):
 
 
 class NetworkObservation(nn.Module):
-    """``y = H₀ x + g(x)`` with a learned matrix and a network that starts at zero: the paper's ``H(·)``."""
+    """``y = H₀ x + g(x)`` with a learned matrix and a network that is zero before training: the paper's ``H(·)``."""
 
     def __init__(self, layout: Layout, H: Tensor, width: int) -> None:
         super().__init__()
@@ -63,14 +63,14 @@ class NetworkObservation(nn.Module):
         self.network = JacobianNetwork(layout.feature_size, 0, width, H.shape[-2])
 
     def observe(self, x: Tensor) -> Tensor:
-        read = self.layout.features(x)
-        return matvec(self.H, read) + self.network(read)
+        features = self.layout.features(x)
+        return matvec(self.H, features) + self.network(features)
 
     def linearize(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        read = self.layout.features(x)
-        value, slope = self.network.with_jacobian(read)
+        features = self.layout.features(x)
+        value, slope = self.network.with_jacobian(features)
         H = self.H + slope
-        return matvec(self.H, read) + value, H if self.layout.flat else H @ self.layout.features_jacobian(x)
+        return matvec(self.H, features) + value, H if self.layout.flat else H @ self.layout.features_jacobian(x)
 
 
 ObservationModel = MatrixObservation | SystemObservation | NetworkObservation
@@ -79,10 +79,10 @@ ObservationModel = MatrixObservation | SystemObservation | NetworkObservation
 def make_observation(
     kind: ObservationKind, layout: Layout, channels: int, H: Tensor | None, system: System | None, width: int
 ) -> ObservationModel:
-    """The model of a config, with an error that says what is missing."""
+    """The observation model of a config. Raises ConfigError if an argument is missing or has the wrong shape."""
     if kind == "given_function":
         if system is None:
-            raise ConfigError("observation='given_function' needs system=…, whose observe() it linearises")
+            raise ConfigError("observation='given_function' needs system=…, of which it uses observe()")
         return SystemObservation(system)
     columns = layout.feature_size if kind == "learned_network" else layout.size
     start = torch.eye(channels, columns) if H is None else H
@@ -91,5 +91,8 @@ def make_observation(
     if kind == "learned_network":
         return NetworkObservation(layout, start, width)
     if any(part.kind == "quaternion" for part in layout.parts):
-        raise ConfigError(f"observation={kind!r} is a matrix on plain numbers; a quaternion state needs a function")
+        raise ConfigError(
+            f"observation={kind!r} is a matrix and does not apply to a quaternion state; "
+            "use 'given_function' or 'learned_network'"
+        )
     return MatrixObservation(start, learn=kind == "learned_matrix")

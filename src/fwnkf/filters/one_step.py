@@ -1,4 +1,4 @@
-"""An FW-NKF's transition on states that are known: one step ahead, nothing estimated."""
+"""One-step prediction of an FW-NKF's transition from known states."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def predict_one_step(
     u: Float[Tensor, "B T p"] | None,
     dt: Float[Tensor, "B T"] | None,
 ) -> Float[Tensor, "B S n"]:
-    """What the transition makes of given states: predictions of ``x[:, 1:]``, for ``S = T - 1`` steps.
+    """One-step predictions of ``x[:, 1:]`` from the states ``x[:, :-1]``, for ``S = T - 1`` steps.
 
-    Transition, and encoder where the transition reads its head, can so be fitted to known states by plain regression.
-    A residual network is taken without context.
+    With it the transition, and the encoder where the transition uses its output, can be fitted to known states by
+    regression. A residual network is evaluated without context.
 
     >>> import fwnkf
     >>> model = fwnkf.build("fwnkf", H=torch.eye(2, 3), Q=torch.eye(3), R=torch.eye(2))
@@ -35,17 +35,17 @@ def predict_one_step(
     size, config = model.transition.head_size, model.config
     head = model.head_bias.expand(*before.shape[:-1], -1)
     if size and model.encoder is not None and model.head_weight is not None:
-        read = [model.layout.features(before), y[:, 1:] if config.encoder_reads == "current" else y[:, :-1]]
+        features = [model.layout.features(before), y[:, 1:] if config.encoder_reads == "current" else y[:, :-1]]
         if model.control_dim:
-            read.append(y.new_zeros(*before.shape[:-1], model.control_dim) if u is None else u[:, 1:])
+            features.append(y.new_zeros(*before.shape[:-1], model.control_dim) if u is None else u[:, 1:])
         cells = model.encoder.weights()
 
         def encode(hidden: Hidden, inputs: Any) -> tuple[Hidden, tuple[Tensor]]:
-            following = gru_step(cells, inputs[0], hidden)
-            return following, (following[-1],)
+            next_hidden = gru_step(cells, inputs[0], hidden)
+            return next_hidden, (next_hidden[-1],)
 
-        _, (seen,) = scan(encode, model.encoder.start(before[:, 0]), (torch.cat(read, -1),))
-        head = nn.functional.linear(seen, model.head_weight, model.head_bias)
+        _, (outputs,) = scan(encode, model.encoder.start(before[:, 0]), (torch.cat(features, -1),))
+        head = nn.functional.linear(outputs, model.head_weight, model.head_bias)
     context = before.new_zeros(before.shape[0] * before.shape[1], config.hidden) if config.hidden else None
     step = None if dt is None else dt[:, 1:].flatten()
     mean, _ = model.transition(

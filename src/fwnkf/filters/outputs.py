@@ -1,4 +1,4 @@
-"""What every filter does to the inputs and outputs of a step, once for all."""
+"""Cleaning of inputs and assembly of outputs, shared by all filters."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ..types import Gaussian, Status, StepOutput
 def clean(
     y: Float[Tensor, "*B m"], mask: Bool[Tensor, "*B m"] | None
 ) -> tuple[Float[Tensor, "*B m"], Float[Tensor, "*B m"], Int[Tensor, "*B"]]:
-    """Finite values, weights, and a status bit where a channel said to be present was not finite."""
-    finite = (y - y) == 0  # two calls where isfinite takes five
+    """Finite values, weights, and a status bit where an unmasked channel is not finite."""
+    finite = (y - y) == 0  # two kernel calls; torch.isfinite takes five
     present = finite if mask is None else finite & mask
-    strange = ~finite if mask is None else mask & ~finite
-    flagged = strange.any(-1) * int(Status.NON_FINITE_OBSERVATION)
+    invalid = ~finite if mask is None else mask & ~finite
+    flagged = invalid.any(-1) * int(Status.NON_FINITE_OBSERVATION)
     return torch.where(present, y, 0.0), present.to(y.dtype), flagged
 
 
 def per_step(flags: Int[Tensor, "*B"], axes: int) -> Int[Tensor, "*B"]:
-    """One status for each step: that of any of the samples of a block."""
+    """The status of each step: the largest of the samples of its block."""
     return flags if flags.ndim == axes else flags.amax(-1)
 
 
@@ -38,13 +38,13 @@ def step_output(
     ok: Bool[Tensor, "B"],
     shaped: Float[Tensor, "B m"] | None = None,
 ) -> StepOutput:
-    """Gather the output of a step; without shaping the shaped innovation is the innovation."""
+    """The output of a step; without shaping the shaped innovation is the innovation."""
     shaped = innovation if shaped is None else shaped
     return StepOutput(*posterior, *prior, innovation, shaped, innovation_cov, failed(ok))
 
 
 def scale_covariance(out: StepOutput, scale: Float[Tensor, " d"]) -> StepOutput:
-    """The output with the reported covariances of the state times ``√s √sᵀ``: variances scaled, correlations kept."""
+    """The output with its covariances multiplied by ``√s √sᵀ`` elementwise; correlations do not change."""
     root = scale.sqrt()
     factor = root.unsqueeze(-1) * root
     return out._replace(cov=out.cov * factor, prior_cov=out.prior_cov * factor)

@@ -1,4 +1,4 @@
-"""Recursive KalmanNet: one network for the gain, one for the noise part of Joseph's covariance recursion."""
+"""Recursive KalmanNet: a network for the gain and a network for the noise term of the Joseph recursion."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from .outputs import step_output
 
 @dataclass(frozen=True)
 class RecursiveKalmanNetConfig:
-    """Widths as multiples (see :class:`RecurrentNetwork`), and what the networks read.
+    """Widths as multiples (see :class:`RecurrentNetwork`), and the inputs of the networks.
 
-    ``squared_features`` squares every feature, as the authors' released code does. ``previous_gain`` appends
-    ``K_{t-1}`` to what the gain network reads, as the FW-NKF paper describes this baseline; False is the
-    authors' released code.
+    ``squared_features`` squares every feature, as in the authors' released code. ``previous_gain`` appends ``K_{t-1}``
+    to the inputs of the gain network, as the FW-NKF paper describes this baseline; False is the authors' released code.
     """
 
     fc1_mult: int = at_least(1, 10)
@@ -38,11 +37,11 @@ class RecursiveKalmanNetConfig:
 class RecursiveKalmanNetState(NamedTuple):
     belief: Gaussian
     seen: Float[Tensor, "B m"]
-    """The last measurement seen in each channel."""
+    """The last measurement of each channel."""
     correction: Float[Tensor, "B d"]
     """``x̂_{t-1} ⊟ x̂⁻_{t-1}``."""
     gain: Float[Tensor, "B d m"]
-    """The gain applied in the step before."""
+    """The gain of the previous step."""
     gain_memory: Float[Tensor, "B g"]
     noise_memory: Float[Tensor, "B c"]
 
@@ -72,22 +71,21 @@ class RecurrentNetwork(nn.Module):
 class RecursiveKalmanNet(SystemFilter):
     """Recursive KalmanNet (Mortada et al. 2025, arXiv 2506.11639) on a given system.
 
-    From the paper: two separate recurrent networks. One gives the gain ``K``, the other a lower triangular
-    ``C``, and the covariance follows Joseph's recursion split in two, ``P = A + B`` with
-    ``A = (I-KH) F P Fᵀ (I-KH)ᵀ`` and ``B = C Cᵀ``, which stands for ``(I-KH) Q (I-KH)ᵀ + K R Kᵀ``: the
-    posterior needs neither ``Q`` nor ``R``. From the authors' code: the widths, the features (innovation,
-    ``y_t ⊟ y_{t-1}``, ``H_t``, ``x̂_{t-1} ⊟ x̂⁻_{t-1}``) and their squares. It is trained on the Gaussian
-    negative log-likelihood of the true state under the posterior: a mean square error teaches the covariance
-    network nothing.
+    From the paper: two separate recurrent networks. One returns the gain ``K``, the other a lower triangular ``C``, and
+    the covariance is the Joseph recursion split in two, ``P = A + B`` with ``A = (I-KH) F P Fᵀ (I-KH)ᵀ`` and
+    ``B = C Cᵀ``, which replaces ``(I-KH) Q (I-KH)ᵀ + K R Kᵀ``: the posterior needs neither ``Q`` nor ``R``. From the
+    authors' code: the widths, the features (innovation, ``y_t ⊟ y_{t-1}``, ``H_t``, ``x̂_{t-1} ⊟ x̂⁻_{t-1}``) and their
+    squares. It is trained on the Gaussian negative log-likelihood of the true state under the posterior; the mean
+    square error has no gradient in the covariance network.
 
-    Ours: the tangent space; ``previous_gain`` (not squared, zeros at the start); and the prior. The paper has
-    no ``Q`` apart from ``B``, so the prior covariance reported is ``F P Fᵀ + Q`` with the system's nominal
-    ``Q``, and so is the innovation covariance ``H P⁻ Hᵀ + R``. Where all channels are masked the posterior
-    *is* that prior; with some masked the gain has zero columns and ``P = A + B`` as ever. ``C`` is free, so
-    ``P`` is semi-definite, and definite but for exceptional weights.
+    Choices of this implementation: the tangent space; ``previous_gain`` (not squared, zero at the start); and the
+    prior. The paper has no ``Q`` besides ``B``, so the reported prior covariance is ``F P Fᵀ + Q`` with the system's
+    nominal ``Q``, and the innovation covariance ``H P⁻ Hᵀ + R``. Where all channels are masked the posterior equals
+    that prior; where some are masked the gain has zero columns and ``P = A + B``. ``C`` is unconstrained, so ``P`` is
+    positive semidefinite, and definite except for special weights.
 
-    Defaults are large: 0.4 million parameters for three states seen by three channels, 8 million for nine by
-    three.
+    The default widths are large: 0.4 million parameters for three states and three channels, 8 million for nine states
+    and three channels.
     """
 
     Config = RecursiveKalmanNetConfig
@@ -113,10 +111,10 @@ class RecursiveKalmanNet(SystemFilter):
         )
 
     def features(self, innovation: Tensor, change: Tensor, H: Tensor, correction: Tensor) -> Float[Tensor, "B i"]:
-        """What both networks read."""
-        rows = H.expand(len(innovation), *H.shape[-2:]).flatten(1)  # a linear system has one H for the whole batch
-        read = torch.cat((innovation, change, rows, correction), -1)
-        return read.square() if self.config.squared_features else read
+        """The inputs of both networks."""
+        rows = H.expand(len(innovation), *H.shape[-2:]).flatten(1)  # H of a linear system has no batch axis
+        features = torch.cat((innovation, change, rows, correction), -1)
+        return features.square() if self.config.squared_features else features
 
     def advance(
         self,
@@ -146,7 +144,7 @@ class RecursiveKalmanNet(SystemFilter):
         updated = propagate(carried, eye - K @ H, C @ C.mT)
         cov = torch.where(weight.any(-1)[:, None, None], updated, prior.cov)
         posterior = Gaussian(self.layout.boxplus(prior.mean, matvec(K, innovation)), cov)
-        now = RecursiveKalmanNetState(
+        next_state = RecursiveKalmanNetState(
             posterior,
             last_seen(state.seen, y, weight),
             applied_correction(self.layout, posterior.mean, prior.mean, weight),
@@ -155,12 +153,12 @@ class RecursiveKalmanNet(SystemFilter):
             noise_memory,
         )
         innovation_cov = symmetrize(H @ prior.cov @ H.mT + dense(prepared.R))
-        ok = torch.ones_like(weight[:, 0], dtype=torch.bool)  # nothing is factored here
-        return now, step_output(prior, posterior, innovation, innovation_cov, ok)
+        ok = torch.ones_like(weight[:, 0], dtype=torch.bool)  # no factorisation that could fail
+        return next_state, step_output(prior, posterior, innovation, innovation_cov, ok)
 
 
 def lower_triangular(entries: Float[Tensor, "B k"], size: int) -> Float[Tensor, "B d d"]:
-    """``k = d (d + 1) / 2`` numbers, row by row, as a lower triangular matrix."""
+    """A lower triangular matrix from its ``k = d (d + 1) / 2`` entries, row by row."""
     rows, columns = torch.tril_indices(size, size, device=entries.device)
     matrix = entries.new_zeros(len(entries), size, size)
     matrix[:, rows, columns] = entries

@@ -1,4 +1,4 @@
-"""Recurrent Kalman Network: a Kalman filter in a learned latent space where its algebra is elementwise."""
+"""Recurrent Kalman Network: a Kalman filter in a learned latent space with elementwise algebra."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MIN_VARIANCE = 1e-6
 
 @dataclass(frozen=True)
 class RKNConfig:
-    """Sizes: the latent state has twice ``latent_dim``, ``bandwidth`` counts diagonals to either side."""
+    """Sizes: the latent state has ``2 latent_dim`` components, ``bandwidth`` diagonals on each side."""
 
     state_dim: int
     observation_dim: int
@@ -54,24 +54,23 @@ class Prepared(NamedTuple):
 
 
 def positive(raw: Tensor) -> Tensor:
-    """``elu + 1`` and a floor: the paper's map to variances."""
+    """``elu + 1`` and a lower bound: the paper's map to variances."""
     return nn.functional.elu(raw) + 1 + MIN_VARIANCE
 
 
 def predict(latent: Latent, blocks: Float[Tensor, "B 4 l l"], process_variance: Float[Tensor, " z"]) -> Latent:
     """``z⁻ = A z``, and the diagonals of the blocks of ``A Σ Aᵀ + diag(q)``, without forming the full matrix.
 
-    Exact for the factorised ``Σ``: it is the projection back to three diagonals that the paper approximates
-    with.
+    The diagonals are exact; the approximation of the paper is that only these three diagonals are propagated.
     """
     B11, B12, B21, B22 = blocks.unbind(1)
     z_upper, z_lower = latent.mean.chunk(2, -1)
     mean = torch.cat((matvec(B11, z_upper) + matvec(B12, z_lower), matvec(B21, z_upper) + matvec(B22, z_lower)), -1)
     q_upper, q_lower = process_variance.chunk(2, -1)
 
-    def diagonal(left: Tensor, variance: Tensor, right: Tensor) -> Tensor:
+    def diagonal(remaining: Tensor, variance: Tensor, right: Tensor) -> Tensor:
         """``diag(L diag(v) Rᵀ)``."""
-        return matvec(left * right, variance)
+        return matvec(remaining * right, variance)
 
     upper = diagonal(B11, latent.upper, B11) + 2 * diagonal(B11, latent.side, B12) + diagonal(B12, latent.lower, B12)
     lower = diagonal(B21, latent.upper, B21) + 2 * diagonal(B21, latent.side, B22) + diagonal(B22, latent.lower, B22)
@@ -81,40 +80,38 @@ def predict(latent: Latent, blocks: Float[Tensor, "B 4 l l"], process_variance: 
         + diagonal(B21, latent.side, B12)
         + diagonal(B22, latent.lower, B12)
     )
-    # both quadratic forms are non-negative but for rounding
+    # the quadratic forms are non-negative except for rounding
     return Latent(mean, upper.clamp_min(0) + q_upper, lower.clamp_min(0) + q_lower, side)
 
 
 def update(prior: Latent, innovation: Float[Tensor, "B l"], variance: Float[Tensor, "B l"]) -> Latent:
-    """The Kalman update for ``H = [I 0]``: with this factorisation every inverse is a division."""
+    """The Kalman update for ``H = [I 0]``; with diagonal blocks every inverse is a division."""
     total = prior.upper + variance
     gain_upper, gain_lower = prior.upper / total, prior.side / total
-    left = variance / total  # 1 - gain_upper, without the cancellation
+    remaining = variance / total  # 1 - gain_upper, without the cancellation
     mean = prior.mean + torch.cat((gain_upper * innovation, gain_lower * innovation), -1)
-    # Σ_l given z_u is never below the process variance, so that the floor only catches rounding
+    # Σ_l given z_u is at least the process variance, so the lower bound is reached only by rounding
     lower = (prior.lower - gain_lower * prior.side).clamp_min(MIN_VARIANCE)
-    return Latent(mean, left * prior.upper, lower, left * prior.side)
+    return Latent(mean, remaining * prior.upper, lower, remaining * prior.side)
 
 
 @FILTERS.register("rkn")
 class RecurrentKalmanNetwork(Filter):
-    """Recurrent Kalman Network (Becker et al. 2019, arXiv 1905.07357): no system model, all is learned.
+    """Recurrent Kalman Network (Becker et al. 2019, arXiv 1905.07357): no system model, everything is learned.
 
-    From the paper: an encoder turns ``y`` into a latent observation ``w`` with variance ``σ²``; the latent
-    state of ``2 l`` numbers is seen as ``w = [I 0] z``; its covariance is kept as three vectors; it moves
-    with ``A = Σ α_k(z⁺) A_k``, ``A_k`` made of four banded blocks that start as ``I, 0.2 I, -0.2 I, I``, and
-    ``α`` the softmax of a linear layer; decoders turn latent mean and covariance into a state and its
-    variances (``elu + 1``).
+    From the paper: an encoder maps ``y`` to a latent observation ``w`` with variance ``σ²``; the latent state ``z`` has
+    ``2 l`` components and is observed as ``w = [I 0] z``; its covariance is stored as three vectors; its transition is
+    ``A = Σ α_k(z⁺) A_k``, with ``A_k`` of four banded blocks initialised as ``I, 0.2 I, -0.2 I, I`` and ``α`` the
+    softmax of a linear layer; decoders map latent mean and covariance to a state and its variances (``elu + 1``).
 
-    Ours: the encoder reads ``[y, mask]``, since channels may be missing one by one; with everything present
-    the mask is a constant input, a bias, and the paper's encoder is back. Without any channel there is no
-    update. As for all filters here a step predicts and then updates, so the initial belief (zero mean,
-    ``initial_variance``) moves once before the first measurement. On a manifold the decoder gives
-    ``origin ⊞ δ``. Every variance has a floor of 1e-6.
+    Choices of this implementation: the encoder reads ``[y, mask]``, because single channels can be missing; without
+    missing channels the mask is a constant input, a bias, as in the paper. If all channels are missing there is no
+    update. As in all filters here a step predicts and then updates, so the initial belief (zero mean,
+    ``initial_variance``) is predicted once before the first measurement. On a manifold the decoder returns
+    ``origin ⊞ δ``. Every variance is at least 1e-6.
 
-    What differs from the other filters: ``init`` ignores the prior belief; ``innovation`` is the latent
-    ``w - z_u⁻`` of length ``l`` and ``innovation_cov`` its diagonal covariance; there is no ``observe``, no
-    control, and no ``dt``.
+    Differences from the other filters: ``init`` ignores the prior belief; ``innovation`` is the latent ``w - z_u⁻`` of
+    length ``l`` and ``innovation_cov`` its diagonal covariance; there is no ``observe``, no control and no ``dt``.
     """
 
     Config = RKNConfig
@@ -127,7 +124,7 @@ class RecurrentKalmanNetwork(Filter):
     def __init__(self, config: RKNConfig, system: System | None = None) -> None:
         super().__init__(config)
         if system is not None:
-            raise ConfigError("filter 'rkn' learns its own model: give state_dim and observation_dim, not a system")
+            raise ConfigError("filter 'rkn' learns its model: give state_dim and observation_dim, not a system")
         self.layout = as_layout(config.layout, config.state_dim)
         self.observation_layout = Layout.euclidean(config.observation_dim, "y")
         l, m, d = config.latent_dim, config.observation_dim, self.layout.tangent_size
@@ -145,7 +142,7 @@ class RecurrentKalmanNetwork(Filter):
 
     @torch.no_grad()
     def normalize(self, statistics: Statistics) -> None:
-        """Measurements are read, and Euclidean states given, in units of their spread about their mean."""
+        """Normalise measurements, and the decoded states of a Euclidean layout, by their means and deviations."""
         self.shift.copy_(statistics.observation_mean)
         self.scale.copy_(statistics.observation_std)
         if self.layout.flat:
@@ -170,12 +167,12 @@ class RecurrentKalmanNetwork(Filter):
         self, y: Float[Tensor, "B m"], weight: Float[Tensor, "B m"]
     ) -> tuple[Float[Tensor, "B l"], Float[Tensor, "B l"]]:
         """The latent observation and its variance."""
-        read = (y - self.shift) / self.scale
-        seen, raw = self.encoder(torch.cat((read * weight, weight), -1)).chunk(2, -1)
-        return seen, positive(raw)
+        normalized = (y - self.shift) / self.scale
+        latent_observation, raw = self.encoder(torch.cat((normalized * weight, weight), -1)).chunk(2, -1)
+        return latent_observation, positive(raw)
 
     def mix(self, basis: Float[Tensor, "k 4 l l"], mean: Float[Tensor, "B z"]) -> Float[Tensor, "B 4 l l"]:
-        """The blocks of ``A``: the basis, mixed by what the state says."""
+        """The blocks of ``A``: the basis, weighted by a softmax of the latent mean."""
         return torch.einsum("bk,kcij->bcij", self.coefficients(mean).softmax(-1), basis)
 
     def decode(self, latent: Latent) -> Gaussian:
@@ -196,18 +193,18 @@ class RecurrentKalmanNetwork(Filter):
     ) -> tuple[Latent, StepOutput]:
         if dt is not None:
             raise ConfigError(
-                "filter 'rkn' counts in steps: its learned transition has no length in seconds. "
-                "Leave dt out, and resample an irregular record first"
+                "filter 'rkn' is discrete: its learned transition has no length in seconds. "
+                "Leave dt out, and resample an irregular recording first"
             )
         prior = predict(state, self.mix(prepared.basis, state.mean), prepared.process_variance)
-        seen, variance = self.encode(y, weight)
+        latent_observation, variance = self.encode(y, weight)
         present = weight.any(-1, keepdim=True)
-        innovation = (seen - prior.mean.chunk(2, -1)[0]) * present
+        innovation = (latent_observation - prior.mean.chunk(2, -1)[0]) * present
         updated = update(prior, innovation, variance)
-        now = Latent(*(torch.where(present, new, old) for new, old in zip(updated, prior, strict=True)))
-        ok = torch.ones_like(weight[:, 0], dtype=torch.bool)  # nothing is factored here
+        next_state = Latent(*(torch.where(present, new, old) for new, old in zip(updated, prior, strict=True)))
+        ok = torch.ones_like(weight[:, 0], dtype=torch.bool)  # no factorisation that could fail
         innovation_cov = torch.diag_embed(prior.upper + variance)
-        return now, step_output(self.decode(prior), self.decode(now), innovation, innovation_cov, ok)
+        return next_state, step_output(self.decode(prior), self.decode(next_state), innovation, innovation_cov, ok)
 
 
 def perceptron(inputs: int, hidden: tuple[int, ...], outputs: int) -> nn.Sequential:

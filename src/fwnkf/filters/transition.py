@@ -1,6 +1,6 @@
 """Transitions of the FW-NKF: locally linear as in Algorithm 3, or a given system plus a learned residual.
 
-Both start as the classical model they extend: the identity (a random walk) or the system itself.
+Before training both equal the classical model they extend: the identity (a random walk) or the system itself.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ GateKind = Literal["diagonal", "low_rank", "full"]
 
 
 class LocallyLinearTransition(nn.Module):
-    """``x⁻ = x ⊞ (ΔA_t x + b_t)``, ``F = I + ΔA_t`` with ``ΔA_t`` and ``b_t`` read off the encoder (Algorithm 3).
+    """``x⁻ = x ⊞ (ΔA_t x + b_t)``, ``F = I + ΔA_t`` with ``ΔA_t`` and ``b_t`` from the encoder (Algorithm 3).
 
-    ``ΔA_t`` is diagonal, low-rank ``U_t V_tᵀ`` or full. What the head says is in units of ``reach``, the size of one
-    step, and of ``scale``, the size of the state, so that a head of order one means something in every coordinate.
+    ``ΔA_t`` is diagonal, low-rank ``U_t V_tᵀ`` or full. The output of the encoder is in units of ``reach``, the size of
+    one step, and of ``scale``, the size of the state, so that it is of order one in every coordinate.
     """
 
     eye: Tensor
@@ -35,7 +35,7 @@ class LocallyLinearTransition(nn.Module):
     def __init__(self, layout: Layout, gate: GateKind, rank: int) -> None:
         super().__init__()
         if any(part.kind == "quaternion" for part in layout.parts):
-            raise ConfigError("transition='locally_linear' has no meaning for a quaternion state; use 'residual'")
+            raise ConfigError("transition='locally_linear' is not defined for a quaternion state; use 'residual'")
         n = layout.size
         self.layout, self.gate, self.rank = layout, gate, rank
         gate_size = {"diagonal": n, "low_rank": 2 * n * rank, "full": n * n}[gate]
@@ -45,16 +45,16 @@ class LocallyLinearTransition(nn.Module):
         self.register_buffer("scale", torch.ones(n))
 
     def normalize(self, feature_mean: Tensor, feature_std: Tensor, step: Tensor) -> None:
-        """Take the scales of training data; an angle has the size of a radian."""
+        """Set the scales of training data; the scale of an angle is one radian."""
         self.reach.copy_(step)
-        at = 0
-        for part, piece in zip(self.layout.parts, self.scale.split([p.size for p in self.layout.parts]), strict=True):
+        start = 0
+        for part, scale in zip(self.layout.parts, self.scale.split([p.size for p in self.layout.parts]), strict=True):
             if part.kind == "euclidean":
-                piece.copy_(feature_std[at : at + part.size])
-            at += part.size * (2 if part.kind == "angle" else 1)
+                scale.copy_(feature_std[start : start + part.size])
+            start += part.size * (2 if part.kind == "angle" else 1)
 
     def start_head(self, bias: Tensor) -> None:
-        """Break the saddle of a product of zeros: ``V`` starts at random, ``U`` at zero, so ``ΔA = 0`` can move."""
+        """Initialise ``V`` at random and ``U`` with zeros: ``ΔA`` is zero but its gradient is not."""
         if self.gate == "low_rank":
             n = self.layout.size
             nn.init.normal_(bias[n * self.rank : 2 * n * self.rank], std=n**-0.5)
@@ -101,17 +101,17 @@ class ResidualTransition(nn.Module):
         self.register_buffer("eye", torch.eye(layout.tangent_size), persistent=False)
 
     def start_head(self, bias: Tensor) -> None:
-        """Nothing to start: this transition reads no head."""
+        """Does nothing: this transition has no output of the encoder to initialise."""
 
     def normalize(self, feature_mean: Tensor, feature_std: Tensor, step: Tensor) -> None:
-        """Take the scales of training data."""
+        """Set the scales of training data."""
         if self.network is not None:
             self.network.normalize(feature_mean, feature_std, step)
 
     def move(
         self, x: Tensor, context: Tensor | None, u: Tensor | None, dt: Tensor | None, ratio: Tensor | None
     ) -> Float[Tensor, "B n"]:
-        """Where ``x`` goes, without the Jacobian."""
+        """The next state, without the Jacobian."""
         (system,) = self._system
         moved = x if system is None else system.transition(x, u, dt)
         if self.network is None:

@@ -1,4 +1,4 @@
-"""The unscented Kalman filter: sigma points instead of Jacobians, the same algebra after that."""
+"""The unscented Kalman filter: sigma points instead of Jacobians."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .outputs import step_output
 
 @dataclass(frozen=True)
 class UnscentedConfig:
-    """Spread of the sigma points. The default is the cubature rule: positive weights, so every covariance is PSD."""
+    """Spread of the sigma points. The default is the cubature rule, whose covariances are positive semidefinite."""
 
     alpha: float = 1.0
     beta: float = 0.0
@@ -36,7 +36,7 @@ class UnscentedConfig:
 
 @FILTERS.register("ukf")
 class UnscentedKalmanFilter(SystemFilter):
-    """Unscented Kalman filter on a given system; sigma points are drawn anew after the prediction."""
+    """Unscented Kalman filter on a given system; sigma points are computed again after the prediction."""
 
     Config = UnscentedConfig
 
@@ -60,13 +60,13 @@ class UnscentedKalmanFilter(SystemFilter):
         prior = Gaussian(mean, symmetrize(spread + Q))
 
         points, redrawn = sigma_points(prior.mean, prior.cov, self.layout, self.rule)
-        seen = self.system.observe(points)
-        predicted, apart_y, cov_y = sigma_moments(seen, self.observation_layout, self.rule)
-        apart_x = self.layout.boxminus(points, prior.mean.unsqueeze(1).expand_as(points))
-        cross = sigma_cross(apart_x, apart_y, self.rule)
-        H, leftover, solved = statistical_linearization(prior.cov, cross, cov_y)
+        observed = self.system.observe(points)
+        predicted, deviations_y, cov_y = sigma_moments(observed, self.observation_layout, self.rule)
+        deviations_x = self.layout.boxminus(points, prior.mean.unsqueeze(1).expand_as(points))
+        cross = sigma_cross(deviations_x, deviations_y, self.rule)
+        H, residual_cov, solved = statistical_linearization(prior.cov, cross, cov_y)
         innovation = self.innovation(y, predicted, weight)
-        noise = FullNoise(dense(prepared.R) + symmetrize(leftover))
+        noise = FullNoise(dense(prepared.R) + symmetrize(residual_cov))
         update = condition(prior.cov, innovation, H, noise, weight, self.config.solve)
         posterior = Gaussian(self.layout.boxplus(prior.mean, update.correction), update.cov)
         ok = drawn & redrawn & solved & update.ok
