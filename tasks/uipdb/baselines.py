@@ -1,7 +1,7 @@
-"""References for held-out ranges: every range for itself, with what a practitioner would fit to it.
+"""Baselines for held-out ranges: every range alone, with what a practitioner would fit to it.
 
-``hold`` keeps the last value shown; ``kf_random_walk`` and ``kf_constant_velocity`` have ``Q`` and ``R`` of greatest
-likelihood, ``ar`` the best linear prediction from the last samples, run as a Kalman filter so that gaps are exact.
+``hold`` keeps the last measured value; ``kf_random_walk`` and ``kf_constant_velocity`` have maximum-likelihood ``Q``
+and ``R``; ``ar`` is an autoregressive model by least squares, run as a Kalman filter so that gaps are exact.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from tasks.uipdb.protocol import STEP, Record
 from torch import Tensor
 
+from fwnkf.core.gaussian import solve_psd
 from fwnkf.shapes import Bool, Float
+from tasks.uipdb.protocol import STEP, Record
 
 AR_ORDER = 12
 FIT_STEPS = 1500
@@ -37,8 +38,8 @@ class ChannelModel(NamedTuple):
 def channel_filter(
     model: ChannelModel, y: Float[Tensor, "B T 15"], shown: Bool[Tensor, "B T 15"]
 ) -> tuple[Float[Tensor, "T *C"], Float[Tensor, "T *C"]]:
-    """Innovations and their variances of scalar Kalman filters side by side; at a hidden sample the innovation is what
-    the prediction misses by. Channels may carry a grid of models on leading axes of ``F``, ``Q``, ``R``."""
+    """Innovations and their variances of scalar Kalman filters side by side; at a hidden sample the innovation is the
+    error of the prediction. Channels may carry a grid of models on leading axes of ``F``, ``Q``, ``R``."""
     y = (y - model.centre).double()
     lead = torch.broadcast_shapes(model.R.shape, y[:, 0].shape)
     known = torch.ones(model.F.shape[-1]) if model.lags else torch.eye(model.F.shape[-1])[0]
@@ -70,7 +71,7 @@ def constant_velocity(q: Tensor, R: Tensor) -> ChannelModel:
 
 
 def fit_noise(make: Callable[[Tensor, Tensor], ChannelModel], train: list[Record]) -> tuple[Tensor, Tensor]:
-    """``Q`` and ``R`` of greatest likelihood for each channel: a grid over their ratio, refined once.
+    """Maximum-likelihood ``Q`` and ``R`` of each channel: a grid over their ratio, refined once.
 
     Given the ratio the scale has a closed form, ``σ² = mean e²/S``.
     """
@@ -102,9 +103,9 @@ def fit_autoregression(train: list[Record], order: int = AR_ORDER) -> tuple[Tens
             wanted.append(y[order:])
         X, target = torch.cat(rows), torch.cat(wanted)
         X = torch.cat((X, torch.ones(len(X), 1).double()), -1)
-        found = torch.linalg.lstsq(X, target).solution
-        coefficients.append(found)
-        variances.append((target - X @ found).square().mean())
+        solution = solve_psd(X.mT @ X, (X.mT @ target).unsqueeze(-1))[0].squeeze(-1)
+        coefficients.append(solution)
+        variances.append((target - X @ solution).square().mean())
     return torch.stack(coefficients), torch.stack(variances)
 
 
@@ -116,40 +117,41 @@ def autoregression(coefficients: Tensor, variance: Tensor) -> ChannelModel:
     Q = torch.zeros_like(F)
     Q[:, 0, 0] = variance
     centre = coefficients[:, -1] / (1 - coefficients[:, :-1].sum(-1))
-    # the past is not known: what was first seen, give or take a metre, all lags alike
+    # the past is not known: the first measurement, give or take a metre, all lags alike
     return ChannelModel(F, Q, torch.full((15,), 1e-8).double(), centre, torch.ones(order), lags=True)
 
 
 def hold(y: Float[Tensor, "B T 15"], shown: Bool[Tensor, "B T 15"]) -> Float[Tensor, "B T 15"]:
-    """The last value shown."""
+    """The last measured value."""
     index = torch.where(shown, torch.arange(y.shape[1])[:, None], 0).cummax(1).values
     return y.gather(1, index)
 
 
 def fit(train: list[Record]) -> dict[str, Any]:
-    """The parameters of all references as plain values, kept beside the trained filter."""
-    found: dict[str, Any] = {}
+    """The parameters of all baselines as plain values, kept beside the trained filter."""
+    fitted: dict[str, Any] = {}
     for name, make in (("kf_random_walk", random_walk), ("kf_constant_velocity", constant_velocity)):
         q, R = fit_noise(make, train)
-        found[name] = {"q": q.tolist(), "R": R.tolist()}
+        fitted[name] = {"q": q.tolist(), "R": R.tolist()}
     coefficients, variance = fit_autoregression(train)
-    found["ar"] = {"coefficients": coefficients.tolist(), "variance": variance.tolist()}
-    return found
+    fitted["ar"] = {"coefficients": coefficients.tolist(), "variance": variance.tolist()}
+    return fitted
 
 
 def predictions(
     fitted: dict[str, Any], y: Float[Tensor, "B T 15"], shown: Bool[Tensor, "B T 15"]
-) -> dict[str, Callable[[], Tensor]]:
-    """By name, what each reference says at every step; right only where nothing is shown, which is where it counts."""
+) -> dict[str, Callable[[], tuple[Tensor, Tensor | None]]]:
+    """By name, the prediction of each baseline at every step and its variance; valid where a range is hidden."""
 
-    def run(model: ChannelModel) -> Tensor:
-        return y - channel_filter(model, y, shown)[0].transpose(0, 1).to(y)
+    def run(model: ChannelModel) -> tuple[Tensor, Tensor]:
+        innovation, variance = channel_filter(model, y, shown)
+        return y - innovation.transpose(0, 1).to(y), variance.transpose(0, 1)
 
     def numbers(name: str) -> list[Tensor]:
         return [torch.tensor(value, dtype=torch.float64) for value in fitted[name].values()]
 
     return {
-        "hold": lambda: hold(y, shown),
+        "hold": lambda: (hold(y, shown), None),
         "kf_random_walk": lambda: run(random_walk(*numbers("kf_random_walk"))),
         "kf_constant_velocity": lambda: run(constant_velocity(*numbers("kf_constant_velocity"))),
         "ar": lambda: run(autoregression(*numbers("ar"))),
