@@ -125,7 +125,7 @@ class HeldOutRanges(Task):
 
     name = "uipdb"
     title = "uipdb: held-out ranges between body-worn radios"
-    protocol = "ranges hidden at random (20 %) and for whole seconds (20 % of the time), sessions of two other subjects, causal"
+    protocol = "ranges hidden at random (20 %) and for whole seconds (20 % of the time), two other subjects, causal"
     metric = RATIO
     label = "RMSE of hidden ranges over that of the better Kalman filter with fitted noise"
     recording = "session"
