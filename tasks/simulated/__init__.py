@@ -1,8 +1,119 @@
 """Lorenz and pendulum: tasks on simulated records, and the robustness and ablation studies."""
 
+from pathlib import Path
+
 from tasks.interface import Task
 from tasks.simulated.commands import add_commands
+from tasks.simulated.lorenz_pendulum import ColouredNoise, UnknownDynamics
 
-TASKS: tuple[Task, ...] = ()
+EXPERIMENTS = Path(__file__).parent / "experiments"
+PUBLISHED = "0.2755 ± 0.0679"
+"""MSE of the paper's public code on Lorenz, from its README."""
+ONE_SYSTEM = "Made for this system, this sampling rate and white noise of this variance."
+FALLBACK = (
+    "It ships as `fwnkf_hypotheses` with `fallback`: two more hypotheses, that the disturbance is absent and that all "
+    "noise is white, are weighed beside the learned noise ([robustness](../../docs/results/robustness.md) measures "
+    "what that gives). There is no network in the transition: the equations are given, and the GRU conditions Q and R."
+)
+ORACLE_NOTE = (
+    "`ekf` assumes white noise of the right variance, `oracle` is the EKF with the true noise model as extra states, "
+    "`oracle_second_order` adds the curvature of the transition to its mean and covariance, as this filter does: "
+    "compare error bars with that one."
+)
+
+
+def coloured(scenario: str, title: str, options: str, noise: str, limits: str, name: str = "fwnkf") -> ColouredNoise:
+    """The task of one coloured noise."""
+    return ColouredNoise(
+        f"lorenz-{scenario.replace('_', '-')}",
+        f"Lorenz with equations in coloured noise: {title}",
+        "lorenz-coloured",
+        0.85,
+        protocol="strict",
+        overrides=(
+            f"data.scenario={scenario}",
+            f"filter.name={name}",
+            *(f"filter.options.{option}" for option in options.split()),
+        ),
+        about=f"Lorenz-63 with its equations, x and y measured in {noise}, a tenth of its power white. The filter "
+        "learns the noise as oscillator states from 2,000 training records: fitted to the spectrum of the noise, then "
+        f"trained on the likelihoods of states and measurements. {FALLBACK} {ORACLE_NOTE}",
+        limits=f"Made for this system, and for noise like that of its training records. {limits}".strip(),
+    )
+
+
+TASKS: tuple[Task, ...] = (
+    UnknownDynamics(
+        "lorenz-algorithm3",
+        "Lorenz without equations, Algorithm 3 of the paper as written",
+        EXPERIMENTS / "lorenz-algorithm3.yaml",
+        0.025,
+        protocol="paper",
+        published=PUBLISHED,
+        about="Lorenz-63, x and y measured in white noise. The form of the paper: a GRU that reads the current "
+        "measurement gives a locally linear transition (low-rank gate), Φ shapes the innovation, spectral loss, "
+        "weight 0.01.",
+        limits=f"{ONE_SYSTEM} The initial state is given exactly, which flatters every method that trusts it: the open "
+        "loop with the true equations has hardly any error.",
+    ),
+    UnknownDynamics(
+        "lorenz",
+        "Lorenz without equations, residual transition",
+        EXPERIMENTS / "lorenz-paper.yaml",
+        0.010,
+        protocol="paper",
+        published=PUBLISHED,
+        about="Lorenz-63, x and y measured in white noise. A network on the state and its products gives the step, a "
+        "GRU conditions it and Q and R; no Φ. Regression on known states first, then training through the filter.",
+        limits=f"{ONE_SYSTEM} The initial state is given exactly, which flatters every method that trusts it: the open "
+        "loop with the true equations has hardly any error.",
+    ),
+    UnknownDynamics(
+        "lorenz-strict",
+        "Lorenz without equations, initial state unknown",
+        "lorenz",
+        0.535,
+        protocol="strict",
+        about="Lorenz-63, x and y measured in white noise, initial state unknown. A network on the state and its "
+        "products gives the step, a GRU conditions it and Q and R; no Φ. Regression on known states of 4,000 training "
+        "records first, then training through the filter on error and likelihoods.",
+        limits=f"{ONE_SYSTEM} Most of the error is the unknown z of the first ten steps, which no filter can avoid.",
+    ),
+    coloured(
+        "tone",
+        "a tone of unknown frequency",
+        "sections=1 hypotheses=8",
+        "a tone of random phase and frequency (0.2 to 0.4 of Nyquist, drawn for every record)",
+        "The oracle is given the frequency of each record's tone; this filter weighs eight hypotheses about it.",
+        "fwnkf_hypotheses",
+    ),
+    coloured(
+        "high_band",
+        "a high band",
+        "sections=3",
+        "noise that is flat above half of Nyquist",
+        "A flat band has no noise model of finite order: the oracle is two broad oscillators fitted to the band, so a "
+        "filter with three fitted oscillators may close more than the whole gap.",
+    ),
+    coloured("drift", "drift", "sections=1", "first-order drift (pole 0.99 for each sample)", ""),
+    coloured(
+        "pink",
+        "1/f",
+        "sections=3",
+        "1/f noise (three first-order drifts)",
+        "Its NEES is above one because of a few records in a hundred.",
+    ),
+    UnknownDynamics(
+        "pendulum",
+        "Pendulum without equations",
+        EXPERIMENTS / "pendulum-paper.yaml",
+        0.060,
+        protocol="paper",
+        about="A damped pendulum driven by a known torque, the position of its tip measured in white noise; angles are "
+        "scored along the shortest arc. Networks give the step and the observation, a GRU conditions the step, Q and "
+        "R; no Φ.",
+        limits=ONE_SYSTEM,
+    ),
+)
 
 __all__ = ["TASKS", "add_commands"]

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from scipy import stats
 
 from fwnkf.evaluation.rows import Row
+from fwnkf.extras import need
 from tasks.simulated.ablations import (
     LIKELIHOODS,
     NOISE_STATES,
@@ -102,7 +102,7 @@ def by_chance(seeds: int, bound: float = BOUND) -> float:
     >>> round(by_chance(3), 3), round(by_chance(1000), 3)
     (0.184, 0.046)
     """
-    return float(2 * stats.t.sf(bound, seeds - 1))
+    return float(2 * need("scipy.stats", extra="data").t.sf(bound, seeds - 1))
 
 
 # ---- sentences ------------------------------------------------------------------------------------------------------

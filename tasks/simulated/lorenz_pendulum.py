@@ -1,294 +1,340 @@
-"""Lorenz and pendulum: what the shipped experiments reach, beside the reference ladder on the same records.
+"""Tasks on Lorenz and pendulum records: filters trained by an experiment, beside baselines on the same records.
 
-Every recipe is an experiment that ships with the package; ``train`` runs it for every seed, ``measure`` scores what was
-kept. Seeds draw training records, weights and (protocol ``paper``) the split anew.
+A seed draws training records, initial weights and (protocol ``paper``) the split; the test records of protocol
+``strict`` are the same for all seeds.
 """
 
 from __future__ import annotations
 
-import json
-import math
-import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fwnkf.checkpoint import load, save
+from fwnkf import Filter, build, load, save
 from fwnkf.data.protocols import Protocol, Split
-from fwnkf.errors import CheckpointError
-from fwnkf.evaluation.baselines import ladder, oracle_filter
-from fwnkf.evaluation.evaluate import evaluate
-from fwnkf.evaluation.rows import Row
+from fwnkf.errors import ConfigError
+from fwnkf.evaluation.baselines import ORACLE, ORACLE_SECOND_ORDER, estimates, mean_state
+from fwnkf.evaluation.evaluate import Estimate, estimate
 from fwnkf.extras import need
-from fwnkf.filters.base import Filter, build
 from fwnkf.filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from fwnkf.filters.hypotheses import with_fallback
+from fwnkf.metrics.accuracy import mse, residual
+from tasks.interface import SEEDS, Say, Task, parameters
+from tasks.results import Results, Score, SeedScore, Target
+from tasks.simulated.regression import PolynomialSystem, fit_polynomial
+from tasks.simulated.scoring import calibration_table, gap_closed, gap_interval, interval_table, record_errors, score
+
+if TYPE_CHECKING:
+    from fwnkf.training.config import Experiment
 
 QUICK = 100
-"""Test records of the small version."""
-KEPT_WITH_FALLBACK = (
-    " It is kept as `fwnkf_hypotheses` with `fallback`: that the disturbance is absent, and that all noise is white, "
-    "are held possible too (`fwnkf bench harm` measures what that is worth)."
-)
-FIGURES = ("mse", "mse_paper", "mse_from_10", "nees", "nis", "coverage95")
+"""Test records of the quick version."""
+RUNS = Path("runs/tasks")
+DEGREES = (2, 3, 4)
+"""Degrees of the polynomial regression, of which one is chosen on the validation records."""
+MEAN, QUADRATIC, POLYNOMIAL = "mean_state", "quadratic_regression_ekf", "polynomial_regression_ekf"
+UNTRAINED = "untrained"
+EQUATIONS = "_with_equations"
+"""Ends the names of baselines that know the equations where the filter does not."""
+PROTOCOLS = {
+    "paper": "paper: initial state given exactly, one set of records split at random",
+    "strict": "strict: initial state unknown (prior of the generator), 1,000 test records of one fixed seed",
+}
+KINDS = {
+    "encoder.cells": "GRU",
+    "head": "GRU",
+    "shaper": "Φ",
+    "noise_states": "noise states",
+    "transition.network.straight": "network",
+    "transition.network.state": "network",
+    "transition.network.context": "network",
+    "transition.network.out": "network",
+    "observation.network.state": "network",
+    "observation.network.out": "network",
+    "encoder": "constants",
+    "transition": "constants",
+    "observation.network": "constants",
+}
+"""Kinds of learned numbers by the beginning of their name; the constants are scales taken from training records."""
+COLUMNS = ("mse", "mse_se", "mse_from_10", "nees", "nis", "coverage95")
+Methods = dict[str, tuple[Estimate, float]]
+"""What methods estimate, and the CPU seconds they took."""
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """A row of the table: a shipped experiment, and the figure it should reach.
+class SimulatedTask(Task):
+    """A filter trained by an experiment (a name of the package or a file) on simulated records."""
 
-    ``way`` rows are scored by how far they come from the white EKF to the one that is told the noise. Their filters are
-    kept with the hypotheses of ``fallback``, so that they do little harm where the noise is another.
-    """
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        experiment: str | Path,
+        target: float,
+        *,
+        protocol: str,
+        about: str,
+        limits: str,
+        overrides: Sequence[str] = (),
+        published: str | None = None,
+    ) -> None:
+        self.name, self.title, self.experiment, self.target = name, title, experiment, target
+        self.protocol, self.published, self.overrides = PROTOCOLS[protocol], published, tuple(overrides)
+        self.description, self.known_limits = about, limits
 
-    task: str
-    experiment: str
-    row: str
-    target: float
-    scenario: str = "white"
-    overrides: tuple[str, ...] = ()
-    way: bool = False
-    limits: str = ""
+    def settings(self, seed: int) -> Experiment:
+        """The experiment of one seed."""
+        need("yaml", extra="train")
+        from fwnkf.training.experiments import read_experiment
 
-    @property
-    def metric(self) -> str:
-        return "share of the way to the oracle" if self.way else "mse"
+        return read_experiment(self.experiment, [*self.overrides, f"seed={seed}"])
 
-    def reached(self, value: float) -> bool:
-        return value >= self.target if self.way else value <= self.target
+    def data(self, seed: int) -> Protocol:
+        """Training, validation and test records of one seed."""
+        from fwnkf.training.setup import load_data
 
+        return load_data(self.settings(seed))
 
-def _coloured(scenario: str, options: str, limits: str = "", name: str = "fwnkf") -> Recipe:
-    return Recipe(
-        f"lorenz-{scenario.replace('_', '-')}",
-        "lorenz-coloured",
-        f"Lorenz strict with equations, noise learned from data: {scenario}",
-        0.85,
-        scenario,
-        (f"data.scenario={scenario}", f"filter.name={name}", *(f"filter.options.{one}" for one in options.split())),
-        way=True,
-        limits=limits,
-    )
+    def load(self, *, quick: bool = False) -> Protocol:
+        """The records of the first seed, whose filter ships."""
+        protocol = self.data(SEEDS[0])
+        return first_records(protocol) if quick else protocol
 
+    @abstractmethod
+    def references(self, data: Protocol) -> Methods:
+        """Every baseline on the test records, by name."""
 
-RECIPES = (
-    Recipe("lorenz-algorithm3", "lorenz-algorithm3", "Lorenz paper, no equations, Algorithm 3 as written", 0.025),
-    Recipe("lorenz", "lorenz-paper", "Lorenz paper, no equations, best of ours", 0.010),
-    Recipe("lorenz-strict", "lorenz", "Lorenz strict, no equations", 0.535),
-    _coloured(
-        "tone",
-        "sections=1 hypotheses=8",
-        "The oracle is told the frequency of each record's tone, which is drawn anew for every record; this filter has "
-        "to find it, and weighs eight hypotheses.",
-        "fwnkf_hypotheses",
-    ),
-    _coloured("high_band", "sections=3"),
-    _coloured("drift", "sections=1"),
-    _coloured(
-        "pink",
-        "sections=3",
-        "Its NEES is above one on average because of a few records in a hundred.",
-    ),
-    Recipe("pendulum", "pendulum-paper", "Pendulum paper, shortest arc, no equations", 0.060),
-)
-TASKS = tuple(recipe.task for recipe in RECIPES)
+    @abstractmethod
+    def finish(self, model: Filter) -> Filter:
+        """A trained filter in the form that ships."""
 
-
-def measure(models: Path, *, quick: bool = False, tasks: Sequence[str] = TASKS) -> Iterator[Row]:
-    """The shipped filters and the ladder, on the test records of the first seed."""
-    for recipe in RECIPES:
-        if recipe.task not in tasks:
-            continue
-        folder = models / recipe.task
-        figures = read_figures(folder)
-        made = _data(recipe, figures["runs"][0]["seed"])
-        if quick:
-            made = small(made)
-        found = evaluate(load(folder), made, "fwnkf", scenario=recipe.scenario)
-        rungs = [] if quick else list(ladder(made, scenario=recipe.scenario))
-        for rung in rungs:
-            yield _row(recipe, rung["method"], rung["mse"], None, rung, records=rung["records"])
-        value = _way(found["mse"], rungs) if recipe.way and rungs else found["mse"]
-        yield {
-            **_row(recipe, "fwnkf", value, figures["std"], found, records=found["records"]),
-            "mean": figures["mean"],
-            "seeds": [run["seed"] for run in figures["runs"]],
-            "target": recipe.target,
-            "reached": recipe.reached(figures["mean"]),
-            "cpu_seconds": figures["cpu_seconds"],
-            "quick_mse": figures["quick_mse"],
+    def details(self, data: Protocol, ours: Estimate, methods: Mapping[str, Estimate]) -> dict[str, Any]:
+        """What the card says besides the metrics."""
+        paired = "MSE relative to each baseline on the same records, 95 % bootstrap interval over records"
+        return {
+            "tables": {
+                f"{paired}, seed {data.seed}": interval_table(data, ours, methods),
+                f"Calibration, seed {data.seed}": calibration_table(data, {"ours": ours, **methods}),
+            }
         }
 
+    def baselines(self, data: Protocol, results: Results | None) -> Iterator[tuple[str, Score]]:
+        yield from self.scores(data, self.references(data)).items()
 
-def _row(recipe: Recipe, method: str, value: float, spread: float | None, figures: Row, records: int) -> Row:
-    return {
-        "task": recipe.task,
-        "row": recipe.row,
-        "method": method,
-        "protocol": figures["protocol"],
-        "metric": recipe.metric if method == "fwnkf" else "mse",
-        "value": value,
-        "spread": spread,
-        "records": records,
-        **{name: figures.get(name) for name in FIGURES},
-        "command": f"fwnkf bench accuracy --task {recipe.task}",
-    }
+    def scores(self, data: Protocol, methods: Methods) -> dict[str, Score]:
+        """The metrics of methods, those that compare with other methods included."""
+        by_name = {name: score(data, estimated, seconds) for name, (estimated, seconds) in methods.items()}
+        for each in by_name.values():
+            each.metrics.update(self.compare(each, by_name))
+        return by_name
 
+    def evaluate(self, model: Filter, data: Protocol) -> Score:
+        begin = time.process_time()
+        estimated = estimate(model, data.split.test)
+        return score(data, estimated, time.process_time() - begin)
 
-def train(
-    models: Path,
-    *,
-    seeds: Sequence[int] = (0, 1, 2, 3, 4),
-    say: Callable[[str], None] = print,
-    tasks: Sequence[str] = TASKS,
-    runs: Path = Path("runs/accuracy"),
-) -> None:
-    """Train every recipe for every seed (runs that are done are not repeated), and keep the first seed's filter."""
-    need("lightning", extra="train")
-    from fwnkf.training.experiments import read_experiment
-    from fwnkf.training.fit import fit, read_record
+    def targets(self, baselines: Mapping[str, Score]) -> dict[str, Target]:
+        return {self.metric: self.target}
 
-    for recipe in RECIPES:
-        if recipe.task not in tasks:
-            continue
-        done = []
+    def learned(self, model: Filter) -> dict[str, int]:
+        counts = parameters(model, KINDS)
+        if model.system is None:  # diagonals of Q and R, measured on training records
+            counts["constants"] += model.layout.tangent_size + model.observation_dim
+        weights = model.state_dict()
+        if "observation.network.out.weight" in weights:  # its linear part is fitted by least squares
+            counts["constants"] += weights["observation.H"].numel()
+        return counts
+
+    def train(self, folder: Path, *, seeds: Sequence[int] = SEEDS, say: Say = print, runs: Path = RUNS) -> Results:
+        """Runs that are done are not repeated; one that was stopped is resumed."""
+        need("lightning", extra="train")
+        scores = []
         for seed in seeds:
-            folder = runs / f"{recipe.task}-{seed}"
-            experiment = read_experiment(recipe.experiment, [*recipe.overrides, f"seed={seed}"])
-            started = (folder / "run.json").is_file()
-            if not (started and read_record(folder)["status"] == "done"):
-                command = f"fwnkf bench accuracy --train --task {recipe.task}"
-                fit(experiment, folder, resume=started, command=command, say=say)
-            done.append(_score(recipe, folder, seed))
-            say(f"{recipe.task}, seed {seed}: {recipe.metric} {done[-1]['value']:.4g}")
-            _keep(recipe, models / recipe.task, runs / f"{recipe.task}-{seeds[0]}", done)
+            run = runs / f"{self.name}-{seed}"
+            cpu_seconds = self._fit(run, seed, say)
+            model, data = self.finish(load(run / "best")), self.data(seed)
+            if seed == seeds[0]:
+                save(model, folder)
+            metrics = self.evaluate(model, data).metrics
+            metrics |= self.compare(Score(metrics), self.scores(data, self.compared(data)))
+            scores.append(SeedScore(metrics, cpu_seconds=cpu_seconds, seed=seed))
+            say(f"{self.name}, seed {seed}: {self.metric} {metrics[self.metric]:.4g}")
+        return self.collect(load(folder), self.data(seeds[0]), scores)
+
+    def compared(self, data: Protocol) -> Methods:
+        """The baselines that :meth:`compare` needs."""
+        return {}
+
+    def collect(self, model: Filter, data: Protocol, scores: Sequence[SeedScore]) -> Results:
+        """The results of all seeds, with baselines, intervals and calibration on the first seed's test records."""
+        methods = self.references(data)
+        baselines = self.scores(data, methods)
+        ours = estimate(model, data.split.test)
+        return Results(
+            self.name,
+            self.protocol,
+            self.metric,
+            tuple(scores),
+            baselines,
+            self.targets(baselines),
+            self.learned(model),
+            len(data.split.test),
+            self.evaluate(model, first_records(data)).metrics,
+            self.details(data, ours, {name: estimated for name, (estimated, _) in methods.items()}),
+        )
+
+    def about(self, results: Results) -> str:
+        sentences = [self.description]
+        if results.protocol == PROTOCOLS["paper"]:
+            sentences.append("NEES leaves out the first step, whose state is given exactly.")
+        sentences.append("`mse_se` is the standard error of the MSE over test records.")
+        for name in self.columns:
+            measured = [str(seed.seed) for seed in results.seeds if name in seed.metrics]
+            if len(measured) < len(results.seeds):
+                sentences.append(f"`{name}` was measured for seed {', '.join(measured)} only.")
+        return " ".join(sentences)
+
+    def limits(self, results: Results) -> str:
+        return self.known_limits
+
+    def _fit(self, run: Path, seed: int, say: Say) -> float:
+        """Train one seed, unless that is done; returns the CPU seconds it took."""
+        from fwnkf.training.experiments import parse_experiment
+        from fwnkf.training.fit import fit, read_record
+
+        experiment = self.settings(seed)
+        started = (run / "run.json").is_file()
+        if started and parse_experiment(read_record(run)["experiment"], str(run)) != experiment:
+            raise ConfigError(f"{run} holds a run of another experiment; move it away")
+        if not (started and read_record(run)["status"] == "done"):
+            fit(experiment, run, resume=started, command=f"python -m tasks train {self.name}", say=say)
+        return float(read_record(run)["cpu_seconds"])
 
 
-def _finished(recipe: Recipe, run: Path) -> Filter:
-    """The best filter of a run, in the form that is kept."""
-    model = load(run / "best")
-    if not recipe.way:
+class UnknownDynamics(SimulatedTask):
+    """The equations are not given: the filter learns them from training records, and so does the regression."""
+
+    metric = "mse"
+    label = "MSE"
+    columns = COLUMNS
+
+    def references(self, data: Protocol) -> Methods:
+        train, test = data.split.train, data.split.test
+        methods = {
+            MEAN: timed(lambda: Estimate(mean_state(train).expand_as(test.truth))),
+            QUADRATIC: timed(lambda: estimate(build("ekf", system=fit_polynomial(train)), test)),
+            POLYNOMIAL: timed(lambda: estimate(build("ekf", system=best_polynomial(data)), test)),
+        }
+        known = {name: one for name, one in timed_estimates(data, "white").items() if name != "ekf_fitted"}
+        return methods | {name if name == "hold" else name + EQUATIONS: one for name, one in known.items()}
+
+    def report_baselines(self, results: Results) -> Mapping[str, Score]:
+        """Those that are not given the equations either."""
+        return {name: one for name, one in results.baselines.items() if not name.endswith(EQUATIONS)}
+
+    def finish(self, model: Filter) -> Filter:
         return model
-    assert isinstance(model, FrequencyWeightedNeuralKalmanFilter)
-    return with_fallback(model)
+
+    def details(self, data: Protocol, ours: Estimate, methods: Mapping[str, Estimate]) -> dict[str, Any]:
+        degree = best_polynomial(data).config.degree
+        return {**super().details(data, ours, methods), "polynomial_degree": degree}
+
+    def limits(self, results: Results) -> str:
+        regression = results.baselines[POLYNOMIAL].metrics
+        words = "lower" if results.mean("mse") < regression["mse"] else "higher"
+        return (
+            f"{self.known_limits}\n\n`{POLYNOMIAL}` is least squares of the next state on products of at most "
+            f"{results.details['polynomial_degree']} state features (the degree with the least validation error of "
+            f"{', '.join(map(str, DEGREES))}), with an EKF on the fitted system. Its MSE is {regression['mse']:.4g}, "
+            f"its NEES {regression['nees']:.3g}, its coverage {regression['coverage95']:.3f}: our mean MSE of "
+            f"{results.mean('mse'):.4g} is {words}. Where the dynamics are smooth and every state of the training "
+            "records is known, try the regression first."
+        )
 
 
-def _score(recipe: Recipe, folder: Path, seed: int) -> dict[str, Any]:
-    """One seed's figures on its test records."""
-    from fwnkf.training.fit import read_record
+class ColouredNoise(SimulatedTask):
+    """The equations are given and the noise is coloured: the filter learns the noise from training records."""
 
-    made = _data(recipe, seed)
-    model = _finished(recipe, folder)
-    found = evaluate(model, made, "fwnkf", scenario=recipe.scenario)
-    rungs = {row["method"]: row["mse"] for row in _ends(made, recipe)} if recipe.way else {}
-    value = _between(found["mse"], rungs) if recipe.way else found["mse"]
-    record = read_record(folder)
-    return {
-        "seed": seed,
-        "value": value,
-        **{name: found[name] if math.isfinite(found[name]) else None for name in FIGURES},
-        **{f"mse_{name}": mse for name, mse in rungs.items()},
-        "quick_mse": evaluate(model, small(made), "fwnkf")["mse"],
-        "cpu_seconds": record["cpu_seconds"],
-        "parameters": record["parameters"],
-        "commit": record["commit"],
-    }
+    metric = "gap_closed"
+    label = "share of the MSE gap between white EKF and oracle that is closed"
+    better = "higher"
+    columns = ("gap_closed", *COLUMNS)
 
+    def references(self, data: Protocol) -> Methods:
+        train, test = data.split.train, data.split.test
+        methods = {MEAN: timed(lambda: Estimate(mean_state(train).expand_as(test.truth)))}
+        methods |= timed_estimates(data, self.settings(data.seed).data.scenario)
+        return methods | {UNTRAINED: timed(lambda: estimate(self._untrained(data), test))}
 
-def _keep(recipe: Recipe, folder: Path, run: Path, done: list[dict[str, Any]]) -> None:
-    """The first seed's filter, all seeds' figures, and a card that is written from them."""
-    save(_finished(recipe, run), folder)
-    values = [run["value"] for run in done]
-    figures = {
-        "task": recipe.task,
-        "row": recipe.row,
-        "metric": recipe.metric,
-        "target": recipe.target,
-        "mean": statistics.fmean(values),
-        "std": statistics.stdev(values) if len(values) > 1 else None,
-        "cpu_seconds": statistics.fmean(run["cpu_seconds"] for run in done),
-        "quick_mse": done[0]["quick_mse"],
-        "runs": done,
-    }
-    (folder / "figures.json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(card(recipe, figures), encoding="utf-8")
+    def report_baselines(self, results: Results) -> Mapping[str, Score]:
+        """Those that are not given the noise model, and are not a part of the filter."""
+        hidden = (ORACLE, ORACLE_SECOND_ORDER, UNTRAINED)
+        return {name: one for name, one in results.baselines.items() if name not in hidden}
 
+    def compared(self, data: Protocol) -> Methods:
+        return timed_estimates(data, self.settings(data.seed).data.scenario)
 
-def card(recipe: Recipe, figures: dict[str, Any]) -> str:
-    """The model card, from the figures alone."""
-    runs = figures["runs"]
-    spread = "" if figures["std"] is None else f" ± {figures['std']:.2g}"
-    names = [name for name in ("value", *FIGURES, "cpu_seconds") if name in runs[0]]
-    table = [
-        "| seed | " + " | ".join(names) + " |",
-        "|---" * (len(names) + 1) + "|",
-        *(
-            f"| {run['seed']} | " + " | ".join("" if run[name] is None else f"{run[name]:.4g}" for name in names) + " |"
-            for run in runs
-        ),
-    ]
-    verdict = "reached" if recipe.reached(figures["mean"]) else "not reached"
-    return "\n".join(
-        [
-            f"# {recipe.task}",
-            "",
-            f"{recipe.row}. An `fwnkf` filter of {runs[0]['parameters']:,} parameters, trained by the experiment "
-            f"`{recipe.experiment}` on simulated records ({', '.join(recipe.overrides) or 'as shipped'})."
-            + (KEPT_WITH_FALLBACK if recipe.way else ""),
-            "",
-            f"**{recipe.metric}: {figures['mean']:.4g}{spread}** (mean and standard deviation of {len(runs)} seeds; "
-            f"target {recipe.target:g}, {verdict}). The weights here are those of seed {runs[0]['seed']}.",
-            "",
-            *table,
-            "",
-            "`value` is the metric above; NEES, NIS and coverage are of the test records, whose initial states are "
-            "given exactly in protocol `paper` (at the first step there is then no NEES).",
-            "",
-            "Limits: made for this system, this rate and this noise; it knows nothing of others. " + recipe.limits,
-            "",
-            f"Again: `fwnkf bench accuracy --task {recipe.task}`, from scratch with `--train`. "
-            "Load it with `fwnkf.load`.",
-            "",
-        ]
-    )
+    def compare(self, score: Score, baselines: Mapping[str, Score]) -> dict[str, float]:
+        ends = (baselines[name].metrics["mse"] for name in ("ekf", ORACLE))
+        return {"gap_closed": gap_closed(score.metrics["mse"], *ends)}
+
+    def finish(self, model: Filter) -> Filter:
+        """With the hypotheses that the disturbance is absent, and that all noise is white."""
+        assert isinstance(model, FrequencyWeightedNeuralKalmanFilter)
+        return with_fallback(model)
+
+    def details(self, data: Protocol, ours: Estimate, methods: Mapping[str, Estimate]) -> dict[str, Any]:
+        ekf, oracle = (record_errors(data, methods[name]) for name in ("ekf", ORACLE))
+        interval = gap_interval(record_errors(data, ours), ekf, oracle)
+        return {**super().details(data, ours, methods), "gap_interval": list(interval)}
+
+    def limits(self, results: Results) -> str:
+        value, low, high = results.details["gap_interval"]
+        before, after = results.baselines[UNTRAINED].metrics, results.seeds[0].metrics
+        return (
+            f"{self.known_limits}\n\nOver test records, the weights here close {value:.3f} of the gap, with a 95 % "
+            f"bootstrap interval of {low:.3f} to {high:.3f}. `{UNTRAINED}` is the filter before gradient training, its "
+            "noise states fitted to the spectrum of the noise, without `fallback`: it closes "
+            f"{before['gap_closed']:.3f} with NEES {before['nees']:.3g} and coverage {before['coverage95']:.3f}; after "
+            f"training these are {after['gap_closed']:.3f}, {after['nees']:.3g} and {after['coverage95']:.3f}."
+        )
+
+    def _untrained(self, data: Protocol) -> Filter:
+        need("lightning", extra="train")
+        from fwnkf.training.fit import prepare_filter
+
+        return prepare_filter(self.settings(data.seed), data.split.train)
 
 
-def read_figures(folder: Path) -> dict[str, Any]:
-    """What ``train`` wrote beside a filter."""
-    try:
-        found = json.loads((folder / "figures.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{folder}: figures.json cannot be read ({error}); train it: --train") from error
-    if not isinstance(found, dict) or not isinstance(found.get("runs"), list) or not found["runs"]:
-        raise CheckpointError(f"{folder / 'figures.json'} is not of the form this version writes")
-    return found
+def timed(make: Callable[[], Estimate]) -> tuple[Estimate, float]:
+    """An estimate and the CPU seconds it took."""
+    begin = time.process_time()
+    return make(), time.process_time() - begin
 
 
-def small(made: Protocol) -> Protocol:
+def timed_estimates(data: Protocol, scenario: str) -> Methods:
+    """The baselines of the library."""
+    methods, begin = {}, time.process_time()
+    for name, estimated in estimates(data, scenario=scenario):
+        methods[name] = estimated, time.process_time() - begin
+        begin = time.process_time()
+    return methods
+
+
+def best_polynomial(data: Protocol) -> PolynomialSystem:
+    """The polynomial system whose EKF has the least error on the validation records."""
+    val = data.split.val
+
+    def error(system: PolynomialSystem) -> float:
+        return float(mse(residual(val.layout, estimate(build("ekf", system=system), val).mean, val.truth.double())))
+
+    return min((fit_polynomial(data.split.train, degree) for degree in DEGREES), key=error)
+
+
+def first_records(protocol: Protocol) -> Protocol:
     """The same protocol with its first few test records."""
-    test = made.split.test
-    return replace(made, split=Split(made.split.train, made.split.val, test.take(range(min(QUICK, len(test))))))
-
-
-def _data(recipe: Recipe, seed: int) -> Protocol:
-    from fwnkf.training.experiments import read_experiment
-    from fwnkf.training.setup import load_data
-
-    return load_data(read_experiment(recipe.experiment, [*recipe.overrides, f"seed={seed}"]))
-
-
-def _ends(made: Protocol, recipe: Recipe) -> Iterator[Row]:
-    """The two ends of the way: the EKF that takes the noise for white, and the one that is told what it is."""
-    task = made.split.test
-    assert task.system is not None
-    yield evaluate(build("ekf", system=task.system), made, "ekf")
-    yield evaluate(oracle_filter(task.system, recipe.scenario, task), made, "noise_state_ekf", batch=len(task))
-
-
-def _way(value: float, rungs: list[Row]) -> float:
-    return _between(value, {row["method"]: row["mse"] for row in rungs})
-
-
-def _between(value: float, rungs: dict[str, float]) -> float:
-    return (rungs["ekf"] - value) / (rungs["ekf"] - rungs["noise_state_ekf"])
+    test = protocol.split.test
+    few = test.take(range(min(QUICK, len(test))))
+    return replace(protocol, split=Split(protocol.split.train, protocol.split.val, few))

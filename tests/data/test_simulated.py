@@ -1,4 +1,4 @@
-"""Simulated records against scipy's integrator, the paper's recursion, golden sums and the benchmarks' figures."""
+"""Simulated records against scipy's integrator, the paper's recursion, stored digests and the benchmarks' figures."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import fwnkf
 from fwnkf.data.simulated import PENDULUM_SPEED, generate
 from fwnkf.errors import ConfigError, UnknownNameError
 from fwnkf.filters.shaping import NoiseStates
+from fwnkf.metrics.consistency import nees
 from fwnkf.systems import LorenzConfig, Pendulum, noise
 
 
@@ -55,7 +56,7 @@ def test_pendulum_is_the_papers_recursion():
     assert np.abs(theta).max() <= np.pi
     u = data.u.numpy()[..., 0]
     assert (u[:, 0] == 0).all()
-    # what is left of a step is the process noise: white, of std 0.05, independent of everything
+    # the residual of a step is the process noise: white, with std 0.05, independent of the state
     angle = theta[:, 1:] - theta[:, :-1] - 0.02 * omega[:, :-1]
     left = np.stack(
         (
@@ -95,17 +96,20 @@ def test_the_prior_is_that_of_the_initial_states():
     assert float(first[:, 1].abs().max()) <= PENDULUM_SPEED
 
 
-def test_the_start_knows_no_more_than_the_first_measurement():
+def test_the_start_uses_the_first_measurement_only():
     data = generate("pendulum", 500, seed=6)
-    apart = data.system.layout.boxminus(data.start.mean, data.truth[:, 0])
-    assert 0.08 < float(apart[:, 0].std()) < 0.12  # noise of 0.1 at a length of 1
+    difference = data.system.layout.boxminus(data.start.mean, data.truth[:, 0])
+    assert 0.08 < float(difference[:, 0].std()) < 0.12  # noise of 0.1 at a length of 1
     assert (data.start.mean[:, 1] == 0).all()
     assert (data.start.cov == data.prior.cov).all()
-    gone = generate("pendulum", 3, 4, noise.Scenario((noise.White(0.01),), (noise.Delay(1),)))
-    assert (gone.start.mean == gone.prior.mean).all()
-    given = data.given()
-    assert (given.mean == data.truth[:, 0]).all()
-    assert not given.cov.any()
+    gone = generate("pendulum", 200, 4, noise.Scenario((noise.White(0.01),), (noise.Dropout(0.5),)))
+    missing = ~gone.mask[:, 0].any(-1)
+    assert missing.any()
+    assert (gone.start.mean[missing] == gone.prior.mean).all()
+    assert not (gone.start.mean[~missing] == gone.prior.mean).all(-1).any()
+    known = data.given()
+    assert (known.mean == data.truth[:, 0]).all()
+    assert not known.cov.any()
 
 
 def test_scenarios_disturb_the_same_trajectories():
@@ -124,7 +128,7 @@ def test_missing_measurements_are_masked_and_filtered():
     assert run.mean.isfinite().all()
 
 
-def test_some_of_them_can_be_taken():
+def test_take_selects_trajectories():
     for name in ("lorenz", "pendulum"):
         data = generate(name, 6, 5)
         part = data.take([1, 4])
@@ -135,14 +139,16 @@ def test_some_of_them_can_be_taken():
         torch.testing.assert_close(run.mean[1], whole.mean[4], rtol=1e-9, atol=1e-9)
 
 
-def test_by_config_dtype_and_complaints():
+def test_config_dtype_and_invalid_arguments():
     config = LorenzConfig(rho=20.0)
     assert (generate(config, 2, 4).truth == generate("lorenz", 2, 4, rho=20.0).truth).all()
     single = generate("pendulum", 2, 4, dtype=torch.float32)
     assert {t.dtype for t in (single.truth, single.y, single.u, single.dt, single.prior.mean)} == {torch.float32}
     assert fwnkf.build("ekf", system=single.system).run(**single.inputs()).mean.dtype == torch.float32
-    with pytest.raises(ConfigError, match="generator"):
-        generate("constant_velocity", 2)
+    with pytest.raises(
+        ConfigError, match=r"no generator for 'strapdown'; there are: constant_velocity, lorenz, pendulum"
+    ):
+        generate("strapdown", 2)
     with pytest.raises(UnknownNameError):
         generate("double_pendulum", 2)
     with pytest.raises(ConfigError, match="rhoo"):
@@ -158,7 +164,7 @@ def test_by_config_dtype_and_complaints():
 
 @pytest.mark.parametrize("scenario", noise.SCENARIOS)
 @pytest.mark.parametrize("name", ["lorenz", "pendulum"])
-def test_one_seed_one_record(name, scenario):
+def test_the_same_seed_gives_the_same_bits(name, scenario):
     first, again = (generate(name, 3, 50, scenario, seed=11) for _ in range(2))
     for field in ("truth", "y", "mask", "dt", "clean"):
         assert (getattr(first, field) == getattr(again, field)).all(), field
@@ -179,8 +185,8 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize(("name", "scenario"), [(n, s) for n in ("lorenz", "pendulum") for s in noise.SCENARIOS])
-def test_the_stream_is_pinned(name, scenario):
-    """Sums computed by this code once: a change means that published seeds no longer give the published records."""
+def test_the_random_stream_does_not_change(name, scenario):
+    """Digests computed once: if one changes, published seeds no longer give the published records."""
     data = generate(name, 3, 20, scenario, seed=123)
     assert digest(data.truth, data.y) == GOLDEN[name, scenario]
 
@@ -219,7 +225,7 @@ def white_assuming(data):
 
 
 class KnownTones(NoiseStates):
-    """A cycle whose frequency is another for every trajectory, as if each had its own length of step."""
+    """An oscillator with a different frequency for every trajectory, as if each had its own step length."""
 
     known: torch.Tensor
 
@@ -229,7 +235,7 @@ class KnownTones(NoiseStates):
 
 @torch.no_grad()
 def with_noise_states(name, data, known=None):
-    """The EKF on state and noise together, with the model of the scenario and not a number learned."""
+    """The EKF on the state and the noise states of the scenario, without learned parameters."""
     model = noise.oscillators(name, data.system.config.variance, None if known is None else CENTRE)
     system = type(data.system)(dataclasses.replace(data.system.config, variance=model.floor)).double()
     built = fwnkf.build("fwnkf", system=system, shaping="noise", hidden=0, sections=model.radius.shape[1])
@@ -243,12 +249,12 @@ def with_noise_states(name, data, known=None):
 
 
 def frequencies(trajectories, seed):
-    """Those of the tones of a record: the first draw of its measurement stream."""
+    """The tone frequencies of the trajectories: the first sample of the measurement stream."""
     measuring = np.random.SeedSequence(seed).spawn(2)[1]
     return noise.Tone().frequency(trajectories, np.random.Generator(np.random.PCG64(measuring)))
 
 
-def test_the_ekf_reaches_its_figures():
+def test_the_ekf_reaches_the_published_error():
     data = generate("lorenz", 300, seed=0)
     errors = error(data, white_assuming(data))
     assert_near(errors, 0.513)
@@ -258,7 +264,7 @@ def test_the_ekf_reaches_its_figures():
 
 
 @pytest.mark.parametrize("name", ["tone", "drift"])
-def test_noise_states_are_worth_what_they_should_be(name):
+def test_noise_states_reach_the_published_error(name):
     data = generate("pendulum", 300, scenario=name, seed=1)
     known = frequencies(300, 1) if name == "tone" else None
     plain, better = error(data, white_assuming(data)), error(data, with_noise_states(name, data, known))
@@ -270,8 +276,22 @@ def test_noise_states_are_worth_what_they_should_be(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", noise.SCENARIOS)
 @pytest.mark.parametrize("name", ["lorenz", "pendulum"])
-def test_all_figures(name, scenario):
+def test_all_published_errors(name, scenario):
     data = generate(name, 2000, scenario=scenario, seed=2)
     known = frequencies(2000, 2) if scenario == "tone" else None
     assert_near(error(data, white_assuming(data)), WHITE_ASSUMING[name][scenario])
     assert_near(error(data, with_noise_states(scenario, data, known)), NOISE_STATES[name][scenario])
+
+
+def test_constant_velocity_follows_its_own_noise_model():
+    """What a step adds beyond ``F x`` has the covariance ``Q`` of the system, and its Kalman filter is consistent."""
+    data = generate("constant_velocity", 400, 60, seed=3, dims=2, density=0.7, variance=0.5, dt=0.3)
+    assert (data.truth.shape, data.y.shape, data.u) == ((400, 60, 4), (400, 60, 2), None)
+    assert (data.clean == data.truth[..., :2]).all()
+    before, after = data.truth[:, :-1].flatten(0, 1), data.truth[:, 1:].flatten(0, 1)
+    added = after - data.system.transition(before, None, None)
+    Q = data.system.process_noise(None)
+    bound = 5 * (Q.diagonal()[:, None] * Q.diagonal()).sqrt() / math.sqrt(len(added))
+    assert ((added.mT @ added / len(added) - Q).abs() < bound).all()
+    run = fwnkf.build("ekf", system=data.system).run(**data.inputs(), prior=data.start).raise_for_status()
+    assert float(nees(run.mean - data.truth, run.cov).mean()) == pytest.approx(1, abs=0.03)

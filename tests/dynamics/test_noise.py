@@ -17,12 +17,10 @@ from ..tolerances import assert_close
 PARTS = {
     "white": noise.White(0.7),
     "tone": noise.Tone(0.7),
-    "rotor": noise.Rotor(0.7),
     "band": noise.Band(0.7, low=0.3, high=0.5),
     "low band": noise.Band(0.7, low=0.0, high=0.1),
     "drift": noise.Drift(0.7, pole=0.95),
     "pink": noise.Pink(0.7),
-    "impulsive": noise.Impulsive(0.7, rate=0.05),
 }
 
 
@@ -77,18 +75,6 @@ def test_a_tone_has_its_amplitude_frequency_and_phase():
     assert np.ptp(frequency) > 0.18
 
 
-def test_a_rotor_sweeps_and_has_harmonics():
-    part = noise.Rotor(1.0, low=0.1, high=0.2, harmonics=(1.0, 0.0, 0.5), sweep=4000.0)
-    samples = part.sample((50, 4000, 1), draws())[..., 0]
-    bins, density = signal.welch(samples, fs=2.0, nperseg=256, axis=1)
-    density = density.mean(0)
-    shares = [density[(bins > low) & (bins < high)].sum() / density.sum() for low, high in ((0.08, 0.22), (0.28, 0.62))]
-    np.testing.assert_allclose(shares, [0.8, 0.2], atol=0.01)  # amplitudes 1 and ½
-    peaks = [signal.periodogram(samples[0, k : k + 256], fs=2.0)[1].argmax() / 128 for k in range(0, 4000, 256)]
-    assert min(peaks) < 0.12
-    assert max(peaks) > 0.18
-
-
 def test_a_band_has_its_power_inside():
     samples = noise.Band(1.0, low=0.3, high=0.5).sample((500, 512, 1), draws())[..., 0]
     bins, density = signal.periodogram(samples, fs=2.0, window="hann", detrend=False, axis=1)
@@ -100,7 +86,7 @@ def test_a_band_has_its_power_inside():
     assert density[(bins < 0.28) | (bins > 0.52)].max() < 1e-4 * flat.mean()
 
 
-def test_the_ends_of_a_band_know_nothing_of_each_other():
+def test_the_two_ends_of_a_band_are_uncorrelated():
     samples = noise.Band(1.0, low=0.0, high=0.3).sample((4000, 64, 1), draws())[..., 0]
     assert abs((samples[:, 0] * samples[:, -1]).mean()) < 4 / math.sqrt(4000)
 
@@ -113,7 +99,7 @@ def test_drift_is_first_order():
 
 def test_pink_falls_as_one_over_f():
     samples = noise.Pink(1.0).sample((300, 4096, 1), draws())[..., 0]
-    bins, density = signal.welch(samples, nperseg=2048, axis=1)  # oscillators per sample
+    bins, density = signal.welch(samples, nperseg=2048, axis=1)  # cycles per sample
     use = (bins > 0.01 / (2 * np.pi) * 1.5) & (bins < 3 / (2 * np.pi))
     # equal weight per decade
     grid = np.geomspace(bins[use][0], bins[use][-1], 60)
@@ -123,29 +109,7 @@ def test_pink_falls_as_one_over_f():
     assert np.abs(log_density - level - slope * np.log(grid)).max() < 0.25
 
 
-def test_impulses_are_rare_and_large():
-    samples = noise.Impulsive(1.0, rate=0.02).sample((1000, 100, 1), draws())
-    assert abs((samples != 0).mean() - 0.02) < 4 * math.sqrt(0.02 / 1e5)
-    assert abs(samples[samples != 0].std() - math.sqrt(50)) < 0.5
-
-
 # ---- operations -----------------------------------------------------------------------------------------------------
-
-
-def test_clipping_delay_and_dropout_do_what_they_say():
-    y, mask = np.arange(24.0).reshape(2, 6, 2) - 12, np.ones((2, 6, 2), bool)
-    clipped, kept = noise.Clipping(5.0).apply(y, mask, draws())
-    assert (clipped == np.clip(y, -5, 5)).all()
-    assert kept.all()
-    late, seen = noise.Delay(2).apply(y, mask, draws())
-    assert (late[:, 2:] == y[:, :-2]).all()
-    assert np.isnan(late[:, :2]).all()
-    assert (seen == ~np.isnan(late)).all()
-    same, all_seen = noise.Delay(0).apply(y, mask, draws())
-    assert (same == y).all()
-    assert all_seen.all()
-    assert (y == np.arange(24.0).reshape(2, 6, 2) - 12).all()  # arguments are read-only
-    assert mask.all()
 
 
 @pytest.mark.parametrize("burst", [1.0, 4.0])
@@ -163,14 +127,24 @@ def test_dropout_has_its_rate_and_bursts(burst):
     assert (apart[..., 0] != apart[..., 1]).any()
 
 
-def test_scenarios_compose():
-    rough = noise.Scenario((noise.Tone(3.0), noise.White(1.0)), (noise.Delay(1), noise.Clipping(1.0)), variance=0.5)
+class Clipping:
+    """An operation of a user's own."""
+
+    def apply(self, y, mask, generator):
+        return np.clip(y, -1, 1), mask.copy()
+
+
+def test_scenarios_compose_and_operations_apply_in_order():
+    parts = (noise.Tone(3.0), noise.White(1.0))
+    rough = noise.Scenario(parts, (noise.Dropout(0.5), Clipping()), variance=0.5)
+    assert isinstance(Clipping(), noise.Operation)
     assert [part.variance for part in rough.scaled()] == [0.375, 0.125]
-    y, mask = rough.apply(np.zeros((5, 10, 2)), draws())
-    assert np.isnan(y[:, 0]).all()
-    assert not mask[:, 0].any()
-    assert mask[:, 1:].all()
-    assert np.nanmax(np.abs(y)) <= 1
+    clean = np.zeros((50, 10, 2))
+    y, mask = rough.apply(clean, draws())
+    assert (np.isnan(y) == ~mask).all()
+    assert 0.3 < mask.mean() < 0.7
+    assert np.nanmax(np.abs(y)) == 1
+    assert not clean.any()  # arguments are not modified
     assert noise.Scenario().apply(np.ones((1, 2, 3)), draws())[0].sum() == 6
 
 
@@ -180,8 +154,6 @@ def test_nonsense_is_refused():
         lambda: noise.Band(low=0.5, high=1.5),
         lambda: noise.Drift(pole=1.0),
         lambda: noise.Dropout(rate=0.9, burst=1.0),
-        lambda: noise.Impulsive(rate=0.0),
-        lambda: noise.Rotor(harmonics=()),
         lambda: noise.scenario("brown", 1.0),
         lambda: noise.oscillators("brown", 1.0),
         lambda: noise.oscillators("drift", 1.0, frequency=0.3),
@@ -223,7 +195,7 @@ def test_scenarios_have_one_variance_and_their_own_spectrum(name):
 
 
 @pytest.mark.parametrize("name", noise.SCENARIOS)
-def test_cycles_have_the_stated_variance(name):
+def test_oscillators_have_the_stated_variance(name):
     model = noise.oscillators(name, 0.26)
     assert_close(torch.tensor(model.total).double(), torch.tensor(0.26).double(), "rounding")
     omega = (torch.arange(20_000, dtype=torch.float64) + 0.5) * math.pi / 20_000
@@ -237,7 +209,7 @@ def test_cycles_have_the_stated_variance(name):
     # ones are soft where the truth is a cliff; a white model in their place loses far more, and the test says so.
     [("white", 1e-12), ("drift", 1e-12), ("pink", 1e-12), ("high_band", 0.15), ("tone", 0.235)],
 )
-def test_cycles_are_the_spectrum_of_the_scenario(name, limit):
+def test_oscillators_are_the_spectrum_of_the_scenario(name, limit):
     f = (np.arange(20_000) + 0.5) / 20_000
     truth = torch.tensor(0.9 * SPECTRA[name](f) + 0.1 if name != "white" else np.ones_like(f))
     model = noise.oscillators(name, 1.0).spectrum(torch.tensor(f * np.pi))
@@ -250,15 +222,15 @@ def test_cycles_are_the_spectrum_of_the_scenario(name, limit):
         assert divergence(torch.ones_like(model)) > max(2 * limit, 0.35)
 
 
-def test_the_fitted_cycles_are_at_their_optimum():
+def test_the_fitted_oscillators_are_at_their_optimum():
     f = (np.arange(8000) + 0.5) / 8000
-    for name, (floor, found) in noise.FITTED.items():
+    for name, (floor, entries) in noise.FITTED.items():
         truth = torch.tensor(0.9 * SPECTRA[name](f) + 0.1)
-        table = torch.tensor(found, dtype=torch.float64)
+        table = torch.tensor(entries, dtype=torch.float64)
 
         def loss(table, floor=floor, truth=truth):
             power = table[:, 2] * ((1 - floor) / table[:, 2].sum())
-            model = floor + noise.core_cycles.spectrum(
+            model = floor + noise.core_oscillators.spectrum(
                 table[:, 1], math.pi * table[:, 0], power, torch.tensor(f * np.pi)
             )
             return float((truth / model + model.log()).mean())
@@ -271,7 +243,7 @@ def test_the_fitted_cycles_are_at_their_optimum():
                 assert loss(moved.view_as(table)) > best
 
 
-def test_a_known_tone_is_one_sharp_cycle():
+def test_a_known_tone_is_one_sharp_oscillator():
     model = noise.oscillators("tone", 0.26, frequency=0.3)
     omega = torch.linspace(0.01, 3.1, 3000, dtype=torch.float64)
     assert abs(float(omega[model.spectrum(omega).argmax()]) - 0.3 * math.pi) < 2e-3

@@ -1,8 +1,8 @@
 """An FW-NKF for noise whose frequency is not known beforehand: several noise models run side by side.
 
 A tone of unknown frequency is one oscillator, not many at once. Each hypothesis is an FW-NKF with noise states of its
-own frequency; they are weighed by how well they foretell the measurements (multiple-model adaptive estimation, Magill
-1965), and the output is the mixture's mean and covariance.
+own frequency; they are weighed by the likelihood of the measurements under their one-step predictions (multiple-model
+adaptive estimation, Magill 1965), and the output is the mean and covariance of the mixture.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ FALLBACK_PRIOR = 0.01
 
 @dataclass(frozen=True)
 class HypothesesConfig(FWNKFConfig):
-    """The options of an FW-NKF with ``shaping="noise"``, and how many frequencies are held possible.
+    """The options of an FW-NKF with ``shaping="noise"``, and the number of hypotheses about the frequency.
 
-    ``fallback`` holds two things more possible: that the disturbance is absent, and that all noise is white with the
-    variance the filter started from. Where the learned noise is not what is met, the filter is then not much worse than
-    the classical one. They have no parameters of their own.
+    ``fallback`` adds two hypotheses without parameters of their own: that the disturbance is absent, and that all noise
+    is white with the variance before training. They limit the error where the noise differs from that of training.
     """
 
     hypotheses: int = at_least(1, 8)
@@ -46,7 +45,7 @@ class HypothesesConfig(FWNKFConfig):
         super().__post_init__()
         if self.shaping != "noise":
             raise ConfigError(
-                f"filter fwnkf_hypotheses: shaping = {self.shaping!r}; hypotheses are noise states: 'noise'"
+                f"filter fwnkf_hypotheses: shaping = {self.shaping!r}; its hypotheses are noise states, so set 'noise'"
             )
         if self.modes:
             raise ConfigError(
@@ -65,7 +64,7 @@ class HypothesesState(NamedTuple):
 class HypothesisStates(NoiseStates):
     """Noise states whose frequencies differ from hypothesis to hypothesis; dampings and amplitudes are shared.
 
-    The last ``silent`` hypotheses are that there is nothing: their states start at zero and nothing drives them.
+    The last ``silent`` hypotheses are that there is no disturbance: their states start at zero and have no noise.
     """
 
     def __init__(self, channels: int, count: int, shared: bool, radius: float, hypotheses: int, silent: int) -> None:
@@ -80,7 +79,7 @@ class HypothesisStates(NoiseStates):
         return constrain.bounded(self.raw_frequency, 0.0, torch.pi).expand(-1, self.channels, -1)
 
     def transition(self, ratio: Float[Tensor, "R"] | None) -> tuple[Tensor, Tensor]:
-        """For rows that run through the hypotheses in turn; without ``ratio`` the first one's, which no step uses."""
+        """For rows that cycle through the hypotheses; without ``ratio`` the first one's, which no step uses."""
         frequency, radius = self.frequency().flatten(1), self.radius().flatten()
         if ratio is None:
             return oscillators.transition(radius, frequency[0])
@@ -120,11 +119,11 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
 
     @property
     def count(self) -> int:
-        """How many hypotheses there are in all."""
+        """Number of hypotheses, those of ``fallback`` included."""
         return int(self.config.hypotheses) + (2 if self.config.fallback else 0)
 
     def prepare(self) -> Prepared:
-        """As the FW-NKF does, with base variances for each hypothesis: the last is white noise as before training."""
+        """As the FW-NKF, with base variances for each hypothesis: the last has the white noise of before training."""
         prepared = super().prepare()
         if not self.config.fallback:
             return prepared
@@ -135,8 +134,8 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
 
     def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> HypothesesState:  # type: ignore[override]
         count, d = self.count, self.layout.tangent_size
-        one = super().init_state(belief, generator)
-        members = tree_map(lambda leaf: leaf.unsqueeze(1).repeat(1, count, *(1,) * (leaf.ndim - 1)), one)
+        single = super().init_state(belief, generator)
+        members = tree_map(lambda leaf: leaf.unsqueeze(1).repeat(1, count, *(1,) * (leaf.ndim - 1)), single)
         assert isinstance(self.noise_states, HypothesisStates)
         known = torch.ones_like(members.cov)
         known[..., d:, d:] = self.noise_states.active(known)[:, None, None]
@@ -193,16 +192,16 @@ def with_fallback(model: FrequencyWeightedNeuralKalmanFilter) -> FrequencyHypoth
     3
     """
     if model.noise_states is None:
-        raise ConfigError("a fallback is for noise states; this filter has none: shaping='noise'")
+        raise ConfigError("a fallback needs a filter with noise states: build it with shaping='noise'")
     options = {field.name: getattr(model.config, field.name) for field in fields(model.config)}
     if not isinstance(model, FrequencyHypotheses):
         options["hypotheses"] = 1
-    made = FrequencyHypotheses(HypothesesConfig(**{**options, "fallback": True}), model.system)
+    mixture = FrequencyHypotheses(HypothesesConfig(**{**options, "fallback": True}), model.system)
     weights = model.state_dict()
-    own = made.state_dict()
-    made.load_state_dict({name: weights[name].reshape(own[name].shape) for name in own})
+    own = mixture.state_dict()
+    mixture.load_state_dict({name: weights[name].reshape(own[name].shape) for name in own})
     like = next(model.parameters())
-    return made.to(device=like.device, dtype=like.dtype)
+    return mixture.to(device=like.device, dtype=like.dtype)
 
 
 def mix(

@@ -1,4 +1,4 @@
-"""Lorenz's convection model of 1963: three states, chaotic, of which two or three are seen."""
+"""Lorenz's convection model of 1963: three states, chaotic, of which two or three are measured."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class LorenzConfig:
     """``dx/dt = σ (y - x)``, ``dy/dt = x (ρ - z) - y``, ``dz/dt = x y - β z``, integrated by RK4.
 
     ``variance`` is that of one measurement: 0.5² of the sensor and 0.1² of the paper's "process perturbation", which
-    its generator adds to what is seen and not to what moves. The truth therefore follows the equations exactly, and
+    its generator adds to the measurements and not to the states. The truth therefore follows the equations exactly, and
     ``process`` (variance per second and state) only keeps an EKF from trusting its linearisation: 1e-6 per second
-    costs it nothing over one second and keeps its covariance definite; raise it where the equations are in doubt.
+    costs it nothing over one second and keeps its covariance definite; raise it where the equations are uncertain.
     """
 
     sigma: float = 10.0
@@ -38,7 +38,7 @@ class LorenzConfig:
 
 @SYSTEMS.register("lorenz")
 class Lorenz(System):
-    """Lorenz-63 seen through ``(x, y)``, or through all three with ``observed="full"``.
+    """Lorenz-63 with ``(x, y)`` measured, or all three states with ``observed="full"``.
 
     >>> import torch
     >>> Lorenz(LorenzConfig()).transition(torch.tensor([[1.0, 1.0, 1.0]]), None, None).round(decimals=3)

@@ -1,4 +1,4 @@
-"""Motion without forces known: a point that keeps its velocity but for white acceleration."""
+"""Constant velocity: a point whose acceleration is white noise."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ConstantVelocityConfig:
 
 @SYSTEMS.register("constant_velocity")
 class ConstantVelocity(System):
-    """Position and velocity in ``dims`` dimensions, position seen; ``Q`` is exact for every ``dt``.
+    """Position and velocity in ``dims`` dimensions, position measured; ``Q`` is exact for every ``dt``.
 
     ``F = [I, dt I; 0, I]``, ``Q = density [dt³/3 I, dt²/2 I; dt²/2 I, dt I]``.
 

@@ -1,10 +1,10 @@
-"""Disturbances of a sensor: coloured noise of a stated variance, and what happens to samples on their way.
+"""Disturbances of a sensor: coloured noise of a stated variance, and missing samples.
 
-Additive parts (:class:`White`, :class:`Tone`, :class:`Rotor`, :class:`Band`, :class:`Drift`, :class:`Pink`,
-:class:`Impulsive`) draw noise; operations (:class:`Clipping`, :class:`Delay`, :class:`Dropout`) change measurements and
-their mask. A :class:`Scenario` mixes them. All are frozen dataclasses of plain values; every draw comes from the
-``numpy.random.Generator`` handed in, so that one seed gives the same bits. Arrays are ``[B, T, m]``: trajectories,
-steps, channels. Frequencies are fractions of Nyquist (:func:`of_nyquist` converts hertz), poles are per sample.
+Additive parts (:class:`White`, :class:`Tone`, :class:`Band`, :class:`Drift`, :class:`Pink`) draw noise; operations
+(:class:`Dropout`, or your own) change measurements and their mask. A :class:`Scenario` mixes them. All are frozen
+dataclasses of plain values; every draw comes from the ``numpy.random.Generator`` handed in, so that one seed gives the
+same bits. Arrays are ``[B, T, m]``: trajectories, steps, channels. Frequencies are fractions of Nyquist
+(:func:`of_nyquist` converts hertz), poles are per sample.
 
 :func:`scenario` names the five scenarios of the benchmarks, and :func:`oscillators` gives the model of each as noise
 states.
@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core import oscillators as core_cycles
+from ..core import oscillators as core_oscillators
 from ..errors import ConfigError
 from ..shapes import Float
 
@@ -31,12 +31,11 @@ Mask = NDArray[np.bool_]
 Shape = tuple[int, int, int]
 
 FLOOR = 0.1
-"""Share of white noise in every coloured scenario: no sensor is without it, and a filter needs some to be regular."""
+"""Share of white noise in every coloured scenario: every sensor has some, and without it ``R`` would be singular."""
 PINK_POLES = (0.5, 0.9, 0.99)
 """Poles of three drifts of equal power, one per decade of corner frequency: together 1/f, see :class:`Pink`."""
 
 
-@runtime_checkable
 @runtime_checkable
 class Part(Protocol):
     """An additive disturbance: stationary noise of variance ``variance`` in every channel."""
@@ -50,12 +49,11 @@ class Part(Protocol):
 
 
 @runtime_checkable
-@runtime_checkable
 class Operation(Protocol):
-    """What happens to measurements on their way: values and mask in, values and mask out."""
+    """A change of measurements and mask, such as missing samples."""
 
     def apply(self, y: Array, mask: Mask, generator: np.random.Generator) -> tuple[Array, Mask]:
-        """New arrays; the ones given are left alone."""
+        """Returns new arrays; the arguments are not modified."""
         ...
 
 
@@ -78,8 +76,8 @@ class White:
 class Tone:
     """``√(2 variance) sin(ω t + φ)``: one ``ω`` per trajectory, uniform in ``low`` to ``high``, ``φ`` per channel.
 
-    The channels share the frequency because one source shakes them all, and not the phase because each has its own
-    place. The power of a long record is exactly ``variance``, in every trajectory and channel.
+    The channels share the frequency, as with one source of vibration, but not the phase. The power of a long record is
+    exactly ``variance``, in every trajectory and channel.
     """
 
     variance: float = 1.0
@@ -104,45 +102,11 @@ class Tone:
 
 
 @dataclass(frozen=True)
-class Rotor:
-    """A tone that sweeps, with harmonics: what a propeller does to an inertial sensor.
-
-    The fundamental wanders sinusoidally between ``low`` and ``high`` once per ``sweep`` samples, from a random point of
-    that cycle; ``harmonics`` are the amplitudes of once, twice, three times … that frequency, each with its own phase
-    per channel. Harmonics beyond Nyquist fold back, as they do in a sampled sensor without an analogue filter.
-    """
-
-    variance: float = 1.0
-    low: float = 0.2
-    high: float = 0.3
-    harmonics: tuple[float, ...] = (1.0, 0.5, 0.25)
-    sweep: float = 400.0
-
-    def __post_init__(self) -> None:
-        _check_band(self, self.low, self.high)
-        if not any(self.harmonics):
-            raise ConfigError("Rotor: harmonics must hold at least one amplitude that is not zero")
-
-    def sample(self, shape: Shape, generator: np.random.Generator) -> Array:
-        batch, steps, channels = shape
-        begin = generator.uniform(0.0, 2 * np.pi, (batch, 1))
-        wander = np.sin(begin + 2 * np.pi / self.sweep * np.arange(steps))
-        speed = np.pi * (0.5 * (self.low + self.high) + 0.5 * (self.high - self.low) * wander)
-        turned = np.cumsum(speed, axis=1)[..., None]
-        phases = generator.uniform(0.0, 2 * np.pi, (len(self.harmonics), batch, 1, channels))
-        noise = np.zeros(shape)
-        for order, (amplitude, phase) in enumerate(zip(self.harmonics, phases, strict=True), start=1):
-            noise += amplitude * np.sin(order * turned + phase)
-        power = 0.5 * sum(amplitude**2 for amplitude in self.harmonics)
-        return math.sqrt(self.variance / power) * noise
-
-
-@dataclass(frozen=True)
 class Band:
     """Gaussian noise whose spectrum is flat between ``low`` and ``high`` and zero outside.
 
     Drawn in the frequency domain on a circle more than twice as long as the record and cut from it, so that it is
-    stationary from the first sample and its ends know nothing of each other.
+    stationary from the first sample and its two ends are uncorrelated.
     """
 
     variance: float = 1.0
@@ -183,10 +147,10 @@ class Drift:
 
 @dataclass(frozen=True)
 class Pink:
-    """``1/f`` noise as a sum of drifts of equal power, so that it *has* an exact model as states.
+    """``1/f`` noise as a sum of drifts of equal power, so that it has an exact model as states.
 
     Poles 0.5, 0.9, 0.99 follow ``1/ω`` within 20 % from ω = 0.01 to 3 radians per sample, with a mean slope of -1.01;
-    below, where a record of 100 samples cannot tell, the spectrum is flat and the variance therefore finite.
+    below, where a record of 100 samples has no resolution, the spectrum is flat and the variance therefore finite.
     """
 
     variance: float = 1.0
@@ -204,7 +168,7 @@ def _drifts(shape: Shape, poles: tuple[float, ...], variance: float, generator: 
     batch, steps, channels = shape
     total: Array | None = None
     for pole in poles:
-        noise = generator.standard_normal((steps, batch, channels))  # time first: every step in one piece
+        noise = generator.standard_normal((steps, batch, channels))  # time first: every step is contiguous
         noise[1:] *= math.sqrt(1 - pole**2)
         for before, now in pairwise(noise):
             now += pole * before
@@ -213,45 +177,7 @@ def _drifts(shape: Shape, poles: tuple[float, ...], variance: float, generator: 
     return np.multiply(total.swapaxes(0, 1), math.sqrt(variance / len(poles)), order="C")
 
 
-@dataclass(frozen=True)
-class Impulsive:
-    """Rare large errors: a sample is hit with probability ``rate``, by a Gaussian of variance ``variance / rate``."""
-
-    variance: float = 1.0
-    rate: float = 0.01
-
-    def __post_init__(self) -> None:
-        if not 0 < self.rate <= 1:
-            raise ConfigError(f"{self}: rate must lie in (0, 1]")
-
-    def sample(self, shape: Shape, generator: np.random.Generator) -> Array:
-        hit = generator.random(shape) < self.rate
-        return np.where(hit, generator.standard_normal(shape), 0.0) * math.sqrt(self.variance / self.rate)
-
-
 # ---- operations -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Clipping:
-    """A sensor that saturates: values beyond ``±limit`` read ``±limit``, and nothing tells."""
-
-    limit: float
-
-    def apply(self, y: Array, mask: Mask, generator: np.random.Generator) -> tuple[Array, Mask]:
-        return np.clip(y, -self.limit, self.limit), mask.copy()
-
-
-@dataclass(frozen=True)
-class Delay:
-    """What arrives is ``steps`` samples old; the first ``steps`` samples are missing (NaN, masked)."""
-
-    steps: int = 1
-
-    def apply(self, y: Array, mask: Mask, generator: np.random.Generator) -> tuple[Array, Mask]:
-        late, seen = np.full_like(y, np.nan), np.zeros_like(mask)
-        late[:, self.steps :], seen[:, self.steps :] = y[:, : -self.steps or None], mask[:, : -self.steps or None]
-        return late, seen
 
 
 @dataclass(frozen=True)
@@ -267,7 +193,7 @@ class Dropout:
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate < 1 or self.burst < 1 or self.rate > self.burst * (1 - self.rate):
-            raise ConfigError(f"{self}: wanted 0 ≤ rate < 1, burst ≥ 1 and rate / (1 - rate) ≤ burst")
+            raise ConfigError(f"{self}: must have 0 ≤ rate < 1, burst ≥ 1 and rate / (1 - rate) ≤ burst")
 
     def apply(self, y: Array, mask: Mask, generator: np.random.Generator) -> tuple[Array, Mask]:
         batch, steps, channels = y.shape
@@ -288,7 +214,7 @@ class Dropout:
 class Scenario:
     """Additive parts, then operations in their order.
 
-    ``variance`` scales the mixture: the parts' own variances are shares of it. Without it they stand as they are.
+    ``variance`` scales the mixture: the parts' own variances are shares of it. Without it they are used as they are.
 
     >>> rough = Scenario((Tone(0.9), White(0.1)), (Dropout(0.05, burst=3.0),), variance=0.26)
     >>> rough.total
@@ -336,7 +262,7 @@ SCENARIOS = ("white", "tone", "high_band", "drift", "pink")
 
 
 def scenario(name: str, variance: float) -> Scenario:
-    """One of the five of the benchmarks, all with the same total variance; coloured ones are a tenth white.
+    """One of the five scenarios of the benchmarks, all with the same total variance; coloured ones are a tenth white.
 
     - ``white``;
     - ``tone``: 0.2 to 0.4 of Nyquist, one frequency per trajectory, random phase per channel;
@@ -359,15 +285,15 @@ def of_nyquist(hertz: float, dt: float) -> float:
 
 def _check_band(part: object, low: float, high: float) -> None:
     if not 0 <= low <= high <= 1:
-        raise ConfigError(f"{part}: wanted 0 ≤ low ≤ high ≤ 1, as fractions of Nyquist")
+        raise ConfigError(f"{part}: must have 0 ≤ low ≤ high ≤ 1, as fractions of Nyquist")
 
 
 def _check_poles(part: object, poles: tuple[float, ...]) -> None:
     if not poles or not all(0 <= pole < 1 for pole in poles):
-        raise ConfigError(f"{part}: wanted at least one pole, each in [0, 1)")
+        raise ConfigError(f"{part}: must have at least one pole, each in [0, 1)")
 
 
-# ---- the same as states ---------------------------------------------------------------------------------------------
+# ---- noise as states ------------------------------------------------------------------------------------------------
 
 
 class Oscillators(NamedTuple):
@@ -397,12 +323,12 @@ class Oscillators(NamedTuple):
     def spectrum(self, omega: Float[Tensor, " w"]) -> Float[Tensor, " w"]:
         """Power spectral density at ``ω`` (radians per sample), whose mean over all frequencies is :attr:`total`."""
         power = self.floor * self.amplitude[0].square()
-        return self.floor + core_cycles.spectrum(self.radius[0], self.frequency[0], power, omega)
+        return self.floor + core_oscillators.spectrum(self.radius[0], self.frequency[0], power, omega)
 
 
 FITTED: dict[str, tuple[float, tuple[tuple[float, float, float], ...]]] = {
-    # share of the floor, then (frequency / π, radius, share) of each cycle: the least Whittle divergence from the
-    # scenario's spectrum at a fixed total; oscillators have soft edges, so they reach into what is floor in truth
+    # share of the floor, then (frequency / π, radius, share) of each oscillator: the least Whittle divergence from the
+    # scenario's spectrum at a fixed total; oscillators have soft edges, so they take a part of the true floor
     "high_band": (0.01, ((0.6073, 0.8886, 0.379), (0.8533, 0.8094, 0.611))),
     "tone": (0.05, ((0.2502, 0.9574, 0.4512), (0.3465, 0.9529, 0.4988))),
 }
@@ -420,7 +346,7 @@ def oscillators(name: str, variance: float, frequency: float | None = None) -> O
     tensor([[0.9900]], dtype=torch.float64)
     """
     if frequency is not None and name != "tone":
-        raise ConfigError(f"only a tone has a frequency, {name!r} has not")
+        raise ConfigError(f"frequency is for scenario 'tone' only, not for {name!r}")
     exact: dict[str, tuple[float, tuple[tuple[float, float, float], ...]]] = {
         "white": (1.0, ((0.5, 0.5, 0.0),)),
         "drift": (FLOOR, ((0.0, 0.99, 1 - FLOOR),)),
@@ -431,6 +357,6 @@ def oscillators(name: str, variance: float, frequency: float | None = None) -> O
         known["tone"] = (FLOOR, ((frequency, TONE_RADIUS, 1 - FLOOR),))
     if name not in known:
         raise ConfigError(f"no scenario is called {name!r}; there are: {', '.join(SCENARIOS)}")
-    floor, found = known[name]
-    table = torch.tensor(found, dtype=torch.float64).T.unsqueeze(1)
+    floor, entries = known[name]
+    table = torch.tensor(entries, dtype=torch.float64).T.unsqueeze(1)
     return Oscillators(math.pi * table[0], table[1], (table[2] / floor).sqrt(), floor * variance)

@@ -1,4 +1,4 @@
-"""A damped pendulum driven by a torque and seen through its tip, discretised as in the paper."""
+"""A damped pendulum driven by a torque, the position of its tip measured, discretised as in the paper."""
 
 from __future__ import annotations
 
