@@ -33,10 +33,10 @@ def inclination_error(error: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B"]:
 
 
 def tilt_vector(error: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B 2"]:
-    """The inclination error as a small rotation vector about the horizontal axes of the estimate's world frame.
+    """The inclination error as a small rotation vector about the horizontal axes of the earth frame.
 
-    The error without its heading, ``e = tilt ⊗ Rz``: what is left is ``2 (x', y')`` of ``tilt``, of the length
-    ``2 sin(inclination / 2)``. With its covariance ``R(q) P R(q)ᵀ`` (first two axes) it serves NEES and coverage.
+    The error is decomposed as ``e = tilt ⊗ Rz``; the result is ``2 (x', y')`` of ``tilt``, with the length
+    ``2 sin(inclination / 2)``. Its covariance, for NEES and coverage, is the first two axes of ``R(q) P R(q)ᵀ``.
 
     >>> tilt = rotation.exp(torch.tensor([0.02, -0.01, 0.0]))
     >>> tilt_vector(rotation.multiply(tilt, rotation.exp(torch.tensor([0.0, 0.0, 1.0]))))

@@ -1,8 +1,8 @@
-"""A sensor moved by hand: its attitude from gyroscope and accelerometer, because a hand does not travel.
+"""Attitude of a hand-held sensor from gyroscope and accelerometer, by bounding where a hand can be.
 
-An accelerometer cannot tell gravity from motion at one instant. Over seconds it can: a wrong tilt sends the integrated
-position away, a hand stays within reach. So the position is "measured" as zero, with a disturbance that moves as hands
-do; a hand that moves fast reaches further.
+An accelerometer cannot separate gravity from motion at one instant. Over seconds it can: an error of the tilt makes the
+integrated position diverge, while a hand stays within a metre or so. The position is therefore observed as zero plus a
+displacement, a stochastic process with the spectrum of hand motion whose size grows with the speed of the hand.
 """
 
 from __future__ import annotations
@@ -13,60 +13,62 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..core import rotation
 from ..core.gaussian import matvec
 from ..core.layout import Layout
 from ..core.system import System
 from ..registry import SYSTEMS, at_least, limited
 from ..shapes import Float
+from ..types import Gaussian
 from .strapdown import Strapdown, StrapdownConfig
 
-REACH_SPEED = 0.3
-"""m/s: a hand moved slowly."""
-REACH_LIMITS = (0.05, 20.0)
-"""Of the speed in parts of :data:`REACH_SPEED`: a hand at rest still reaches somewhere."""
+REFERENCE_SPEED = 0.3
+"""m/s, a slowly moved hand: the standard deviations of the displacement are those at this speed."""
+SPEED_LIMITS = (0.05, 20.0)
+"""Bounds of the speed in units of :data:`REFERENCE_SPEED`: the displacement of a hand at rest is small, not zero."""
 
 
 @dataclass(frozen=True)
 class HandheldConfig:
-    """Noise of the sensors, and how a hand wanders.
+    """Noise of the sensors, and the process that models the displacement of the hand.
 
-    The wander of each axis is a cycle (``cycle_std`` m, ``cycle_hertz``, memory ``cycle_seconds``) plus a slow walk
-    (``slow_std`` m, memory ``slow_seconds``). ``rate_std`` is the gyroscope's error in parts of the rate (scale,
-    misalignment, timing), with a memory of ``rate_seconds``. ``position_std`` is what the wander leaves open; at rest
-    ``rest_velocity_std`` (m/s) and ``rest_rate_std`` (rad/s) say how still things are. ``accelerometer_bias_std``
-    (m/s²) belongs to the start. The wander grows with the hand's speed to the power ``reach_power``; its size above is
-    that at :data:`REACH_SPEED`. ``delay`` is the age of a reading of the gyroscope in seconds: the state is as old, and
-    whoever wants the attitude now turns it on by the last rate. The others as in :class:`StrapdownConfig`.
+    The displacement of each axis is the sum of an oscillator (standard deviation ``oscillation_std`` in m, frequency
+    ``oscillation_hertz``, correlation time ``oscillation_seconds``) and a first-order Gauss-Markov process
+    (``drift_std`` in m, correlation time ``drift_seconds``), times ``(speed / 0.3 m/s) ** speed_exponent``.
+
+    ``rate_error_std`` is the gyroscope's error relative to the rate (scale factor, misalignment, timing), with the
+    correlation time ``rate_error_seconds``. ``position_std`` is the white part of the position observation. At rest,
+    velocity and gyroscope bias are observed with ``rest_velocity_std`` (m/s) and ``rest_rate_std`` (rad/s).
+    ``accelerometer_bias_std`` (m/s²) is that of the initial belief. The others are as in :class:`StrapdownConfig`.
     """
 
-    cycle_std: float = limited(0.3, above=0.0)
-    cycle_hertz: float = limited(0.4, above=0.0)
-    cycle_seconds: float = limited(1.0, above=0.0)
-    slow_std: float = limited(0.45, above=0.0)
-    slow_seconds: float = limited(10.0, above=0.0)
-    reach_power: float = at_least(0.0, 0.6)
+    oscillation_std: float = limited(0.3, above=0.0)
+    oscillation_hertz: float = limited(0.4, above=0.0)
+    oscillation_seconds: float = limited(1.0, above=0.0)
+    drift_std: float = limited(0.45, above=0.0)
+    drift_seconds: float = limited(10.0, above=0.0)
+    speed_exponent: float = at_least(0.0, 0.6)
     gyro_density: float = limited(2e-3, above=0.0)
     gyro_walk: float = limited(2e-5, above=0.0)
     accelerometer_density: float = limited(0.02, above=0.0)
     accelerometer_walk: float = limited(1e-4, above=0.0)
-    rate_std: float = limited(5e-3, above=0.0)
-    rate_seconds: float = limited(1.0, above=0.0)
+    rate_error_std: float = limited(5e-3, above=0.0)
+    rate_error_seconds: float = limited(1.0, above=0.0)
     position_std: float = limited(0.01, above=0.0)
     rest_velocity_std: float = limited(0.01, above=0.0)
     rest_rate_std: float = limited(2e-3, above=0.0)
     accelerometer_bias_std: float = limited(0.03, above=0.0)
-    delay: float = at_least(0.0, 0.0)
     dt: float = limited(0.084, above=0.0)
 
 
 @SYSTEMS.register("handheld")
 class Handheld(System):
-    """Strapdown with biases, a rate error in parts of the rate, and the hand's wander.
+    """Strapdown navigation with biases, a rate error relative to the rate, and the displacement of the hand.
 
-    ``u = (gyro, accelerometer, speed of the hand)``; ``ω = gyro - b_g - |gyro| d``; wander ``c⁺ = r R(2π f dt) c``,
-    ``s⁺ = ρ s``, and its reach ``l⁺ = (speed / 0.3)^power``, a state only to carry it to the observation. Observed are
-    the position and ``l`` times the wander (always 0 together), and at rest the velocity (0) and the gyroscope's bias
-    (what it reads).
+    ``u = (gyro, accelerometer, speed of the hand)``, ``ω = gyro - b_g - |gyro| e``. Oscillation ``c⁺ = r R(2π f dt) c``
+    and drift ``s⁺ = ρ s`` have unit variance. The factor of the displacement is a state only because the observation
+    needs it. Observed are the position minus the displacement (0 at every step) and, at rest, the velocity (0) and the
+    gyroscope's bias (the measured rate). :class:`fwnkf.preprocess.PreintegratedIMU` computes all of it from samples.
 
     >>> import torch
     >>> system = Handheld(HandheldConfig())
@@ -77,9 +79,10 @@ class Handheld(System):
     Config = HandheldConfig
     control_dim = 7
     diagonal_noise = True
-    fixed: Tensor
-    hand: Tensor
-    power: Tensor
+    initial_steps = 1
+    observed: Tensor
+    displacement: Tensor
+    exponent: Tensor
     eye: Tensor
 
     def __init__(self, config: HandheldConfig) -> None:
@@ -94,45 +97,56 @@ class Handheld(System):
                 dt=config.dt,
             )
         )
-        # cycle: three sines, then three cosines
-        parts = [("rate_error", "euclidean", 3), ("cycle", "euclidean", 6), ("slow", "euclidean", 3)]
-        self.layout = Layout.parse([*self.inner.layout.describe(), *parts, ("reach", "euclidean", 1)])
-        self.observation_layout = Layout.parse([(name, "euclidean", 3) for name in ("place", "velocity", "gyro_bias")])
+        # oscillation: three sines, then three cosines
+        parts = [("rate_error", "euclidean", 3), ("oscillation", "euclidean", 6), ("drift", "euclidean", 3)]
+        self.layout = Layout.parse([*self.inner.layout.describe(), *parts, ("factor", "euclidean", 1)])
+        names = ("position", "velocity", "gyro_bias")
+        self.observation_layout = Layout.parse([(name, "euclidean", 3) for name in names])
         three = torch.eye(3)
-        fixed, hand = torch.zeros(9, 28), torch.zeros(9, 28)
-        fixed[:3, :3], fixed[3:6, 3:6], fixed[6:9, 9:12] = three, three, three
-        hand[:3, 18:21], hand[:3, 24:27] = config.cycle_std * three, config.slow_std * three
-        self.register_buffer("fixed", fixed, persistent=False)
-        self.register_buffer("hand", hand, persistent=False)
-        self.register_buffer("power", torch.tensor([config.reach_power]), persistent=False)
+        observed, displacement = torch.zeros(9, 28), torch.zeros(9, 28)
+        observed[:3, :3], observed[3:6, 3:6], observed[6:9, 9:12] = three, three, three
+        displacement[:3, 18:21], displacement[:3, 24:27] = config.oscillation_std * three, config.drift_std * three
+        self.register_buffer("observed", observed, persistent=False)
+        self.register_buffer("displacement", displacement, persistent=False)
+        self.register_buffer("exponent", torch.tensor([config.speed_exponent]), persistent=False)
         self.register_buffer("eye", torch.eye(28), persistent=False)
+
+    def initial_belief(self, y: Tensor, weight: Tensor, u: Tensor | None) -> Gaussian:
+        """At rest at the origin, level by the force of the first step; see :meth:`initial_variances`."""
+        origin = self.layout.origin(y).expand(len(y), -1)
+        level = origin[:, 6:10]
+        if u is not None:
+            known = u[:, 0, 3:6].norm(dim=-1, keepdim=True) > 0  # a force of zero has no direction
+            level = torch.where(known, rotation.tilt(u[:, 0, 3:6]), level)
+        mean = torch.cat((origin[:, :6], level, origin[:, 10:]), -1)
+        return Gaussian(mean, torch.diag_embed(self.initial_variances()).expand(len(y), 28, 28))
 
     def transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> Tensor:
         moved = self.inner.transition(x[..., :16], self._sensed(x, u)[0], dt)
-        return torch.cat((moved, matvec(self._outer(x, dt), x[..., 16:28]), self._reach(x, u)), -1)
+        return torch.cat((moved, matvec(self.disturbance_matrix(dt), x[..., 16:28]), self._factor(x, u)), -1)
 
     def linearize_transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> tuple[Tensor, Tensor]:
         sensed, turning = self._sensed(x, u)
         moved, F = self.inner.linearize_transition(x[..., :16], sensed, dt)
-        outer = self._outer(x, dt)
-        lead = torch.broadcast_shapes(F.shape[:-2], outer.shape[:-2], turning.shape[:-1])
-        # the rate error acts as a bias does, but for the bias itself
+        disturbances = self.disturbance_matrix(dt)
+        lead = torch.broadcast_shapes(F.shape[:-2], disturbances.shape[:-2], turning.shape[:-1])
+        # the rate error acts as a bias times the rate, except on the bias itself
         by_error = (F[..., :, 9:12] - self.eye[:15, 9:12]) * turning.unsqueeze(-1)
         pad = torch.nn.functional.pad
         upper = torch.cat((F.expand(*lead, 15, 15), pad(by_error, (0, 10)).expand(*lead, 15, 13)), -1)
-        lower = pad(outer, (15, 1, 0, 1)).expand(*lead, 13, 28)  # the reach forgets what it was
-        after = torch.cat((moved, matvec(outer, x[..., 16:28]), self._reach(x, u)), -1)
+        lower = pad(disturbances, (15, 1, 0, 1)).expand(*lead, 13, 28)  # the factor depends on the input alone
+        after = torch.cat((moved, matvec(disturbances, x[..., 16:28]), self._factor(x, u)), -1)
         return after, torch.cat((upper, lower), -2)
 
     def process_noise(self, dt: Tensor | None) -> Tensor:
-        """Of the strapdown part as there; the others keep their stationary variance (the wander's is one)."""
+        """Of the strapdown part as there; the disturbances keep their stationary variance."""
         inner = self.inner.process_noise(dt)
-        rate, cycle, slow = self._kept(dt)
+        rate, oscillation, drift = self._decay(dt)
         added = torch.cat(
             (
-                self.config.rate_std**2 * (1 - rate**2).unsqueeze(-1).expand(*rate.shape, 3),
-                (1 - cycle**2).unsqueeze(-1).expand(*rate.shape, 6),
-                (1 - slow**2).unsqueeze(-1).expand(*rate.shape, 3),
+                self.config.rate_error_std**2 * (1 - rate**2).unsqueeze(-1).expand(*rate.shape, 3),
+                (1 - oscillation**2).unsqueeze(-1).expand(*rate.shape, 6),
+                (1 - drift**2).unsqueeze(-1).expand(*rate.shape, 3),
                 torch.zeros_like(rate).unsqueeze(-1),
             ),
             -1,
@@ -141,56 +155,57 @@ class Handheld(System):
         return pad(inner, (0, 13, 0, 13)) + pad(torch.diag_embed(added), (15, 0, 15, 0))
 
     def observe(self, x: Tensor) -> Tensor:
-        parts = torch.cat((x[..., :6], x[..., 7:29]), -1)  # the quaternion is not seen: any three of its numbers do
-        return matvec(self.fixed, parts) + x[..., 28:29] * matvec(self.hand, parts)
+        parts = torch.cat((x[..., :6], x[..., 7:29]), -1)  # orientation is not observed: any three of its numbers do
+        return matvec(self.observed, parts) + x[..., 28:29] * matvec(self.displacement, parts)
 
     def linearize_observation(self, x: Tensor) -> tuple[Tensor, Tensor]:
         parts = torch.cat((x[..., :6], x[..., 7:29]), -1)
-        wander = matvec(self.hand, parts)
-        H = self.fixed + x[..., 28:29].unsqueeze(-1) * self.hand + wander.unsqueeze(-1) * self.eye[27]
-        return matvec(self.fixed, parts) + x[..., 28:29] * wander, H
+        displacement = matvec(self.displacement, parts)
+        H = self.observed + x[..., 28:29].unsqueeze(-1) * self.displacement + displacement.unsqueeze(-1) * self.eye[27]
+        return matvec(self.observed, parts) + x[..., 28:29] * displacement, H
 
     def measurement_covariance(self) -> Tensor:
         config = self.config
         stds = [config.position_std] * 3 + [config.rest_velocity_std] * 3 + [config.rest_rate_std] * 3
         return torch.diag_embed(self.eye.new_tensor(stds).square())
 
-    def start_variances(self) -> Float[Tensor, "*B 28"]:
-        """Of the state at rest before the first step: tilt known to a degree, bias to half a degree/s."""
+    def initial_variances(self) -> Float[Tensor, "*B 28"]:
+        """Of a state at rest before the first step: tilt known to a degree, gyroscope bias to half a degree/s."""
         config = self.config
-        stds = [0.01, 0.01, 0.02, math.radians(0.5), config.accelerometer_bias_std, config.rate_std, 1.0, 1.0, 1.0]
+        stds = [0.01, 0.01, 0.02, math.radians(0.5), config.accelerometer_bias_std, config.rate_error_std, 1, 1, 1]
         return torch.nn.functional.pad(self.eye.new_tensor(stds).square().repeat_interleave(3), (0, 1))
 
-    # ---- parts of a step ------------------------------------------------------------------------------------
-
-    def _kept(self, dt: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """What a step leaves of rate error, cycle and slow walk."""
+    def disturbance_matrix(self, dt: Tensor | None) -> Float[Tensor, "*B 12 12"]:
+        """Transition matrix of rate error, oscillation and drift."""
         step = self.eye.new_tensor(self.dt) if dt is None else dt
-        memories = (self.config.rate_seconds, self.config.cycle_seconds, self.config.slow_seconds)
-        rate, cycle, slow = ((-step / seconds).exp() for seconds in memories)
-        return rate, cycle, slow
-
-    def _outer(self, x: Tensor, dt: Tensor | None) -> Float[Tensor, "*B 12 12"]:
-        step = self.eye.new_tensor(self.dt) if dt is None else dt
-        rate, cycle, slow = (kept[..., None, None] for kept in self._kept(dt))
-        turn = 2 * math.pi * self.config.cycle_hertz * step[..., None, None]
+        rate, oscillation, drift = (decay[..., None, None] for decay in self._decay(dt))
+        turn = 2 * math.pi * self.config.oscillation_hertz * step[..., None, None]
         three = self.eye[:3, :3]
         zero = torch.zeros_like(three * rate)
-        cosine, sine = cycle * turn.cos() * three, cycle * turn.sin() * three
+        cosine, sine = oscillation * turn.cos() * three, oscillation * turn.sin() * three
         rows = (
             (rate * three, zero, zero, zero),
             (zero, cosine, sine, zero),
             (zero, -sine, cosine, zero),
-            (zero, zero, zero, slow * three),
+            (zero, zero, zero, drift * three),
         )
         return torch.cat([torch.cat(row, -1) for row in rows], -2)
 
-    def _reach(self, x: Tensor, u: Tensor | None) -> Float[Tensor, "B 1"]:
+    # ---- parts of a step ------------------------------------------------------------------------------------
+
+    def _decay(self, dt: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """``exp(-dt / correlation time)`` of rate error, oscillation and drift."""
+        step = self.eye.new_tensor(self.dt) if dt is None else dt
+        times = (self.config.rate_error_seconds, self.config.oscillation_seconds, self.config.drift_seconds)
+        rate, oscillation, drift = ((-step / seconds).exp() for seconds in times)
+        return rate, oscillation, drift
+
+    def _factor(self, x: Tensor, u: Tensor | None) -> Float[Tensor, "B 1"]:
         speed = x.new_zeros(*x.shape[:-1], 1) if u is None else u[..., 6:7]
-        return (speed / REACH_SPEED).clamp(*REACH_LIMITS) ** self.power
+        return (speed / REFERENCE_SPEED).clamp(*SPEED_LIMITS) ** self.exponent
 
     def _sensed(self, x: Tensor, u: Tensor | None) -> tuple[Float[Tensor, "B 6"], Float[Tensor, "B 1"]]:
-        """The sensors with the rate error taken off, and the length of the rate."""
+        """Rate and force with the rate error subtracted, and the norm of the rate."""
         sensed = x.new_zeros(*x.shape[:-1], 6) if u is None else u[..., :6]
         turning = sensed[..., :3].norm(dim=-1, keepdim=True)
         return torch.cat((sensed[..., :3] - turning * x[..., 16:19], sensed[..., 3:]), -1), turning
