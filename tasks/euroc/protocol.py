@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fwnkf import Gaussian
+from fwnkf.core import rotation
 from fwnkf.data import catalogue
 from fwnkf.data.protocols import Protocol, ProtocolName, Records, Split
 from fwnkf.data.recording import Recording
@@ -161,6 +162,16 @@ def with_corrected_truth(test: Records, corrected: Recording) -> Records:
     error = part.layout.boxminus(part.start.mean, part.truth[:, 0])
     initial = Gaussian(part.layout.boxplus(right[:, 0], error), part.start.cov)
     return replace(part, name=f"{part.name}, corrected truth", truth=right, start=initial)
+
+
+def vertical_difference(official: Recording, corrected: Recording) -> dict[str, float]:
+    """The angle between the verticals of two truths as seen from the body, in degrees: mean and standard deviation."""
+    up = []
+    for recording in (official, corrected):
+        assert recording.truth is not None
+        up.append(rotation.to_matrix(recording.truth[:, 6:])[:, 2])
+    angle = torch.rad2deg((up[0] * up[1]).sum(-1).clamp(-1.0, 1.0).acos())[corrected.truth_mask]
+    return {"mean": float(angle.mean()), "std": float(angle.std())}
 
 
 def by_source(records: Records) -> dict[str, list[int]]:

@@ -23,7 +23,16 @@ from fwnkf.systems import DragStrapdown
 from tasks.euroc import calibration as imu_calibration
 from tasks.euroc import fitting, scores, strapdown, texts
 from tasks.euroc.fitting import CONSISTENT, Fit
-from tasks.euroc.protocol import STRICT, TILTED, by_source, corrected_truth, euroc, recordings, with_corrected_truth
+from tasks.euroc.protocol import (
+    STRICT,
+    TILTED,
+    by_source,
+    corrected_truth,
+    euroc,
+    recordings,
+    vertical_difference,
+    with_corrected_truth,
+)
 from tasks.interface import SEEDS, Say, Task
 from tasks.results import Results, Score, SeedScore, Target
 
@@ -46,6 +55,8 @@ class StrictData:
     val: dict[int, Records]
     test: dict[int, Records]
     corrected: dict[int, Records]
+    vertical: dict[str, float] | None = None
+    """The angle between the official and the corrected vertical, degrees."""
 
 
 Beliefs = dict[int, list[Gaussian]]
@@ -70,7 +81,8 @@ class EurocStrict(Task):
     def load(self, *, quick: bool = False) -> StrictData:
         sequences = recordings(name for group in STRICT.values() for name in group)
         corrected = None if quick else corrected_truth(sequences[TILTED])
-        data = StrictData(sequences, {}, {}, {}, {})
+        vertical = None if corrected is None else vertical_difference(sequences[TILTED], corrected)
+        data = StrictData(sequences, {}, {}, {}, {}, vertical)
         for horizon in HORIZONS[:1] if quick else HORIZONS:
             split = euroc("strict", horizon=float(horizon), sequences=sequences).split
             data.train[horizon], data.val[horizon] = split.train, split.val
@@ -159,6 +171,7 @@ class EurocStrict(Task):
                 quick = self.evaluate(model, self.load(quick=True)).metrics
                 details = {
                     "fit": fit.plain(), "noise_factor": factor, "tables": tables(data, tracks),
+                    "vertical_difference": data.vertical,
                     "choices": {"tilt": tilts, "noise_factor": factors, "validation": validation(model, data)},
                 }  # fmt: skip
         records = sum(len(test) for test in data.test.values())
