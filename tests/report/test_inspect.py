@@ -1,4 +1,4 @@
-"""Facts of a filter against scipy.signal and against the state-space form of its noise."""
+"""Properties of a filter against scipy.signal and the state-space form of its noise."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def on_linear(shaken: float = 0.0, full: bool = False, **options):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_filter_has_facts_that_fit_in_json(case, monkeypatch):
-    """And come back from it as they were: no tuples, no NaN."""
-    monkeypatch.setattr(diagnostics, "BLOCKS", 1)  # settled or not, the facts have the same form
+def test_the_properties_of_every_filter_round_trip_through_json(case, monkeypatch):
+    """No tuples and no NaN."""
+    monkeypatch.setattr(diagnostics, "BLOCKS", 1)  # the form does not depend on convergence
     model = CASES[case].build(torch.float32)
     facts = inspect(model)
     assert json.loads(json.dumps(facts, allow_nan=False)) == facts
@@ -39,7 +39,7 @@ def test_every_filter_has_facts_that_fit_in_json(case, monkeypatch):
     assert facts["dtype"] == "float32"
 
 
-def test_what_knows_no_frequencies_says_so():
+def test_filters_without_a_frequency_response_give_a_reason():
     assert "white" in frequencies(fwnkf.build("ekf", system=systems.wave()))["reason"]
     facts = frequencies(on_linear(shaping="none"))
     assert facts["kind"] == "none"
@@ -47,30 +47,30 @@ def test_what_knows_no_frequencies_says_so():
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_the_innovation_filter_equals_scipys(shared):
+def test_the_innovation_filter_equals_scipy(shared):
     model = on_linear(shaken=0.6, hidden=0, sections=3, shared_shaper=shared)
     facts = inspect(model)["frequencies"]
-    assert [one["channel"] for one in facts["filters"]] == (["all"] if shared else ["y1", "y2"])
+    assert [entry["channel"] for entry in facts["filters"]] == (["all"] if shared else ["y1", "y2"])
     w = np.pi * np.array(facts["frequency"])
     np.testing.assert_allclose(facts["hz"], np.array(facts["frequency"]) * 25.0, rtol=1e-14)  # Nyquist of 50 Hz
-    for one in facts["filters"]:
-        sos = np.array([[*section["b"], *section["a"]] for section in one["sections"]])
+    for entry in facts["filters"]:
+        sos = np.array([[*section["b"], *section["a"]] for section in entry["sections"]])
         _, response = scipy.signal.sosfreqz(sos, w)
-        np.testing.assert_allclose(one["magnitude_db"], 20 * np.log10(np.abs(response)), rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(entry["magnitude_db"], 20 * np.log10(np.abs(response)), rtol=1e-10, atol=1e-10)
         delays = [scipy.signal.group_delay((section[:3], section[3:]), w)[1] for section in sos]
-        np.testing.assert_allclose(one["group_delay"], sum(delays), rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(entry["group_delay"], sum(delays), rtol=1e-8, atol=1e-8)
         zeros, poles, _ = scipy.signal.sos2zpk(sos)
-        for found, expected in ((one["poles"], poles), (one["zeros"], zeros)):
-            places = np.array([complex(*root["at"]) for root in found])
-            ordered = [sorted(roots, key=lambda z: (round(z.real, 9), z.imag)) for roots in (places, expected)]
+        for listed, expected in ((entry["poles"], poles), (entry["zeros"], zeros)):
+            positions = np.array([complex(*root["at"]) for root in listed])
+            ordered = [sorted(roots, key=lambda z: (round(z.real, 9), z.imag)) for roots in (positions, expected)]
             np.testing.assert_allclose(*ordered, rtol=1e-9, atol=1e-9)
-            np.testing.assert_allclose([root["radius"] for root in found], np.abs(places), rtol=1e-14)
-            np.testing.assert_allclose([root["frequency"] for root in found], np.abs(np.angle(places)) / np.pi)
-            np.testing.assert_allclose([root["hz"] for root in found], np.abs(np.angle(places)) / np.pi * 25)
+            np.testing.assert_allclose([root["radius"] for root in listed], np.abs(positions), rtol=1e-14)
+            np.testing.assert_allclose([root["frequency"] for root in listed], np.abs(np.angle(positions)) / np.pi)
+            np.testing.assert_allclose([root["hz"] for root in listed], np.abs(np.angle(positions)) / np.pi * 25)
 
 
 def test_group_delay_is_the_slope_of_the_phase():
-    """Where scipy's own formula could share a mistake: the unwrapped phase, differentiated numerically."""
+    """Numerical derivative of the unwrapped phase, independent of the formula for polynomials."""
     sos = scipy.signal.butter(4, 0.3, output="sos")
     cascade = Sections(torch.from_numpy(sos[:, :3].copy()), torch.from_numpy(sos[:, 4:].copy()))
     w, h = np.linspace(0.1, 2.5, 11), 1e-5
@@ -78,14 +78,14 @@ def test_group_delay_is_the_slope_of_the_phase():
     assert_close(group_delay(cascade, torch.from_numpy(w)), -(phase[1] - phase[0]) / (2 * h), "finite_difference")
 
 
-def test_a_zero_on_the_unit_circle_is_none_and_one_at_infinity_is_left_out():
+def test_zeros_on_the_unit_circle_and_at_infinity():
     model = on_linear(hidden=0)
     nyquist = Sections(torch.tensor([[1.0, 1.0, 0.0]]).double(), torch.tensor([[-0.5, 0.1]]).double())
     model.shaper.set_sections(nyquist)
-    one = inspect(model)["frequencies"]["filters"][0]
-    assert one["group_delay"][-1] is None
-    assert None not in one["group_delay"][:-1]
-    assert {tuple(zero["at"]) for zero in one["zeros"]} == {(-1.0, 0.0), (0.0, 0.0)}
+    response = inspect(model)["frequencies"]["filters"][0]
+    assert response["group_delay"][-1] is None
+    assert None not in response["group_delay"][:-1]
+    assert {tuple(zero["at"]) for zero in response["zeros"]} == {(-1.0, 0.0), (0.0, 0.0)}
     late = Sections(torch.tensor([[0.0, 1.0, 0.5]]).double(), torch.tensor([[-0.5, 0.1]]).double())
     model.shaper.set_sections(late)
     facts = inspect(model)["frequencies"]
@@ -93,8 +93,8 @@ def test_a_zero_on_the_unit_circle_is_none_and_one_at_infinity_is_left_out():
     assert len(facts["filters"][0]["zeros"]) < 2
 
 
-def test_the_grid_does_not_step_over_a_notch():
-    """A notch 1e-3 wide between two even steps: its depth and its place are in the table."""
+def test_the_grid_resolves_a_narrow_notch():
+    """A notch of width 1e-3 between two points of the uniform grid appears with its depth and frequency."""
     model = on_linear(hidden=0, pole_radius=0.9999)
     b, a = scipy.signal.iirnotch(0.123456, 60)
     model.shaper.set_sections(Sections(torch.from_numpy(b)[None], torch.from_numpy(a[1:])[None]))
@@ -104,8 +104,8 @@ def test_the_grid_does_not_step_over_a_notch():
     assert abs(facts["frequency"][int(np.argmin(depth))] - 0.123456) < 1e-6
 
 
-def test_the_loop_is_there_or_says_why_not():
-    """The identity leaves the loop of the Kalman filter; two gains have none."""
+def test_the_loop_has_a_spectral_radius_or_a_reason():
+    """With Φ = 1 the loop is that of the Kalman filter; the joint gain has no loop."""
     F, H = LINEAR["F"].numpy(), LINEAR["H"].numpy()
     loop = inspect(on_linear(hidden=0))["frequencies"]["loop"]
     K = np.array(loop["gain"])
@@ -115,8 +115,8 @@ def test_the_loop_is_there_or_says_why_not():
     assert "joint" in loop["reason"]
 
 
-def test_an_unstable_loop_is_seen():
-    """The warning of the design notes: a stable low-pass delays the correction, and the run grows by that radius."""
+def test_an_unstable_loop_is_detected():
+    """A stable low-pass delays the correction and makes the loop unstable; a run grows with the spectral radius."""
     matrices = {"F": [[1.0, 1.0], [0.0, 1.0]], "H": [[1.0, 0.0]], "Q": [[0.0, 0.0], [0.0, 0.1]], "R": [[1.0]]}
     system = fwnkf.LinearSystem.of(**{name: torch.tensor(value).double() for name, value in matrices.items()})
     model = fwnkf.build("fwnkf", system=system, hidden=0)
@@ -125,15 +125,15 @@ def test_an_unstable_loop_is_seen():
     facts = inspect(model)["frequencies"]
     assert max(pole["radius"] for pole in facts["filters"][0]["poles"]) < 1
     prior = fwnkf.Gaussian(torch.tensor([1.0, 0.0]).double(), torch.eye(2).double())
-    found = model.run(torch.zeros(1, 2000, 1).double(), prior=prior).mean.detach()[0].norm(dim=-1).log()
-    # an oscillation that grows: its envelope, over many periods
-    growth = (found[1500:].max() - found[500:1000].max()).div(1000).exp()
+    magnitude = model.run(torch.zeros(1, 2000, 1).double(), prior=prior).mean.detach()[0].norm(dim=-1).log()
+    # growth of the envelope of the oscillation
+    growth = (magnitude[1500:].max() - magnitude[500:1000].max()).div(1000).exp()
     assert facts["loop"]["spectral_radius"] > 1.001
     assert abs(facts["loop"]["spectral_radius"] - float(growth)) < 1e-4
 
 
 @pytest.mark.parametrize(("full", "shared"), [(False, True), (True, False)])
-def test_the_noise_density_is_that_of_the_state_space(full, shared):
+def test_the_noise_density_equals_that_of_the_state_space_form(full, shared):
     """``S(ω) = C (zI - A)⁻¹ Q (zI - A)⁻ᴴ Cᵀ + R`` for each channel, from the matrices the filter runs on."""
     model = on_linear(shaken=0.3, full=full, hidden=0, shaping="noise", sections=2, shared_shaper=shared)
     facts = inspect(model)["frequencies"]
@@ -141,29 +141,29 @@ def test_the_noise_density_is_that_of_the_state_space(full, shared):
     A, Q, C = (x.detach().numpy() for x in prepared.oscillators)
     head = model.head_bias.detach().numpy()[-2:]
     R = np.diag(LINEAR["R"].numpy()) * np.exp(6.0 * np.tanh(head))
-    for i, one in enumerate(facts["channels"]):
+    for i, channel in enumerate(facts["channels"]):
         expected = []
         for w in np.pi * np.array(facts["frequency"]):
             T = C[i] @ np.linalg.inv(np.exp(1j * w) * np.eye(len(A)) - A)
             expected.append(2 * 0.02 * ((T @ Q @ T.conj()).real + R[i]))
-        np.testing.assert_allclose(one["density"], expected, rtol=1e-9)
-        # per Hz and one-sided: it integrates to the variance
-        total = np.trapezoid(one["density"], facts["hz"])
-        variance = sum(cycle["std"] ** 2 for cycle in one["oscillators"]) + one["white_std"] ** 2
-        assert abs(total / variance - 1) < 1e-3  # what trapezoids lose
+        np.testing.assert_allclose(channel["density"], expected, rtol=1e-9)
+        # one-sided per Hz, so it integrates to the variance
+        total = np.trapezoid(channel["density"], facts["hz"])
+        variance = sum(oscillator["std"] ** 2 for oscillator in channel["oscillators"]) + channel["white_std"] ** 2
+        assert abs(total / variance - 1) < 1e-3  # error of the trapezoidal rule
         poles = np.linalg.eigvals(A[4 * i : 4 * i + 4, 4 * i : 4 * i + 4])
-        for cycle in one["oscillators"]:
-            place = cycle["radius"] * np.exp(1j * np.pi * cycle["frequency"])
-            assert abs(poles - place).min() < 1e-9
-            assert abs(cycle["hz"] - 25 * cycle["frequency"]) < 1e-12
-            assert abs(cycle["std"] - cycle["amplitude"] * math.sqrt(LINEAR["R"][i, i])) < 1e-12
+        for oscillator in channel["oscillators"]:
+            pole = oscillator["radius"] * np.exp(1j * np.pi * oscillator["frequency"])
+            assert abs(poles - pole).min() < 1e-9
+            assert abs(oscillator["hz"] - 25 * oscillator["frequency"]) < 1e-12
+            assert abs(oscillator["std"] - oscillator["amplitude"] * math.sqrt(LINEAR["R"][i, i])) < 1e-12
 
 
-def test_the_density_agrees_with_welchs_of_simulated_noise(rng):
-    """The unit, one-sided per Hz, is that of scipy and of ``fwnkf.metrics.spectrum``."""
+def test_the_density_agrees_with_welch_of_simulated_noise(rng):
+    """The unit is one-sided per Hz, as in scipy and ``fwnkf.metrics.spectrum``."""
     model = on_linear(hidden=0, shaping="noise")
-    cycle = [torch.tensor([[value]]).double() for value in (0.8, 0.9, 2.0)]
-    model.noise_states.set_oscillators(*cycle)
+    oscillator = [torch.tensor([[value]]).double() for value in (0.8, 0.9, 2.0)]
+    model.noise_states.set_oscillators(*oscillator)
     facts = frequencies(model)
     A, Q, C = (x.detach().numpy() for x in model.prepare().oscillators)
     nu, drawn = np.zeros(4), rng.standard_normal((200_000, 4)) @ np.sqrt(Q)

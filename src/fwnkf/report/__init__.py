@@ -1,1 +1,1 @@
-"""What a filter learned and how it did: facts as plain values, and plots."""
+"""Reports on a filter: learned frequency response and noise as plain values, and plots of its performance."""

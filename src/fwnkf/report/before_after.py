@@ -1,4 +1,4 @@
-"""One picture of what frequencies do to a filter: spectra of innovations beside the errors that are left."""
+"""Figure that compares filters by the spectra of their innovations and by their errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._style import DOTS, TRUTH, beside, finish, line, log_scale
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-else:  # the runtime shape checks read annotations, and matplotlib may not be there
+else:  # runtime shape checks evaluate annotations, and matplotlib is optional
     Axes = Figure = Any
 
 
@@ -25,24 +25,24 @@ def before_after(
     error_label: str = "RMSE",
     bands: Sequence[float] = (),
 ) -> Figure:
-    """Left the spectra of normalised innovations (frequencies in Hz), right the errors of each quantity.
+    """Left: spectra of normalised innovations (frequencies in Hz). Right: errors of each quantity.
 
-    A density is drawn over that of white noise of variance one, ``S(f) · rate / 2`` averaged over channels: a filter
-    whose model is right lies at one. ``errors`` are by method and quantity, ``bands`` frequencies to point at. A method
-    keeps its colour; one that has no innovations, as a low-pass, has errors only.
+    Densities are relative to white noise of unit variance, ``S(f) · rate / 2``, averaged over channels: a filter with
+    the correct model is at one. ``errors`` are by method and quantity, ``bands`` are frequencies to mark. A method has
+    the same colour in both panels; a method without innovations, such as a low-pass filter, has errors only.
     """
     if not spectra or not set(spectra) <= set(errors):
         raise ConfigError(f"every method with a spectrum ({', '.join(spectra)}) needs errors ({', '.join(errors)})")
     quantities = list(next(iter(errors.values())))
-    if any(list(found) != quantities for found in errors.values()):
+    if any(list(values) != quantities for values in errors.values()):
         raise ConfigError(f"all methods must have errors of the same quantities: {', '.join(quantities)}")
     figure, left, right = beside()
     colours = {name: line(k)["color"] for k, name in enumerate(reversed(list(errors)))}
     _draw_spectra(left, spectra, colours, bands)
     width = 0.8 / len(errors)
-    for k, (name, found) in enumerate(errors.items()):
-        places = [i + width * (k - (len(errors) - 1) / 2) for i in range(len(quantities))]
-        right.bar(places, list(found.values()), 0.92 * width, color=colours[name], label=name)
+    for k, (name, values) in enumerate(errors.items()):
+        positions = [i + width * (k - (len(errors) - 1) / 2) for i in range(len(quantities))]
+        right.bar(positions, list(values.values()), 0.92 * width, color=colours[name], label=name)
     right.set_xticks(range(len(quantities)), quantities)
     right.grid(False, axis="x")
     right.set_ylabel(error_label)
@@ -61,13 +61,13 @@ def _draw_spectra(
     axis.axhline(1.0, color=TRUTH, linewidth=0.9, linestyle="--", zorder=4)
     for name, (frequency, density) in spectra.items():
         flat = density.detach().double().mean(-1) * float(frequency[-1])
-        # not the first two bins, in which the segments' mean is missing, nor the last, which has half the power
+        # without the first two bins, which the removed mean affects, and the last, which has half the power
         axis.plot(frequency[2:-1], flat[2:-1], color=colours[name], linewidth=1.5, zorder=3)
     log_scale(axis)
     low, high = axis.get_ylim()
     axis.set_ylim(low, high * (high / low) ** 0.1)
-    for where in bands:
-        axis.axvline(where, ymax=0.92, color=DOTS, linewidth=0.8, linestyle=":", zorder=1)
-        axis.text(where, 1.0, f"{where:.0f}", transform=axis.get_xaxis_transform(), ha="center", va="top", fontsize=8)
+    for band in bands:
+        axis.axvline(band, ymax=0.92, color=DOTS, linewidth=0.8, linestyle=":", zorder=1)
+        axis.text(band, 1.0, f"{band:.0f}", transform=axis.get_xaxis_transform(), ha="center", va="top", fontsize=8)
     axis.set_ylabel("density (white noise = 1)")
     axis.set_title("spectrum of normalised innovations", fontsize=9)

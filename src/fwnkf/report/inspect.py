@@ -1,6 +1,6 @@
-"""What a filter learned, as plain values that fit in a JSON file.
+"""Properties of a trained filter as plain values that can be written as JSON.
 
-Frequencies are given as a fraction of Nyquist (1 is half the sampling rate) and in Hz from the nominal step.
+Frequencies are fractions of the Nyquist frequency (1 is half the sampling rate) and Hz at the nominal step.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from ..shapes import Complex, Float
 from .labels import channel_names
 
 GRID = 256
-"""Even steps of the frequency grid from zero to Nyquist; more points are added around every pole and zero."""
+"""Uniform intervals of the frequency grid from zero to Nyquist; points are added around sharp poles and zeros."""
 
 
 def inspect(model: Filter) -> dict[str, Any]:
-    """Facts of a filter: name, options, number of parameters, and under ``"frequencies"`` what it knows of them.
+    """Properties of a filter: name, options, number of parameters, and its frequency response under ``"frequencies"``.
 
     ``shaping="innovation"`` gives sections, poles, zeros, magnitude and group delay of ``Φ`` and the spectral radius of
-    its loop; ``shaping="noise"`` gives oscillators and the spectral density of the noise; other filters say that
-    there is nothing. What has no finite value is None.
+    its loop; ``shaping="noise"`` gives oscillators and the spectral density of the noise; other filters give the reason
+    why there is no response. Values that are not finite are None.
 
     >>> import torch, fwnkf
     >>> model = fwnkf.build("fwnkf", H=torch.eye(1), Q=torch.eye(1), R=torch.eye(1), hidden=0, gate="diagonal")
@@ -55,54 +55,55 @@ def inspect(model: Filter) -> dict[str, Any]:
 
 @torch.no_grad()
 def frequencies(model: Filter, *, loop: bool = True) -> dict[str, Any]:
-    """The part of :func:`inspect` about frequencies; ``loop=False`` leaves out the loop, which takes a run to find."""
+    """Frequency response of a filter, as in :func:`inspect`; ``loop=False`` skips the loop, which needs a run."""
     if not isinstance(model, FrequencyWeightedNeuralKalmanFilter):
-        return {"kind": "none", "reason": f"filter {model.name!r} knows nothing of frequencies: its noise is white"}
+        return {"kind": "none", "reason": f"filter {model.name!r} models white noise only"}
     channels = channel_names(model.system, model.observation_dim)
     if isinstance(model.noise_states, HypothesisStates):
-        possible = model.noise_states.frequency() / torch.pi
+        fractions = model.noise_states.frequency() / torch.pi
         return {
             "kind": "none",
-            "reason": "no single spectrum: hypotheses of different frequencies are weighed at every step",
-            "hypotheses": [dict(zip(channels, one.tolist(), strict=True)) for one in possible],
+            "reason": "no single spectrum: hypotheses of different frequencies are weighted at every step",
+            "hypotheses": [dict(zip(channels, values.tolist(), strict=True)) for values in fractions],
         }
     if model.shaper is not None:
         facts = _innovation(model.shaper, channels, model.config.dt)
         return {**facts, "loop": _loop(model)} if loop else facts
     if model.noise_states is not None:
         return _noise(model, model.noise_states, channels)
-    return {"kind": "none", "reason": "shaping='none': innovations are used as they are and the noise is white"}
+    return {"kind": "none", "reason": "shaping='none': innovations are not filtered and the noise is white"}
 
 
 # ---- innovation shaping ---------------------------------------------------------------------------------------------
 
 
 def _innovation(shaper: InnovationShaper, channels: list[str], dt: float) -> dict[str, Any]:
-    cascade = iir.Sections(*(item.double() for item in shaper.sections()))
+    cascade = iir.Sections(*(coefficients.double() for coefficients in shaper.sections()))
     shared = cascade.a.ndim == 2
-    each = [cascade] if shared else [iir.Sections(b, a) for b, a in zip(*cascade, strict=True)]
-    grid = _grid(torch.cat([_finite(roots(one)) for one in each for roots in (iir.poles, iir.zeros)]))
+    cascades = [cascade] if shared else [iir.Sections(b, a) for b, a in zip(*cascade, strict=True)]
+    grid = _grid(torch.cat([_finite(roots(item)) for item in cascades for roots in (iir.poles, iir.zeros)]))
     filters = [
         {
             "channel": name,
             "sections": [
                 {"b": b.tolist(), "a": [1.0, *a.tolist()]}
-                for b, a in zip(one.b.unbind(0), one.a.unbind(0), strict=True)
+                for b, a in zip(item.b.unbind(0), item.a.unbind(0), strict=True)
             ],
-            "poles": _roots(iir.poles(one), dt),
-            "zeros": _roots(iir.zeros(one), dt),
-            "magnitude_db": _plain(20 * iir.response(one, grid).abs().log10()),
-            "group_delay": _plain(group_delay(one, grid)),
+            "poles": _roots(iir.poles(item), dt),
+            "zeros": _roots(iir.zeros(item), dt),
+            "magnitude_db": _plain(20 * iir.response(item, grid).abs().log10()),
+            "group_delay": _plain(group_delay(item, grid)),
         }
-        for name, one in zip(["all"] if shared else channels, each, strict=True)
+        for name, item in zip(["all"] if shared else channels, cascades, strict=True)
     ]
     return {"kind": "innovation", "dt": dt, "shared": shared, **_axis(grid, dt), "filters": filters}
 
 
 def group_delay(cascade: iir.Sections, omega: Float[Tensor, " w"]) -> Float[Tensor, "*C w"]:
-    """``-dφ/dω`` in samples; not finite on a zero of the unit circle, where the phase jumps.
+    """``-dφ/dω`` in samples; not finite at a zero on the unit circle, where the phase jumps.
 
-    A polynomial ``p = Σ pᵢ z⁻ⁱ`` delays by ``Re(Σ i pᵢ z⁻ⁱ / p)``; a section by its numerator less its denominator.
+    The delay of a polynomial ``p = Σ pᵢ z⁻ⁱ`` is ``Re(Σ i pᵢ z⁻ⁱ / p)``; that of a section is the delay of its
+    numerator minus that of its denominator.
 
     >>> delay = iir.Sections(torch.tensor([[0.0, 0.0, 1.0]]), torch.zeros(1, 2))  # z⁻²
     >>> group_delay(delay, torch.tensor([0.0, 1.0]))
@@ -112,14 +113,14 @@ def group_delay(cascade: iir.Sections, omega: Float[Tensor, " w"]) -> Float[Tens
     powers = torch.stack((torch.ones_like(delay), delay, delay**2), -1).mT
     order = torch.arange(3).to(omega)
 
-    def of(polynomial: Tensor) -> Tensor:
+    def polynomial_delay(polynomial: Tensor) -> Tensor:
         value = polynomial.to(powers.dtype) @ powers
-        # what is left of a zero after rounding has a phase of its own
-        there = value.abs() > 8 * torch.finfo(omega.dtype).eps * polynomial.abs().sum(-1, keepdim=True)
-        return torch.where(there, ((polynomial * order).to(powers.dtype) @ powers / value).real, torch.nan)
+        # at a zero the value is rounding error, with a meaningless phase
+        nonzero = value.abs() > 8 * torch.finfo(omega.dtype).eps * polynomial.abs().sum(-1, keepdim=True)
+        return torch.where(nonzero, ((polynomial * order).to(powers.dtype) @ powers / value).real, torch.nan)
 
     denominator = torch.cat((torch.ones_like(cascade.a[..., :1]), cascade.a), -1)
-    return (of(cascade.b) - of(denominator)).sum(-2)
+    return (polynomial_delay(cascade.b) - polynomial_delay(denominator)).sum(-2)
 
 
 def _loop(model: FrequencyWeightedNeuralKalmanFilter) -> dict[str, Any]:
@@ -132,32 +133,35 @@ def _loop(model: FrequencyWeightedNeuralKalmanFilter) -> dict[str, Any]:
 
 
 def _roots(roots: Complex[Tensor, "k 2"], dt: float) -> list[dict[str, Any]]:
-    """Place, radius and frequency of every root; zeros of a section with ``b0 = 0`` are not finite and left out."""
-    found = []
+    """Position, radius and frequency of every root; zeros of a section with ``b0 = 0`` are not finite and left out."""
+    rows = []
     for root in _finite(roots).tolist():
         fraction = abs(math.atan2(root.imag, root.real)) / math.pi
-        found.append(
-            {"at": [root.real, root.imag], "radius": abs(root), "frequency": fraction, "hz": fraction / 2 / dt}
-        )
-    return found
+        rows.append({"at": [root.real, root.imag], "radius": abs(root), "frequency": fraction, "hz": fraction / 2 / dt})
+    return rows
 
 
 # ---- noise states ---------------------------------------------------------------------------------------------------
 
 
 def _noise(model: FrequencyWeightedNeuralKalmanFilter, states: NoiseStates, channels: list[str]) -> dict[str, Any]:
-    """Oscillators over the white floor at rest: an encoder moves the floor from step to step, never the oscillators."""
+    """Oscillators and the nominal white floor; an encoder changes the floor over time, but not the oscillators."""
     dt = model.config.dt
     base = torch.diagonal(dense(model.prepare().R), dim1=-2, dim2=-1).double().sqrt()
     floor = nominal_noise(model)[1].double()
     radius, omega = states.radius().double(), states.frequency().double()
     amplitude = states.amplitude.double().abs().expand(states.channels, -1)
+    if states.modes:  # in one channel a shared mode is an oscillator whose phase does not show
+        radius = torch.cat((radius, states.mode_radius().double().expand(states.channels, -1)), -1)
+        omega = torch.cat((omega, states.mode_frequency().double().expand(states.channels, -1)), -1)
+        gains = states.mixing.double().unflatten(-1, (states.modes, 2)).norm(dim=-1)
+        amplitude = torch.cat((amplitude, gains), -1)
     grid = _grid(torch.polar(radius, omega).flatten())
-    found = []
+    rows = []
     for i, name in enumerate(channels):
         std = amplitude[i] * base[i]
         coloured = oscillators.spectrum(radius[i], omega[i], std.square(), grid)
-        found.append(
+        rows.append(
             {
                 "channel": name,
                 "oscillators": [
@@ -172,18 +176,18 @@ def _noise(model: FrequencyWeightedNeuralKalmanFilter, states: NoiseStates, chan
             }
         )
     conditioned = model.encoder is not None
-    return {"kind": "noise", "dt": dt, "conditioned": conditioned, **_axis(grid, dt), "channels": found}
+    return {"kind": "noise", "dt": dt, "conditioned": conditioned, **_axis(grid, dt), "channels": rows}
 
 
 # ---- the grid -------------------------------------------------------------------------------------------------------
 
 
 def _grid(roots: Complex[Tensor, " r"]) -> Float[Tensor, " w"]:
-    """Radians per sample in ``[0, π]``: even steps, and close ones around sharp roots, which even steps would miss."""
+    """Radians per sample in ``[0, π]``: a uniform grid, refined around sharp roots that it would miss."""
     width = (1 - roots.abs()).abs().clamp_min(1e-6)
     reach = torch.tensor([0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 12.0], dtype=torch.float64)
     around = roots.angle().abs().unsqueeze(-1) + width.unsqueeze(-1) * torch.cat((-reach, reach))
-    # as wide as the even steps or wider, a root shows without help
+    # roots wider than the uniform grid need no refinement
     sharp = around[width * reach[-1] < 0.5].flatten()
     even = torch.linspace(0, math.pi, GRID + 1, dtype=torch.float64)
     return torch.cat((even, sharp[(sharp > 0) & (sharp < math.pi)])).unique()
@@ -200,5 +204,5 @@ def _finite(roots: Tensor) -> Tensor:
 
 
 def _plain(values: Tensor) -> list[float | None]:
-    """Numbers, with None for what JSON cannot hold."""
+    """Numbers, with None for values that are not finite, which JSON cannot represent."""
     return [value if math.isfinite(value) else None for value in values.tolist()]

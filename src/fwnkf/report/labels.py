@@ -1,4 +1,4 @@
-"""Names of the numbers of a state and of the channels of a measurement, for axes and tables."""
+"""Names of state components and measurement channels, for axes and tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..core.system import System
 
 
 def stored_names(layout: Layout) -> list[str]:
-    """One name per stored number.
+    """One name for each component of the stored state.
 
     >>> stored_names(Layout.parse([("q", "quaternion", 4), ("bias", "euclidean", 2), ("theta", "angle", 1)]))
     ['q_w', 'q_x', 'q_y', 'q_z', 'bias1', 'bias2', 'theta']
@@ -22,7 +22,7 @@ def stored_names(layout: Layout) -> list[str]:
 
 
 def tangent_names(layout: Layout) -> list[str]:
-    """One name per number of the tangent space, where covariances live.
+    """One name for each tangent coordinate, as used by covariances.
 
     >>> tangent_names(Layout.parse([("q", "quaternion", 4), ("theta", "angle", 1)]))
     ['q about x', 'q about y', 'q about z', 'theta']
@@ -37,12 +37,12 @@ def tangent_names(layout: Layout) -> list[str]:
 
 
 def channel_names(system: System | None, channels: int) -> list[str]:
-    """Names of the measured channels: those of the system, or ``y1, y2, …`` where nobody gave any."""
+    """Names of the measurement channels: those of the system, or ``y1, y2, …`` without a system."""
     return _numbered("y", channels) if system is None else stored_names(system.observation_layout)
 
 
 def units(layout: Layout) -> list[str]:
-    """The unit of each stored number where the layout tells: radians for angles, else nothing.
+    """The unit of each component of the stored state: radians for angles, otherwise empty.
 
     >>> units(Layout.parse([("theta", "angle", 1), ("omega", "euclidean", 1)]))
     ['rad', '']

@@ -1,7 +1,7 @@
-"""Plots of estimates, errors, consistency, learned spectra and training; each a matplotlib Figure, none reads a file.
+"""Plots of estimates, errors, consistency, learned spectra and training, each as a matplotlib Figure.
 
-Figures are made without pyplot: nothing is global, no window opens, and any thread may draw. matplotlib comes with the
-extra ``plot`` and is imported on first use.
+Figures are created without pyplot: there is no global state, no window opens, and any thread may draw. matplotlib is
+installed with the extra ``plot`` and imported on first use.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ from .labels import channel_names, stored_names, tangent_names, units
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-else:  # the runtime shape checks read annotations, and matplotlib may not be there
+else:  # runtime shape checks evaluate annotations, and matplotlib is optional
     Axes = Figure = Any
 
 Tracks = Mapping[str, tuple[Tensor, Tensor | None]]
-"""Estimates by the name of their method: mean ``[B, T, n]`` and covariance ``[B, T, d, d]``, or None without one."""
+"""Estimates by name of the method: mean ``[B, T, n]``, and covariance ``[B, T, d, d]`` or None."""
 
 Z95 = 1.959963984540054
-"""95 % of a normal distribution lie within this many standard deviations."""
+"""Half-width of the 95 % interval of a normal distribution, in standard deviations."""
 DEEPEST = 100.0
-"""dB below the top that are shown: a zero on the unit circle reaches down to rounding, some 300."""
+"""Range of the magnitude axis in dB: a zero on the unit circle would extend it to -300 dB, the rounding error."""
 
 
 # ---- estimates ------------------------------------------------------------------------------------------------------
 
 
-def trajectory(task: Records, tracks: Tracks, record: int = 0) -> Figure:
-    """Truth, measurements and estimates of one record, a panel for each stored number of the state.
+def trajectory(records: Records, tracks: Tracks, record: int = 0) -> Figure:
+    """Truth, measurements and estimates of one record, with a panel for each component of the state.
 
-    The first method gets its 95 % band. A channel that measures a number of the state as it is lies as dots in that
-    panel; the others have a panel of their own, with what the true state would have shown.
+    The first method is drawn with its 95 % band. A channel that measures a component of the state directly is drawn as
+    dots in the panel of that component; other channels have separate panels, with the observation of the true state.
     """
-    _check(task, tracks)
-    layout, truth = task.layout, task.truth[record].double()
+    _check(records, tracks)
+    layout, truth = records.layout, records.truth[record].double()
     means = {name: mean[record].detach().double() for name, (mean, _) in tracks.items()}
-    there = series.known(truth)
+    known = series.known(truth)
     first = next(iter(means.values()), truth)
-    reference = torch.where(there.unsqueeze(-1), truth, first)
-    direct = series.direct_channels(task.system, task.truth[record][there])
+    reference = torch.where(known.unsqueeze(-1), truth, first)
+    direct = series.direct_channels(records.system, records.truth[record][known])
     shown = list(zip(stored_names(layout), units(layout), strict=True))
-    apart = [channel for channel in range(task.y.shape[-1]) if channel not in direct]
-    groups = _groups(task, apart)
+    indirect = [channel for channel in range(records.y.shape[-1]) if channel not in direct]
+    groups = _groups(records, indirect)
     figure, axes = panels(len(shown) + len(groups))
-    time = series.seconds(task.dt[record])
-    y = torch.where(task.mask[record], task.y[record], torch.nan).double()
+    time = series.seconds(records.dt[record])
+    y = torch.where(records.mask[record], records.y[record], torch.nan).double()
 
     lines = series.without_jumps(layout, reference, truth)
     for i, (name, unit) in enumerate(shown):
@@ -80,99 +80,99 @@ def trajectory(task: Records, tracks: Tracks, record: int = 0) -> Figure:
         lines = series.without_jumps(layout, reference, means[name])
         reach = Z95 * series.stored_std(layout, lines, cov[record].detach().double())
         for i, (low, high) in enumerate(zip((lines - reach).unbind(-1), (lines + reach).unbind(-1), strict=True)):
-            limits = axes[i].get_ylim()  # a wide band at the start must not flatten everything after it
+            limits = axes[i].get_ylim()  # a wide initial band must not dominate the scale
             axes[i].fill_between(
                 time, low, high, color=COLOURS[0], alpha=0.18, linewidth=0, label=f"{name}, 95 %", zorder=2
             )
             axes[i].set_ylim(_widened(limits, low, high))
     for (name, channels), axis in zip(groups.items(), axes[len(shown) :], strict=True):
-        _measurements(axis, name, channels, task, record, time, y)
-    finish(figure, axes, f"{task.name}, record {record}")
+        _measurements(axis, name, channels, records, record, time, y)
+    finish(figure, axes, f"{records.name}, record {record}")
     return figure
 
 
-def _groups(task: Records, apart: list[int]) -> dict[str, list[int]]:
-    """Channels that measure no single number, by the part of the observation they belong to: one scale per panel."""
-    if not apart:
+def _groups(records: Records, channels: list[int]) -> dict[str, list[int]]:
+    """Channels that measure no single component, grouped by part of the observation: one panel for each part."""
+    if not channels:
         return {}
-    if task.system is None:
-        return {"measured": apart}
-    owners = [part.name for part in task.system.observation_layout.parts for _ in range(part.size)]
-    return {name: [i for i in apart if owners[i] == name] for name in dict.fromkeys(owners[i] for i in apart)}
+    if records.system is None:
+        return {"measured": channels}
+    owners = [part.name for part in records.system.observation_layout.parts for _ in range(part.size)]
+    return {name: [i for i in channels if owners[i] == name] for name in dict.fromkeys(owners[i] for i in channels)}
 
 
 def _measurements(
-    axis: Axes, name: str, channels: list[int], task: Records, record: int, time: Tensor, y: Tensor
+    axis: Axes, name: str, channels: list[int], records: Records, record: int, time: Tensor, y: Tensor
 ) -> None:
-    names = channel_names(task.system, task.y.shape[-1])
+    names = channel_names(records.system, records.y.shape[-1])
     for k, channel in enumerate(channels):
-        colour = COLOURS[-1 - k % len(COLOURS)]  # from the other end: these are channels, not methods
+        colour = COLOURS[-1 - k % len(COLOURS)]  # in reverse order, to differ from the colours of methods
         axis.plot(time, y[:, channel], ".", color=colour, markersize=4, label=f"{names[channel]} measured")
-        if task.system is not None:
+        if records.system is not None:
             with torch.no_grad():
-                expected = task.system.observe(task.truth[record])[:, channel]
+                expected = records.system.observe(records.truth[record])[:, channel]
             axis.plot(time, expected, color=colour, linewidth=1.2, label=f"{names[channel]} of the truth")
     axis.set_ylabel(name)
 
 
-def error_over_time(task: Records, tracks: Tracks) -> Figure:
-    """Root mean squared error of each step over all records and dimensions (shortest arc), one line per method."""
-    _check(task, tracks)
+def error_over_time(records: Records, tracks: Tracks) -> Figure:
+    """Root mean square error of each step over records and dimensions (shortest arc), one line for each method."""
+    _check(records, tracks)
     figure, (axis,) = panels(1, height=3.6)
-    time = series.seconds(task.dt)
+    time = series.seconds(records.dt)
     for k, (name, (mean, _)) in enumerate(tracks.items()):
-        error = series.rmse_by_step(task.layout, mean, task.truth)
+        error = series.rmse_by_step(records.layout, mean, records.truth)
         axis.plot(time, _drawable(error), label=name + _gaps(error), **line(k))
     log_scale(axis)
     axis.set_ylabel("RMSE of the state")
-    finish(figure, [axis], f"{task.name}: error of {len(task)} records")
+    finish(figure, [axis], f"{records.name}: error of {len(records)} records")
     return figure
 
 
-def nees_over_time(task: Records, tracks: Tracks) -> Figure:
-    """NEES over the dimension, averaged over records: one is right, above the band a filter is too sure of itself.
+def nees_over_time(records: Records, tracks: Tracks) -> Figure:
+    """NEES divided by the dimension, averaged over records: one if consistent, larger for an overconfident filter.
 
-    The band holds the average of as many consistent records with probability 95 %. Methods without a covariance are
+    The average over consistent records lies in the band with a probability of 95 %. Methods without a covariance are
     left out.
     """
-    _check(task, tracks)
+    _check(records, tracks)
     figure, (axis,) = panels(1, height=3.6)
-    time = series.seconds(task.dt)
-    count = series.known(task.truth).sum(0)
-    low, high = series.chi_square_band(count * task.layout.tangent_size)
+    time = series.seconds(records.dt)
+    count = series.known(records.truth).sum(0)
+    low, high = series.chi_square_band(count * records.layout.tangent_size)
     axis.fill_between(time, low, high, color=DOTS, alpha=0.3, linewidth=0, label="95 % if consistent")
     axis.axhline(1.0, color=TRUTH, linewidth=0.8)
     for k, (name, (mean, cov)) in enumerate(tracks.items()):
-        if cov is None:  # k still counts it: a method keeps its colour from plot to plot
+        if cov is None:  # still counted in k, so that methods have the same colour in every plot
             continue
-        found = series.consistency(task.layout, mean, cov.detach(), task.truth)
-        label = f"{name}: NEES/n {found.overall:.2f}, coverage {100 * found.coverage:.1f} %{_gaps(found.by_step)}"
-        axis.plot(time, _drawable(found.by_step), label=label, **line(k))
+        result = series.consistency(records.layout, mean, cov.detach(), records.truth)
+        label = f"{name}: NEES/n {result.overall:.2f}, coverage {100 * result.coverage:.1f} %{_gaps(result.by_step)}"
+        axis.plot(time, _drawable(result.by_step), label=label, **line(k))
     log_scale(axis)
     axis.set_ylabel("NEES / n")
-    finish(figure, [axis], f"{task.name}: consistency of {len(task)} records", columns=1)
+    finish(figure, [axis], f"{records.name}: consistency of {len(records)} records", columns=1)
     return figure
 
 
-# ---- what was learned -----------------------------------------------------------------------------------------------
+# ---- learned response and noise -------------------------------------------------------------------------------------
 
 
 def shaper(model: Filter) -> Figure | None:
-    """What the filter learned about frequencies: ``Φ`` with its poles and zeros, or the density of its noise.
+    """Frequency response of a filter: ``Φ`` with its poles and zeros, or the spectral density of its noise.
 
-    None for a filter that knows nothing of frequencies.
+    None for a filter with white noise and without ``Φ``.
     """
     facts = frequencies(model, loop=False)
     if facts["kind"] == "none":
         return None
     if facts["kind"] == "innovation":
         figure, left, plane = beside_plane(2)
-        for k, one in enumerate(facts["filters"]):
-            label = "all channels" if facts["shared"] else one["channel"]
-            for axis, what in zip(left, ("magnitude_db", "group_delay"), strict=True):
-                axis.plot(facts["hz"], _numbers(one[what]), label=label, **line(k))
+        for k, response in enumerate(facts["filters"]):
+            label = "all channels" if facts["shared"] else response["channel"]
+            for axis, key in zip(left, ("magnitude_db", "group_delay"), strict=True):
+                axis.plot(facts["hz"], _numbers(response[key]), label=label, **line(k))
             for kind, marker in (("poles", "x"), ("zeros", "o")):
-                roots(plane, [root["at"] for root in one[kind]], marker, k, kind if k == 0 else None)
+                roots(plane, [root["at"] for root in response[kind]], marker, k, kind if k == 0 else None)
         left[0].set_ylabel("|Φ| (dB)")
         left[1].set_ylabel("group delay (samples)")
         at_least(left[0], 1.0)
@@ -182,10 +182,10 @@ def shaper(model: Filter) -> Figure | None:
         figure.suptitle("Learned innovation filter Φ", fontsize=10)
     else:
         figure, left, plane = beside_plane(1)
-        for k, one in enumerate(facts["channels"]):
-            left[0].plot(facts["hz"], one["density"], label=one["channel"], **line(k))
-            left[0].axhline(one["white_density"], color=line(k)["color"], linewidth=0.8, linestyle=":", zorder=1)
-            upper = [(c["radius"], math.pi * c["frequency"]) for c in one["oscillators"]]
+        for k, channel in enumerate(facts["channels"]):
+            left[0].plot(facts["hz"], channel["density"], label=channel["channel"], **line(k))
+            left[0].axhline(channel["white_density"], color=line(k)["color"], linewidth=0.8, linestyle=":", zorder=1)
+            upper = [(c["radius"], math.pi * c["frequency"]) for c in channel["oscillators"]]
             poles = [(r * math.cos(w), r * math.sin(sign * w)) for r, w in upper for sign in (1, -1)]
             roots(plane, poles, "x", k, "poles" if k == 0 else None)
         log_scale(left[0])
@@ -198,23 +198,23 @@ def shaper(model: Filter) -> Figure | None:
 
 
 def noise_over_time(
-    Q_diag: Float[Tensor, "B T d"], R_diag: Float[Tensor, "B T m"], task: Records, record: int = 0
+    Q_diag: Float[Tensor, "B T d"], R_diag: Float[Tensor, "B T m"], records: Records, record: int = 0
 ) -> Figure:
-    """Standard deviations of process and measurement noise that a filter believed, step by step, in one record.
+    """Standard deviations of process and measurement noise that a filter used at each step of one record.
 
-    From :func:`fwnkf.filters.diagnostics.noise_over_time`. A step of no length has no process noise and is not drawn.
+    From :func:`fwnkf.filters.diagnostics.noise_over_time`. A step of length zero has no process noise and is not drawn.
     """
     figure, axes = panels(2, height=2.4)
-    time = series.seconds(task.dt[record])
-    names = tangent_names(task.layout), channel_names(task.system, R_diag.shape[-1])
-    for axis, variance, labels, what in zip(axes, (Q_diag, R_diag), names, ("process", "measurement"), strict=True):
+    time = series.seconds(records.dt[record])
+    names = tangent_names(records.layout), channel_names(records.system, R_diag.shape[-1])
+    for axis, variance, labels, kind in zip(axes, (Q_diag, R_diag), names, ("process", "measurement"), strict=True):
         std = variance[record].detach().double().sqrt()
         for k, label in enumerate(labels):
             axis.plot(time, std[:, k].masked_fill(std[:, k] <= 0, torch.nan), label=label, **line(k))
         log_scale(axis)
-        axis.set_ylabel(f"{what} noise (std)")
+        axis.set_ylabel(f"{kind} noise (std)")
         axis.legend(loc="best", fontsize=7, ncols=min(len(labels), 4))
-    finish(figure, axes, f"{task.name}, record {record}: believed noise per step", legend=False)
+    finish(figure, axes, f"{records.name}, record {record}: noise model of each step", legend=False)
     return figure
 
 
@@ -229,11 +229,11 @@ def history(rows: Sequence[Mapping[str, Any]]) -> Figure:
     curves = {key: [(row["step"], float(row[key])) for row in rows if row.get(key) is not None] for key in titles}
     curves = {key: curve for key, curve in curves.items() if curve}
     if not curves:
-        raise ConfigError(f"nothing to plot: no row has a value for any of {', '.join(titles)}")
+        raise ConfigError(f"nothing to plot: no row has a value for {', '.join(titles)}")
     figure, axes = panels(len(curves))
     for k, ((key, curve), axis) in enumerate(zip(curves.items(), axes, strict=True)):
         steps, values = zip(*curve, strict=True)
-        # one evaluation is a point, not a line, and would not be seen
+        # markers, because a single evaluation would not be visible as a line
         axis.plot(steps, values, color=COLOURS[k % len(COLOURS)], linewidth=1.4, marker="." if len(steps) < 40 else "")
         axis.set_ylabel(titles[key])
         finite = [value for value in values if math.isfinite(value)]
@@ -244,7 +244,7 @@ def history(rows: Sequence[Mapping[str, Any]]) -> Figure:
             label = f"best: {values[best]:.4g} at step {steps[best]}"
             axis.plot(steps[best], values[best], "*", color=TRUTH, markersize=9, label=label)
             axis.legend(loc="upper right", fontsize=8)
-        if finite and min(finite) > 0:  # a likelihood may be negative
+        if finite and min(finite) > 0:  # log-likelihoods may be negative
             log_scale(axis)
     axes[-1].xaxis.set_major_locator(need("matplotlib.ticker", extra="plot").MaxNLocator(integer=True, min_n_ticks=1))
     finish(figure, axes, "Training", legend=False, xlabel="step")
@@ -252,7 +252,7 @@ def history(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def save_all(folder: str | Path, figures: Mapping[str, Figure | None]) -> list[Path]:
-    """Write every figure that is there to ``folder/NAME.png``, and say where."""
+    """Write every figure that is not None to ``folder/NAME.png``; returns the paths."""
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     written = []
@@ -267,7 +267,7 @@ def save_all(folder: str | Path, figures: Mapping[str, Figure | None]) -> list[P
 
 
 def _widened(limits: tuple[float, float], low: Tensor, high: Tensor) -> tuple[float, float]:
-    """Room for the band over most of the time, at most half as much again on either side."""
+    """Limits widened for the band at most time steps, by at most half the range on either side."""
     finite = low.isfinite() & high.isfinite()
     if not bool(finite.any()):
         return limits
@@ -281,7 +281,7 @@ def _drawable(values: Tensor) -> Tensor:
 
 
 def _gaps(values: Tensor) -> str:
-    """A line with a hole says why."""
+    """Addition to the label of a line with steps that have no estimate."""
     count = int(values.isinf().sum())
     return f" (no estimate in {count} steps)" if count else ""
 
@@ -294,11 +294,11 @@ def _with_unit(name: str, unit: str) -> str:
     return f"{name} ({unit})" if unit else name
 
 
-def _check(task: Records, tracks: Tracks) -> None:
+def _check(records: Records, tracks: Tracks) -> None:
     for name, (mean, cov) in tracks.items():
-        wanted = (*task.truth.shape[:2], task.layout.tangent_size, task.layout.tangent_size)
-        if mean.shape != task.truth.shape or (cov is not None and cov.shape != wanted):
+        expected = (*records.truth.shape[:2], records.layout.tangent_size, records.layout.tangent_size)
+        if mean.shape != records.truth.shape or (cov is not None and cov.shape != expected):
             raise ShapeError(
                 f"track {name!r}: mean {tuple(mean.shape)}, cov {None if cov is None else tuple(cov.shape)}; "
-                f"task {task.name!r} wants {tuple(task.truth.shape)} and {wanted}"
+                f"records {records.name!r} need {tuple(records.truth.shape)} and {expected}"
             )

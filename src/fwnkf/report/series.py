@@ -1,4 +1,4 @@
-"""The numbers behind the plots: errors and consistency against time, where steps without truth (NaN) are left out."""
+"""Time series for plots: errors and consistency over time, without steps that have no true state (NaN)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..shapes import Bool, Float, Int
 
 
 def known(truth: Float[Tensor, "*B n"]) -> Bool[Tensor, "*B"]:
-    """Where there is a truth to compare with."""
+    """Mask of the steps with a true state."""
     return truth.isfinite().all(-1)
 
 
 def rmse_by_step(layout: Layout, mean: Float[Tensor, "B T n"], truth: Float[Tensor, "B T n"]) -> Float[Tensor, " T"]:
-    """``√⟨e²⟩`` of each step over the records that have a truth there; infinite where one of them has no estimate.
+    """``√⟨e²⟩`` of each step over the records with a true state; infinite where one of them has no estimate.
 
     >>> truth = torch.tensor([[[0.0], [0.0]], [[0.0], [torch.nan]]])
     >>> rmse_by_step(Layout.euclidean(1), torch.tensor([[[3.0], [2.0]], [[3.0], [9.0]]]), truth)
@@ -34,7 +34,7 @@ def rmse_by_step(layout: Layout, mean: Float[Tensor, "B T n"], truth: Float[Tens
 
 
 class Consistency(NamedTuple):
-    """NEES over the dimension (one is right), step by step and over all, and how often 95 % intervals hold."""
+    """NEES divided by the dimension (one if consistent), by step and overall, and the coverage of 95 % intervals."""
 
     by_step: Float[Tensor, " T"]
     overall: float
@@ -44,23 +44,23 @@ class Consistency(NamedTuple):
 def consistency(
     layout: Layout, mean: Float[Tensor, "B T n"], cov: Float[Tensor, "B T d d"], truth: Float[Tensor, "B T n"]
 ) -> Consistency:
-    """NEES and coverage where there is truth; infinite and not covered where there is no estimate, as in a table."""
-    there = known(truth)
+    """NEES and coverage of steps with a true state; without an estimate a step is infinite and not covered."""
+    valid = known(truth)
     error, cov = _error(layout, mean, truth), cov.double()
     failed = ~(usable(layout, mean).all(-1) & cov.isfinite().all(-1).all(-1))
-    skip = failed | ~there
+    skip = failed | ~valid
     eye = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
     clean = torch.where(skip[..., None, None], eye, cov)
-    each = nees(torch.where(skip[..., None], 0.0, error), clean)
-    each = each.masked_fill(failed | each.isnan(), torch.inf)
-    held = coverage(error.masked_fill(failed[..., None], torch.inf)[there], clean[there]).overall
-    return Consistency(_average(each, there), float(each[there].mean()), float(held))
+    values = nees(torch.where(skip[..., None], 0.0, error), clean)
+    values = values.masked_fill(failed | values.isnan(), torch.inf)
+    covered = coverage(error.masked_fill(failed[..., None], torch.inf)[valid], clean[valid]).overall
+    return Consistency(_average(values, valid), float(values[valid].mean()), float(covered))
 
 
 def chi_square_band(degrees: Int[Tensor, "*B"], level: float = 0.95) -> tuple[Tensor, Tensor]:
-    """Between which two values ``χ²/degrees`` lies with probability ``level``, as much below as above.
+    """Central interval that contains ``χ²/degrees`` with probability ``level``; NaN for zero degrees of freedom.
 
-    Bisection of the regularised incomplete gamma function, so that no scipy is needed; NaN without degrees.
+    Computed by bisection of the regularised incomplete gamma function, without scipy.
 
     >>> [round(float(x), 4) for x in chi_square_band(torch.tensor(10))]
     [0.3247, 2.0483]
@@ -79,14 +79,14 @@ def chi_square_band(degrees: Int[Tensor, "*B"], level: float = 0.95) -> tuple[Te
 
 
 def seconds(dt: Float[Tensor, "*B T"]) -> Float[Tensor, " T"]:
-    """Time of each step from the first sample; the average over records, should their steps differ."""
+    """Time of each step since the first sample, averaged over records."""
     elapsed = dt.double().cumsum(-1)
     return elapsed.reshape(-1, dt.shape[-1]).mean(0)
 
 
 def stored_std(layout: Layout, mean: Float[Tensor, "*B n"], cov: Float[Tensor, "*B d d"]) -> Float[Tensor, "*B n"]:
-    """Standard deviation of every stored number; for a quaternion to first order, ``q ⊞ δ ≈ q + ½ q ⊗ (0, δ)``."""
-    found, start = [], 0
+    """Standard deviation of each stored component; first order for quaternions, ``q ⊞ δ ≈ q + ½ q ⊗ (0, δ)``."""
+    stds, start = [], 0
     for part, value in zip(layout.parts, mean.split([part.size for part in layout.parts], -1), strict=True):
         stop = start + part.tangent_size
         block = cov[..., start:stop, start:stop]
@@ -94,15 +94,15 @@ def stored_std(layout: Layout, mean: Float[Tensor, "*B n"], cov: Float[Tensor, "
             axes = torch.eye(4, dtype=mean.dtype, device=mean.device)[1:]
             slope = 0.5 * rotation.multiply(value.unsqueeze(-2), axes).mT
             block = slope @ block @ slope.mT
-        found.append(torch.diagonal(block, dim1=-2, dim2=-1).clamp_min(0).sqrt())
+        stds.append(torch.diagonal(block, dim1=-2, dim2=-1).clamp_min(0).sqrt())
         start = stop
-    return torch.cat(found, -1)
+    return torch.cat(stds, -1)
 
 
 def without_jumps(
     layout: Layout, reference: Float[Tensor, "T n"], values: Float[Tensor, "T n"]
 ) -> Float[Tensor, "T n"]:
-    """The same points in numbers that do not jump: angles next to the unwrapped reference, quaternions of its sign.
+    """Equivalent values without jumps: angles close to the unwrapped reference, quaternions with its sign.
 
     >>> layout = Layout.parse([("theta", "angle", 1)])
     >>> turning = torch.tensor([[3.0], [-3.0], [-2.9]])
@@ -111,70 +111,70 @@ def without_jumps(
     """
     if layout.flat:
         return values
-    found = []
+    parts = []
     sizes = [part.size for part in layout.parts]
     for part, base, value in zip(layout.parts, reference.split(sizes, -1), values.split(sizes, -1), strict=True):
         if part.kind == "angle":
             base = torch.from_numpy(_unwrap(base.detach().cpu().numpy())).to(value)
-            found.append(base + rotation.wrap(value - base))
+            parts.append(base + rotation.wrap(value - base))
         elif part.kind == "quaternion":
             base = _steady_sign(base)
-            found.append(torch.where((base * value).sum(-1, keepdim=True) < 0, -value, value))
+            parts.append(torch.where((base * value).sum(-1, keepdim=True) < 0, -value, value))
         else:
-            found.append(value)
-    return torch.cat(found, -1)
+            parts.append(value)
+    return torch.cat(parts, -1)
 
 
 def direct_channels(system: System | None, x: Float[Tensor, "K n"]) -> dict[int, int]:
-    """Which channels measure one stored number as it is, at all the states given: channel to number.
+    """Channels that measure one stored component directly at all states ``x``: a mapping from channel to component.
 
-    Told by the model itself: ``h(x)ᵢ = xⱼ`` with the row of ``H`` a unit vector.
+    Determined from the observation model: ``h(x)ᵢ = xⱼ``, and the row of ``H`` is a unit vector.
     """
     if system is None or len(x) == 0:
         return {}
     with torch.no_grad():
-        seen, H = system.linearize_observation(x)
+        observed, H = system.linearize_observation(x)
     H = H.expand(len(x), *H.shape[-2:])
     tolerance = math.sqrt(torch.finfo(x.dtype).eps)
-    found: dict[int, int] = {}
+    channels: dict[int, int] = {}
     stored = tangent = 0
     for part in system.layout.parts:
         for k in range(part.size if part.kind != "quaternion" else 0):
             unit = torch.zeros_like(H[0, 0])
             unit[tangent + k] = 1
-            apart = seen - x[:, stored + k : stored + k + 1]
+            difference = observed - x[:, stored + k : stored + k + 1]
             if part.kind == "angle":
-                apart = rotation.wrap(apart)
-            right = (H - unit).abs().amax((0, 2)) < tolerance
-            same = apart.abs().amax(0) < tolerance * (1 + seen.abs().amax(0))
-            found.update({int(channel): stored + k for channel in (right & same).nonzero().flatten()})
+                difference = rotation.wrap(difference)
+            unit_row = (H - unit).abs().amax((0, 2)) < tolerance
+            same = difference.abs().amax(0) < tolerance * (1 + observed.abs().amax(0))
+            channels.update({int(channel): stored + k for channel in (unit_row & same).nonzero().flatten()})
         stored, tangent = stored + part.size, tangent + part.tangent_size
-    return found
+    return channels
 
 
 def _error(layout: Layout, mean: Tensor, truth: Tensor) -> Tensor:
     return residual(layout, mean.detach().double(), truth.double())
 
 
-def _average(values: Float[Tensor, "B T"], there: Bool[Tensor, "B T"]) -> Float[Tensor, " T"]:
-    """Over records, of those that are there; NaN where none is."""
-    return torch.where(there, values, 0.0).sum(0) / there.sum(0)
+def _average(values: Float[Tensor, "B T"], valid: Bool[Tensor, "B T"]) -> Float[Tensor, " T"]:
+    """Average over the known records of each step; NaN if there is none."""
+    return torch.where(valid, values, 0.0).sum(0) / valid.sum(0)
 
 
 def _unwrap(angle: np.ndarray) -> np.ndarray:
-    """numpy's unwrap along time, across gaps: a NaN would spread to everything after it."""
+    """``np.unwrap`` along time that skips gaps, because a NaN would spread to all later steps."""
     smooth = angle.copy()
     for column in smooth.T:
-        there = np.isfinite(column)
-        column[there] = np.unwrap(column[there])
-        # a gap stands in its neighbours' numbers, so that what others know there is drawn beside them
-        if there.any():
-            column[~there] = np.interp(np.flatnonzero(~there), np.flatnonzero(there), column[there])
+        finite = np.isfinite(column)
+        column[finite] = np.unwrap(column[finite])
+        # gaps are interpolated, so that estimates within a gap are drawn next to its neighbours
+        if finite.any():
+            column[~finite] = np.interp(np.flatnonzero(~finite), np.flatnonzero(finite), column[finite])
     return smooth
 
 
 def _steady_sign(q: Float[Tensor, "T 4"]) -> Float[Tensor, "T 4"]:
-    """``q`` or ``-q``, whichever continues the one before."""
-    turned = (q[1:] * q[:-1]).sum(-1) < 0
-    flips = torch.cat((turned.new_zeros(1), turned)).cumsum(0) % 2
+    """``q`` or ``-q``, whichever is closer to the previous quaternion."""
+    flipped = (q[1:] * q[:-1]).sum(-1) < 0
+    flips = torch.cat((flipped.new_zeros(1), flipped)).cumsum(0) % 2
     return torch.where((flips == 1).unsqueeze(-1), -q, q)
