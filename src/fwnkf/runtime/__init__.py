@@ -1,1 +1,1 @@
-"""Running a filter: compiled steps now; streams and export build on the same pure step."""
+"""Running a filter on a stream of measurements with a compiled step."""

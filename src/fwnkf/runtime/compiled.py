@@ -1,7 +1,7 @@
-"""A filter's step compiled to native code by torch.compile.
+"""The step of a filter compiled to native code by ``torch.compile``.
 
-The step branches on no data and calls no ``nn.GRU``, so it compiles whole. The compiled step holds for the parameters
-at the time of the call: it is meant for running a trained filter, not for training one.
+The step has no data-dependent branches and does not use ``nn.GRU``, so it compiles as one graph. The compiled step uses
+the parameters at the time of compilation: it is for running a trained filter, not for training.
 """
 
 from __future__ import annotations
@@ -19,14 +19,22 @@ CompiledStep = Callable[..., tuple[Any, StepOutput]]
 
 
 def compile_step(model: Filter, *, dynamic: bool = False) -> CompiledStep:
-    """``step(state, y, u=None, mask=None, dt=None)`` like ``model.step``, compiled on first call.
+    """Compile the step of a trained filter, for streams of measurements.
 
-    Compilation takes tens of seconds for each batch size (``dynamic=True`` compiles once for all, and runs slower).
-    No gradients flow through it.
+    Returns a function ``step(state, y, u=None, mask=None, dt=None)`` that computes the same as ``model.step``, without
+    gradients. It is compiled on the first call, which takes tens of seconds for each batch size; ``dynamic=True``
+    compiles once for all batch sizes and runs slower. On the CPU a C++ compiler is needed.
+
+    >>> import torch, fwnkf
+    >>> eye = torch.eye(2)
+    >>> model = fwnkf.build("kf", F=eye, H=eye, Q=0.1 * eye, R=eye)
+    >>> step, state = fwnkf.compile_step(model), model.init(1)
+    >>> for y in torch.zeros(3, 1, 2):  # doctest: +SKIP
+    ...     state, output = step(state, y)
     """
     with torch.no_grad():
         prepared = model.prepare()
-    # the C++ wrapper saves the Python call between fused kernels, a third of the time at batch 1; CPU only
+    # the C++ wrapper avoids Python calls between kernels, a third of the time at batch size 1; CPU only
     on_cpu = model._like().device.type == "cpu"
     options: dict[str, Any] = {"cpp_wrapper": True} if on_cpu else {}
 
