@@ -1,10 +1,10 @@
-"""A filter and a loss of your own, trained and compared with one of the package's: the example of ``train.md``.
+"""A filter and a loss of your own, trained and compared with a filter of the package: the example of ``train.md``.
 
     python docs/howto/own_filter.py                       # both filters, two seeds, one table
-    python docs/howto/own_filter.py train my.yaml         # the command line, with your filter in it
+    python docs/howto/own_filter.py train my.yaml         # the command line with your filter
 
-The filter is what a practitioner does about noise that is not white: an extended Kalman filter that trusts its sensors
-less than their white noise would allow, here by two learned factors. The loss bounds what one bad step can cost.
+The filter is a common remedy for coloured noise: an extended Kalman filter with a larger measurement covariance, here
+with two learned factors on ``Q`` and ``R``. The loss limits the influence of single large errors.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from fwnkf.types import Gaussian, Trajectory
 
 @dataclass(frozen=True)
 class TunedConfig(ExtendedConfig):
-    """``trust`` is what ``R`` is multiplied by before training."""
+    """``trust`` is the initial factor on ``R``."""
 
     trust: float = limited(1.0, above=0.0)
 
 
 @fwnkf.register_filter("tuned_ekf")
 class TunedKalmanFilter(ExtendedKalmanFilter):
-    """EKF with ``a Q`` and ``b R`` for the ``Q`` and ``R`` of its system; ``a`` and ``b`` are learned."""
+    """EKF with ``a Q`` and ``b R`` instead of the ``Q`` and ``R`` of its system; ``a`` and ``b`` are learned."""
 
     Config = TunedConfig
 
     def __init__(self, config: TunedConfig, system: fwnkf.System | None = None) -> None:
         super().__init__(config, system)
         self.log_model = nn.Parameter(torch.zeros(()))
-        self.log_sensor = nn.Parameter(torch.tensor(math.log(config.trust)))  # any value gives a positive factor
+        self.log_sensor = nn.Parameter(torch.tensor(math.log(config.trust)))  # the factor is positive for any value
 
     def prepare(self) -> Noises:
         Q, R = super().prepare()
@@ -63,7 +63,7 @@ class TunedKalmanFilter(ExtendedKalmanFilter):
 @LOSSES.register("bounded")
 @dataclass(frozen=True)
 class BoundedLoss(Loss):
-    """``log(1 + |e|² / size²)`` of the posterior mean: near zero a squared error, far away nearly flat."""
+    """``log(1 + |e|² / size²)`` of the posterior mean: quadratic for small errors, logarithmic for large ones."""
 
     size: float = limited(1.0, above=0.0)
 
@@ -82,15 +82,15 @@ FILTERS = {
 
 
 def compare(folder: Path, seeds: int, overrides: list[str], more: tuple[str, ...] = ()) -> int:
-    """Train every filter with every seed on the same kind of records, then set them side by side."""
+    """Train every filter with every seed on the same records, and print one table."""
     runs = []
     for name, options in FILTERS.items():
         for seed in range(seeds):
             runs.append(str(folder / f"{name}-{seed}"))
-            sets = [f"name={name}", *options, *overrides]
-            words = [word for text in sets for word in ("--set", text)]
-            place = ["--seed", str(seed), "--run", runs[-1]]
-            code = command_line(["train", str(EXPERIMENT), *words, *place, "--no-plots", *more])
+            overridden = [f"name={name}", *options, *overrides]
+            sets = [word for text in overridden for word in ("--set", text)]
+            target = ["--seed", str(seed), "--run", runs[-1]]
+            code = command_line(["train", str(EXPERIMENT), *sets, *target, "--no-plots", *more])
             if code:
                 return code
     return command_line(["compare", *runs])
@@ -102,6 +102,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--folder", type=Path, default=Path("runs/own_filter"))
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="as of `fwnkf train`")
-    chosen = parser.parse_args()
-    sys.exit(compare(chosen.folder, chosen.seeds, chosen.set))
+    parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="as in `fwnkf train`")
+    options = parser.parse_args()
+    sys.exit(compare(options.folder, options.seeds, options.set))
