@@ -88,7 +88,7 @@ def test_hypotheses_track_a_tone_of_random_frequency():
 
 
 def test_hypotheses_are_weighted_by_their_posterior_probability():
-    """K separate filters, each with single frequency, weighted by the likelihood of their innovations so far."""
+    """K separate filters, each with one frequency, weighted by the likelihood of their innovations so far."""
     records = protocols.simulated("lorenz", "strict", scenario="tone", train=4, val=1, test=1).split.train
     torch.manual_seed(0)
     bank = fwnkf.build("fwnkf_hypotheses", system=records.system, shaping="noise", hidden=0, hypotheses=3)
@@ -131,5 +131,5 @@ def test_a_fallback_mixes_the_trained_filter_with_its_white_floor_and_the_ekf():
     expected = (weight.unsqueeze(-1) * torch.stack([track.mean for track in tracks])).sum(0)
     mixed = with_fallback(learned).run(**records.inputs())
     torch.testing.assert_close(mixed.mean, expected, rtol=1e-7, atol=1e-7)
-    with pytest.raises(ConfigError, match="a fallback is for noise states"):
+    with pytest.raises(ConfigError, match="a fallback needs a filter with noise states"):
         with_fallback(floor)

@@ -61,7 +61,7 @@ def named(kind: str) -> list[dict[str, str]]:
 
         simulated = {name: f"simulated, {count:,} trajectories" for name, count in protocols.SIMULATED_SIZES.items()}
         recorded = {name: catalogue.info(name).title for name in catalogue.list_sets()}
-        tables = {"tables": "your tables recordings: CSV or Parquet files in a folder"}
+        tables = {"tables": "your own recordings: CSV or Parquet files in a folder"}
         return [{"name": name, "description": text} for name, text in {**simulated, **recorded, **tables}.items()]
     registry = _registry(kind)
     return [{"name": name, "description": first_line(registry[name])} for name in sorted(registry)]

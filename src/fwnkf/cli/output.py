@@ -112,8 +112,7 @@ def _print_rich(rows: Rows, columns: Mapping[str, str], title: str) -> bool:
     for name, heading in columns.items():
         rich_table.add_column(heading, justify="right" if _numeric(rows, name) else "left")
     for row in rows:
-        rich_table.add_row(
-            *(Text(cell(row.get(name))) for name in columns)
-        )  # Text, so that cells are not read as markup
+        # Text, so that cells are not read as markup
+        rich_table.add_row(*(Text(cell(row.get(name))) for name in columns))
     console.print(rich_table)
     return True
