@@ -1,4 +1,4 @@
-"""A sequence is valid by construction, and its parts can prove where they came from."""
+"""Recordings: validation, slices and windows, and the check that splits are disjoint."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def make(samples: int = 20, name: str = "walk", **changes: object) -> Recording:
     return Recording(**{**values, **changes})
 
 
-def test_what_it_says_of_itself():
-    sequence = make()
-    assert len(sequence) == 20
-    assert_close(torch.tensor(sequence.rate), torch.tensor(50.0), "rounding")
-    assert_close(sequence.dt, torch.tensor([0.0] + [0.02] * 19, dtype=torch.float64), "rounding")
-    assert_same_bits(sequence.column("b"), sequence.observations[:, 1])
-    assert sequence.truth_mask is not None
-    assert bool(sequence.truth_mask.all())
-    assert "p+q" in repr(sequence)
+def test_properties():
+    recording = make()
+    assert len(recording) == 20
+    assert_close(torch.tensor(recording.rate), torch.tensor(50.0), "rounding")
+    assert_close(recording.dt, torch.tensor([0.0] + [0.02] * 19, dtype=torch.float64), "rounding")
+    assert_same_bits(recording.column("b"), recording.observations[:, 1])
+    assert recording.truth_mask is not None
+    assert bool(recording.truth_mask.all())
+    assert "p+q" in repr(recording)
     with pytest.raises(DataError, match="'c'; there are: a, b"):
-        sequence.column("c")
+        recording.column("c")
     with pytest.raises(DataError, match="no rate"):
-        _ = sequence.slice(0, 1).rate
+        _ = recording.slice(0, 1).rate
     with pytest.raises(TypeError):
-        sequence.extras["flag"] = torch.zeros(20)  # type: ignore[index]
+        recording.extras["flag"] = torch.zeros(20)  # type: ignore[index]
 
 
 UNCHECKED = pytest.mark.skipif("FWNKF_CHECK_SHAPES" in os.environ, reason="the type checker refuses it first")
@@ -59,11 +59,11 @@ NAN = torch.full((20, 2), torch.nan, dtype=torch.float64)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"time": torch.zeros(20, dtype=torch.float64)}, "increase strictly, but sample 1"),
+        ({"time": torch.zeros(20, dtype=torch.float64)}, "increase strictly, but sample 1 at"),
         ({"time": torch.arange(20, dtype=torch.float32)}, "time is torch.float32"),
         pytest.param({"time": torch.arange(20, dtype=torch.float64).reshape(20, 1)}, "time has shape", marks=UNCHECKED),
         ({"time": torch.full((20,), torch.nan, dtype=torch.float64)}, "NaN or infinity"),
-        ({"observations": NAN}, "channel a is not finite at sample 0 .*40 such"),
+        ({"observations": NAN}, "channel a is not finite at sample 0, .*40 such"),
         pytest.param({"observations": NAN[:, :1]}, "observations is", marks=UNCHECKED),
         pytest.param({"mask": torch.ones(20, 2)}, "mask is torch.float32", marks=UNCHECKED),
         ({"channels": (Channel("a", "m"), Channel("a", "m"))}, "names repeat"),
@@ -76,17 +76,17 @@ NAN = torch.full((20, 2), torch.nan, dtype=torch.float64)
         ({"extras": {"flag": torch.zeros(3)}}, "extra 'flag'"),
     ],
 )
-def test_what_is_wrong_is_refused_by_name(changes, message):
+def test_invalid_recordings_raise_a_data_error(changes, message):
     with pytest.raises(DataError, match=f"'walk': .*{message}"):
         make(**changes)
 
 
-def test_a_missing_value_may_be_anything():
-    sequence = make(observations=NAN, mask=torch.zeros(20, 2, dtype=torch.bool))
-    assert not bool(sequence.mask.any())
+def test_masked_values_may_be_nan():
+    recording = make(observations=NAN, mask=torch.zeros(20, 2, dtype=torch.bool))
+    assert not bool(recording.mask.any())
 
 
-def test_windows_are_views_with_their_place():
+def test_windows_are_views_with_their_span():
     whole = make(20)
     windows = whole.windows(8, 5)
     assert [window.name for window in windows] == ["walk[0:8]", "walk[5:13]", "walk[10:18]"]
@@ -108,16 +108,16 @@ def test_windows_are_views_with_their_place():
         whole.windows(5, 0)
 
 
-def test_a_split_proves_that_it_shares_nothing():
-    one, two = make(name="one"), make(name="two")
-    assert_disjoint([one], [two])
-    assert_disjoint(one.windows(8, 4)[:1], one.windows(8, 4)[2:], [two])
-    assert_disjoint([one.slice(0, 9), one.slice(0, 12)], [one.slice(12, 20)])
+def test_assert_disjoint_finds_common_samples():
+    first, second = make(name="one"), make(name="two")
+    assert_disjoint([first], [second])
+    assert_disjoint(first.windows(8, 4)[:1], first.windows(8, 4)[2:], [second])
+    assert_disjoint([first.slice(0, 9), first.slice(0, 12)], [first.slice(12, 20)])
     with pytest.raises(DataError, match=r"one\[0:12\] and one\[8:20\]"):
-        assert_disjoint([one.slice(0, 12)], [two, one.slice(8, 20)])
-    with pytest.raises(DataError, match="share samples"):  # the shorter one begins later but ends within the longer
-        assert_disjoint([one.slice(0, 20), one.slice(1, 3)], [two], [one.slice(6, 8)])
-    windows = one.windows(8, 4)
+        assert_disjoint([first.slice(0, 12)], [second, first.slice(8, 20)])
+    with pytest.raises(DataError, match="share samples"):  # the shorter part starts later but ends within the longer
+        assert_disjoint([first.slice(0, 20), first.slice(1, 3)], [second], [first.slice(6, 8)])
+    windows = first.windows(8, 4)
     assert any(a.span.overlaps(b.span) for a in windows[:2] for b in windows[2:])
     with pytest.raises(DataError, match="share samples"):
         assert_disjoint(windows[:2], windows[2:])

@@ -1,9 +1,9 @@
-"""Two honest ways to split and start: ``paper`` and ``strict``.
+"""The two evaluation protocols: ``paper`` and ``strict``.
 
-``paper`` is what the paper and its public code do, so that figures can be compared: the true initial state is given,
-and windows of all sequences are pooled and split at random, although they overlap. It flatters every method that trusts
-its initial state. ``strict`` is what a user can believe: the initial state is as uncertain as it says, splits share no
-sample, and one fixed test set serves all methods.
+``paper`` is the protocol of the paper and its public code, for comparison with published figures: every filter starts
+from the true initial state, and windows of all recordings are pooled and split at random, although they overlap. It
+favours every method that relies on its initial state. In ``strict`` the initial belief has the covariance of its error,
+splits have no sample in common, and all methods are tested on the same fixed test set.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .simulated import Simulated, generate, tone_frequencies
 ProtocolName = Literal["paper", "strict"]
 
 SIMULATED_SIZES = {"lorenz": 1000, "pendulum": 30_000}
-"""Trajectories of the paper."""
+"""Number of trajectories of each simulated system in the paper."""
 STRICT_TEST = 1000
-"""On 100 trajectories even the optimal filter has a standard error of 14 %."""
+"""Number of test trajectories in ``strict``; with 100 the standard error of the optimal filter is 14 %."""
 
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """Equally long records for ``filter.run``, what is true of them, and what a filter may start from."""
+    """Records of equal length for ``filter.run``, with their truth and the initial belief of a filter."""
 
     name: str
     y: Float[Tensor, "N T m"]
@@ -47,21 +47,21 @@ class Records:
     """The initial belief, at the time of the first sample (``dt[:, 0]`` is zero)."""
     layout: Layout
     spans: tuple[Span, ...]
-    """Which samples of which source each record is."""
+    """The source and samples of each record."""
     system: System | None = None
-    """The system with its true parameters, where there is one."""
+    """The system with its true parameters, if there is one."""
     tone: Float[Tensor, " N"] | None = None
-    """The true frequency of each record's tone (fraction of Nyquist), for references that are told the noise."""
+    """The true frequency of each record's tone (fraction of Nyquist), for oracles that know the noise."""
 
     def __len__(self) -> int:
         return len(self.y)
 
     def inputs(self) -> dict[str, Any]:
-        """What ``filter.run`` takes, by its names."""
+        """The keyword arguments of ``filter.run``."""
         return {"y": self.y, "u": self.u, "mask": self.mask, "dt": self.dt, "prior": self.start}
 
     def take(self, index: Sequence[int] | Tensor) -> Records:
-        """Some of the records, by number."""
+        """A selection of the records, by index."""
         rows = torch.as_tensor(index)
         start = self.start
         if start.mean.ndim == 2:
@@ -79,44 +79,48 @@ class Records:
         )
 
 
-def digest(*tasks: Records) -> str:
-    """SHA-256 over everything a filter is given or scored by."""
-    found = hashlib.sha256()
-    for task in tasks:
-        for tensor in (task.y, task.truth, task.mask, task.dt, task.u, *task.start):
+def digest(*splits: Records) -> str:
+    """SHA-256 of all inputs, initial beliefs and truths."""
+    sha256 = hashlib.sha256()
+    for records in splits:
+        for tensor in (records.y, records.truth, records.mask, records.dt, records.u, *records.start):
             if tensor is not None:
-                found.update(tensor.contiguous().numpy().tobytes())
-    return found.hexdigest()
+                sha256.update(tensor.contiguous().numpy().tobytes())
+    return sha256.hexdigest()
 
 
 class Split(NamedTuple):
+    """Training, validation and test records."""
+
     train: Records
     val: Records
     test: Records
 
     def whole(self) -> Records:
-        """All records together: for methods that train on none of them."""
-        joined = {name: torch.cat([getattr(task, name) for task in self]) for name in ("y", "truth", "mask", "dt")}
+        """All records together, for methods that are not trained."""
+        joined = {
+            name: torch.cat([getattr(records, name) for records in self]) for name in ("y", "truth", "mask", "dt")
+        }
         first = self.train
         return Records(
             first.name.split()[0],
             **joined,
-            u=None if first.u is None else torch.cat([task.u for task in self if task.u is not None]),
-            start=Gaussian(torch.cat([task.start.mean for task in self]), first.start.cov)
+            u=None if first.u is None else torch.cat([records.u for records in self if records.u is not None]),
+            start=Gaussian(torch.cat([records.start.mean for records in self]), first.start.cov)
             if first.start.mean.ndim == 2 and first.start.cov.ndim == 2
             else first.start,
             layout=first.layout,
-            spans=tuple(span for task in self for span in task.spans),
+            spans=tuple(span for records in self for span in records.spans),
             system=first.system,
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Protocol:
-    """A data set under one of the two protocols; ``strict`` refuses splits that share a sample.
+    """A data set under one of the two protocols; ``strict`` raises if splits have a sample in common.
 
-    >>> made = simulated("lorenz", "strict", seed=1, train=4, val=2, test=3)
-    >>> len(made.split.train), made.split.test.start.mean.shape
+    >>> protocol = simulated("lorenz", "strict", seed=1, train=4, val=2, test=3)
+    >>> len(protocol.split.train), protocol.split.test.start.mean.shape
     (4, torch.Size([3]))
     """
 
@@ -126,15 +130,15 @@ class Protocol:
     split: Split
     notes: tuple[str, ...] = field(default=())
     difference: Literal["shortest", "raw"] = "shortest"
-    """How angles and rotations are compared when it is scored: along the shortest way, or number by number."""
+    """How the scores compare angles and rotations: along the shortest path, or component by component."""
 
     def __post_init__(self) -> None:
         if self.name == "strict":
-            assert_disjoint(*([_Named(span) for span in task.spans] for task in self.split))
+            assert_disjoint(*([_NamedSpan(span) for span in records.spans] for records in self.split))
 
 
-class _Named(NamedTuple):
-    """A span under the name of what it came from, as :func:`assert_disjoint` wants it."""
+class _NamedSpan(NamedTuple):
+    """A span with the name of its source, as :func:`assert_disjoint` needs it."""
 
     span: Span
 
@@ -157,51 +161,51 @@ def simulated(
     test: int | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> Protocol:
-    """Lorenz or pendulum. ``paper``: one set split 80/10/10, initial states given. ``strict``: three sets of their own.
+    """Lorenz or pendulum. ``paper``: a set split 80/10/10, with known initial states. ``strict``: three separate sets.
 
-    The strict test set has the same seed whatever ``seed`` is, so that every method and every training run is judged on
-    the same 1,000 trajectories.
+    The strict test set has the same seed for every ``seed``, so that all methods and training runs are tested on the
+    same 1,000 trajectories.
     """
     total = SIMULATED_SIZES[system]
     if protocol == "paper":
         sizes = [train or int(0.8 * total), val or total // 10, test or total // 10]
-        made = generate(system, sum(sizes), scenario=scenario, seed=seed, dtype=dtype)
-        whole = _task(system, made, made.given(), scenario, seed)
+        data = generate(system, sum(sizes), scenario=scenario, seed=seed, dtype=dtype)
+        whole = _records(system, data, data.given(), scenario, seed)
         order = torch.from_numpy(np.random.default_rng(seed).permutation(sum(sizes)))
         return Protocol(protocol, system, seed, Split(*(whole.take(rows) for rows in order.split(sizes))))
-    tasks = []
-    for kind, (count, number) in {
+    splits = []
+    for kind, (count, split_seed) in {
         "train": (train or int(0.8 * total), 3 * seed + 1_000_001),
         "val": (val or total // 10, 3 * seed + 1_000_002),
         "test": (test or STRICT_TEST, 999_999),
     }.items():
-        made = generate(system, count, scenario=scenario, seed=number, dtype=dtype)
-        tasks.append(_task(f"{system} {kind}", made, made.start, scenario, number))
-    return Protocol(protocol, system, seed, Split(*tasks))
+        data = generate(system, count, scenario=scenario, seed=split_seed, dtype=dtype)
+        splits.append(_records(f"{system} {kind}", data, data.start, scenario, split_seed))
+    return Protocol(protocol, system, seed, Split(*splits))
 
 
-def _task(name: str, made: Simulated, start: Gaussian, scenario: Any, seed: int) -> Records:
-    steps = made.y.shape[1]
+def _records(name: str, data: Simulated, start: Gaussian, scenario: Any, seed: int) -> Records:
+    steps = data.y.shape[1]
     source = f"{name.split()[0]}, seed {seed}"
     return Records(
         name,
-        made.y,
-        made.truth,
-        made.mask,
-        made.dt,
-        made.u,
+        data.y,
+        data.truth,
+        data.mask,
+        data.dt,
+        data.u,
         start,
-        made.system.layout,
-        tuple(Span(source, "", i * steps, (i + 1) * steps) for i in range(len(made))),
-        made.system,
-        tone_frequencies(len(made), seed) if scenario == "tone" else None,
+        data.system.layout,
+        tuple(Span(source, "", i * steps, (i + 1) * steps) for i in range(len(data))),
+        data.system,
+        tone_frequencies(len(data), seed) if scenario == "tone" else None,
     )
 
 
 def load(data: str, protocol: ProtocolName, **options: Any) -> Protocol:
-    """A protocol by name: ``lorenz`` or ``pendulum``."""
+    """A simulated data set, ``lorenz`` or ``pendulum``, under a protocol."""
     if protocol not in ("paper", "strict"):
-        raise ConfigError(f"protocol {protocol!r}: there are 'paper' and 'strict'")
+        raise ConfigError(f"no protocol {protocol!r}; there are: 'paper' and 'strict'")
     if data in SIMULATED_SIZES:
         return simulated(data, protocol, **options)  # type: ignore[arg-type]
-    raise ConfigError(f"no protocol for {data!r}; there are: {', '.join(SIMULATED_SIZES)}")
+    raise ConfigError(f"no simulated data set {data!r}; there are: {', '.join(SIMULATED_SIZES)}")

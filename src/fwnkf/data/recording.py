@@ -1,4 +1,4 @@
-"""One type for every recording: stamps, measurements with a mask, truth with a mask, and where they came from."""
+"""The type of all recordings: time, measurements with a mask, truth with a mask, and provenance."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ..shapes import Bool, Float
 
 
 class Channel(NamedTuple):
-    """What one column of the observations holds: ``Channel("gyro_x", "rad/s")``."""
+    """Name and unit of a column of the observations: ``Channel("gyro_x", "rad/s")``."""
 
     name: str
     unit: str
 
 
 class Span(NamedTuple):
-    """Samples ``start`` to ``stop - 1`` of one source, so that a split can prove that it shares none."""
+    """Samples ``start`` to ``stop - 1`` of a source, by which splits are checked for common samples."""
 
     source: str
     digest: str
@@ -37,7 +37,7 @@ class Span(NamedTuple):
 
 @runtime_checkable
 class Spanned(Protocol):
-    """Anything that knows which samples it holds."""
+    """Anything with a name and a span of samples."""
 
     @property
     def name(self) -> str: ...
@@ -48,7 +48,7 @@ class Spanned(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """A recording, or a part of one. Tensors are float64; a part shares memory with the whole: never write into it.
+    """A recording, or a part of one. Tensors are float64. A part shares memory with its source: do not modify it.
 
     >>> time, rates = torch.arange(4).double() / 100, torch.zeros(4, 1).double()
     >>> walk = Recording("walk", time, rates, (Channel("gyro_x", "rad/s"),), rates == 0)
@@ -58,9 +58,9 @@ class Recording:
 
     name: str
     time: Float[Tensor, " T"]
-    """Seconds since the first sample of the source, strictly increasing; a part keeps the time of its source."""
+    """Seconds since the first sample of the source, strictly increasing; a part has the time of its source."""
     observations: Float[Tensor, "T m"]
-    """Measurements; what the mask marks as missing may be NaN."""
+    """Measurements; missing ones may be NaN."""
     channels: tuple[Channel, ...]
     mask: Bool[Tensor, "T m"]
     """True where there is a measurement."""
@@ -70,17 +70,17 @@ class Recording:
     truth_mask: Bool[Tensor, " T"] | None = None
     """True where the truth is known; elsewhere it is NaN."""
     conventions: str = ""
-    """Frames, units and clocks, in words."""
+    """Frames, units and clocks, as text."""
     notes: tuple[str, ...] = ()
-    """What a user of this recording should know: jumps, gaps, repairs, with their times."""
+    """Jumps, gaps and repairs of this recording, with their times."""
     digest: str = ""
-    """SHA-256 of the file, or of the digests of the files, this was read from."""
+    """SHA-256 of the source file, or of the digests of several source files."""
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     """Further tensors with one row per sample: biases, flags, other references."""
     epoch_ns: int | None = None
-    """The clock of the source at ``time == 0``, in nanoseconds, where it has one."""
+    """The clock of the source at ``time == 0`` in nanoseconds, if it has one."""
     source: str = ""
-    """Name of the whole recording of which this is a part."""
+    """Name of the recording of which this is a part."""
     start: int = 0
     """Index of the first sample within the source."""
 
@@ -97,7 +97,7 @@ class Recording:
         self._check()
 
     def _fail(self, what: str) -> DataError:
-        return DataError(f"sequence {self.name!r}: {what}")
+        return DataError(f"recording {self.name!r}: {what}")
 
     def _check(self) -> None:
         T = len(self.time) if self.time.ndim == 1 else 0
@@ -112,15 +112,15 @@ class Recording:
         if bool((steps <= 0).any()):
             at = int((steps <= 0).nonzero()[0]) + 1
             raise self._fail(
-                f"time must increase strictly, but sample {at} is {float(self.time[at])!r} s after "
+                f"time must increase strictly, but sample {at} at {float(self.time[at])!r} s follows "
                 f"{float(self.time[at - 1])!r} s; sort the recording or drop the repeated samples"
             )
         bad = (self.mask & ~self.observations.isfinite()).nonzero()
         if len(bad):
             row, column = (int(i) for i in bad[0])
             raise self._fail(
-                f"channel {self.channels[column].name} is not finite at sample {row} though its mask says "
-                f"measured ({len(bad)} such values); mask it or drop it"
+                f"channel {self.channels[column].name} is not finite at sample {row}, where its mask is True "
+                f"({len(bad)} such values); set the mask to False there, or drop the samples"
             )
         names = [channel.name for channel in self.channels]
         if len(set(names)) != len(names):
@@ -128,32 +128,34 @@ class Recording:
         for name, extra in self.extras.items():
             if extra.ndim == 0 or len(extra) != T:
                 raise self._fail(
-                    f"extra {name!r} has shape {tuple(extra.shape)}; wanted one row for each of {T} samples"
+                    f"extra {name!r} has shape {tuple(extra.shape)}; wanted one row for each of the {T} samples"
                 )
         self._check_truth(T)
 
     def _check_truth(self, T: int) -> None:
         if self.truth is None or self.truth_mask is None:
             if self.layout is not None or self.truth_mask is not None:
-                raise self._fail("a layout or a truth mask without truth means nothing; give truth too")
+                raise self._fail("a layout or a truth mask was given without truth; give truth too")
             return
         if self.layout is None:
-            raise self._fail("truth needs a layout that names its parts")
+            raise self._fail("truth needs a layout with its parts; give layout too")
         self._check_tensor("truth", self.truth, (T, self.layout.size), torch.float64)
         self._check_tensor("truth_mask", self.truth_mask, (T,), torch.bool)
         bad = (self.truth_mask & ~self.truth.isfinite().all(-1)).nonzero()
         if len(bad):
-            raise self._fail(f"the truth is not finite at sample {int(bad[0])} though its mask says known")
-        at = 0
+            raise self._fail(
+                f"the truth is not finite at sample {int(bad[0])}, where truth_mask is True; set it to False there"
+            )
+        start = 0
         for part in self.layout.parts:
             if part.kind == "quaternion":
-                norms = self.truth[:, at : at + 4].norm(dim=-1)
-                off = (self.truth_mask & ((norms - 1).abs() > 1e-6)).nonzero()
-                if len(off):
+                norms = self.truth[:, start : start + 4].norm(dim=-1)
+                bad = (self.truth_mask & ((norms - 1).abs() > 1e-6)).nonzero()
+                if len(bad):
                     raise self._fail(
-                        f"quaternion {part.name} has length {float(norms[off[0]])} at sample {int(off[0])}"
+                        f"quaternion {part.name} has length {float(norms[bad[0]])} at sample {int(bad[0])}; normalise"
                     )
-            at += part.size
+            start += part.size
 
     def _check_tensor(self, name: str, value: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         if tuple(value.shape) != shape or value.dtype != dtype:
@@ -168,32 +170,32 @@ class Recording:
 
     @property
     def dt(self) -> Float[Tensor, " T"]:
-        """Seconds since the sample before; zero for the first."""
+        """Seconds since the previous sample; zero for the first."""
         return torch.cat((self.time.new_zeros(1), self.time.diff()))
 
     @property
     def rate(self) -> float:
-        """Samples a second: one over the median step. Needs two samples."""
+        """Samples per second: the inverse of the median step. Needs two samples."""
         if len(self) < 2:
-            raise self._fail("one sample has no rate")
+            raise self._fail("a single sample has no rate")
         return 1.0 / float(self.time.diff().median())
 
     @property
     def span(self) -> Span:
-        """Which samples of which source these are."""
+        """The source and the samples of it."""
         return Span(self.source, self.digest, self.start, self.start + len(self))
 
     def column(self, name: str) -> Float[Tensor, " T"]:
-        """One channel by its name."""
+        """The samples of a channel, by its name."""
         names = [channel.name for channel in self.channels]
         if name not in names:
             raise self._fail(f"no channel is called {name!r}; there are: {', '.join(names)}")
         return self.observations[:, names.index(name)]
 
     def slice(self, start: int, stop: int) -> Recording:
-        """Samples ``start`` to ``stop - 1``, as views; time and provenance stay those of the source."""
+        """Samples ``start`` to ``stop - 1`` as views, with the time and provenance of the source."""
         if not 0 <= start < stop <= len(self):
-            raise self._fail(f"a slice {start}:{stop} does not lie within its {len(self)} samples")
+            raise self._fail(f"slice {start}:{stop} does not lie within its {len(self)} samples")
         first, last = self.start + start, self.start + stop
         return replace(
             self,
@@ -208,33 +210,33 @@ class Recording:
         )
 
     def windows(self, length: int, stride: int) -> list[Recording]:
-        """Every whole window of ``length`` samples, one each ``stride`` samples; none if the sequence is shorter."""
+        """Every complete window of ``length`` samples, ``stride`` samples apart; none if the recording is shorter."""
         if length < 1 or stride < 1:
             raise self._fail(f"windows of {length} samples every {stride}: both must be at least 1")
-        return [self.slice(at, at + length) for at in range(0, len(self) - length + 1, stride)]
+        return [self.slice(start, start + length) for start in range(0, len(self) - length + 1, stride)]
 
 
 def assert_disjoint(*splits: Iterable[Spanned]) -> None:
-    """Raise :class:`DataError` if two splits share a sample of any source, naming the two sequences.
+    """Raise :class:`DataError` if two splits have a sample of a source in common, naming the two recordings.
 
     >>> time, rates = torch.arange(4).double() / 100, torch.zeros(4, 1).double()
     >>> whole = Recording("walk", time, rates, (Channel("gyro_x", "rad/s"),), rates == 0)
     >>> assert_disjoint(whole.windows(2, 2)[:1], whole.windows(2, 2)[1:])
     """
-    placed: dict[tuple[str, str], list[tuple[int, int, int, str]]] = {}
+    by_source: dict[tuple[str, str], list[tuple[int, int, int, str]]] = {}
     for number, split in enumerate(splits):
-        for sequence in split:
-            span = sequence.span
+        for recording in split:
+            span = recording.span
             key = (span.source, span.digest)
-            placed.setdefault(key, []).append((span.start, span.stop, number, sequence.name))
-    for spans in placed.values():
-        reached: dict[int, tuple[int, str]] = {}  # for each split, how far it has got in this source, and by whom
+            by_source.setdefault(key, []).append((span.start, span.stop, number, recording.name))
+    for spans in by_source.values():
+        reached: dict[int, tuple[int, str]] = {}  # the last sample of each split so far, and the recording it is in
         for start, stop, number, name in sorted(spans):
             for other, (end, holder) in reached.items():
                 if other != number and start < end:
                     raise DataError(
                         f"splits {other} and {number} share samples: {holder} and {name}; "
-                        "split by whole sequences, or leave a gap of one window length between splits"
+                        "split by complete recordings, or leave a gap of one window length between splits"
                     )
             if number not in reached or stop > reached[number][0]:
                 reached[number] = (stop, name)
