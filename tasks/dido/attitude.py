@@ -59,8 +59,8 @@ class Attitude(Task):
     name = "dido-attitude"
     title = "dido-attitude: the vertical of a drone from gyroscope and accelerometer"
     protocol = (
-        "strict: flights 0, 4, 8, 12 train, the others test but those that go on from a training flight, whole, "
-        "initial attitude unknown, scored from 1 s on"
+        "strict: flights 0, 4, 8, 12 train, the others test but flight 7, which training flight 8 continues; whole "
+        "flights, initial attitude unknown, scored from 1 s on"
     )
     metric = METRIC
     label = "inclination RMSE, degrees"
@@ -177,7 +177,7 @@ class Attitude(Task):
         if not old:
             return LIMITS
         return LIMITS + (
-            f"- On all {old['flights']} other flights, those included that go on from a training flight, the error is "
+            f"- Over {old['flights']} flights, those included that a training flight continues, the error is "
             f"{old[METRIC]:.4f} ± {old['std']:.4f} degrees.\n"
         )
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import fwnkf
+from fwnkf.core import rotation
 from fwnkf.core.preprocess import Inputs
 from fwnkf.errors import ConfigError
 from fwnkf.preprocess.pooled_imu import PooledIMU, PooledIMUConfig
@@ -41,8 +42,8 @@ def test_the_first_second_gives_the_tilt(generator) -> None:
     model, imu = multirotor_filter(), raw_samples(generator, 400)
     belief = model.initial_belief(imu)
     force = (imu[:, :100] - torch.linspace(-0.1, 0.1, 6).double()).mean(1)[:, 3:]
-    assert_close(belief.mean[:, 3:7], fwnkf.core.rotation.tilt(force))
-    assert_close(belief.mean[:, 10:], torch.tensor([0.1, -0.1]).double().expand(2, 2))
+    assert_close(belief.mean[:, 3:7], rotation.tilt(force))
+    assert_close(belief.mean[:, 10:], torch.tensor([0.1, -0.1], dtype=torch.float64).expand(2, 2))
 
 
 def test_a_control_channel_without_samples_keeps_its_last_value(generator) -> None:

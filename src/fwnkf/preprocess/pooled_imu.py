@@ -51,7 +51,7 @@ class PooledIMU(Calibration):
         wanted = {*config.observed, *config.control}
         if not wanted <= set(range(config.channels)):
             raise ConfigError(
-                f"observed {config.observed} and control {config.control}: channels 0 to {config.channels - 1}"
+                f"observed {config.observed} and control {config.control}: channels are 0 to {config.channels - 1}"
             )
         if system is not None and (len(config.observed), len(config.control)) != (
             system.observation_layout.size,
