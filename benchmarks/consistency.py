@@ -1,14 +1,14 @@
-"""Are the stated covariances true? NEES, NIS and whiteness on linear Gaussian systems with coloured noise.
+"""Consistency: NEES, NIS and whiteness of innovations on linear Gaussian systems with coloured noise.
 
     python benchmarks/consistency.py [--quick] [--seeds 5] [--markdown FILE]
 
-Simulated in numpy, independently of the package. Two claims, each over several systems and seeds:
+The data are simulated in numpy, independently of the package. Two claims, each over several systems and seeds:
 
 - ``shaping="noise"`` with the true noise parameters: NEES/n and NIS/m within 0.97 to 1.03, innovations white by a
-  Ljung-Box test at 1 % (pooled over trajectories), beside the Kalman filter that takes the noise for white;
-- ``covariance="augmented"`` with a given Φ in white noise: NEES/n within 0.97 to 1.03, beside the Joseph form.
+  Ljung-Box test at 1 % (pooled over trajectories), compared with the Kalman filter for white noise;
+- ``covariance="augmented"`` with a fixed Φ in white noise: NEES/n within 0.97 to 1.03, compared with the Joseph form.
 
-Exits with 1 if a claim does not hold.
+The exit code is 1 if a claim does not hold.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SYSTEMS = {
     ),
 }
 
-# (frequency in radians per step, pole radius, amplitude over the white standard deviation), one row a cycle
+# one row per oscillator: frequency in radians per step, pole radius, amplitude over the white standard deviation
 COLOURS = {
     "tone": [(0.9, 0.999, 2.0)],
     "band": [(1.8, 0.80, 1.5), (2.4, 0.80, 1.5)],
@@ -71,7 +71,7 @@ SHAPERS = {
 
 @dataclass
 class Row:
-    """One line of a table: means over seeds with their spread (standard deviation)."""
+    """A row of the table: means over seeds and their standard deviations."""
 
     claim: str
     system: str
@@ -87,13 +87,15 @@ class Row:
 
 
 def simulate(
-    system: Linear, cycles: list[tuple[float, float, float]], runs: int, steps: int, rng: np.random.Generator
+    system: Linear, oscillators: list[tuple[float, float, float]], runs: int, steps: int, rng: np.random.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """States and measurements; every channel carries its own independent cycles, as complex AR(1) processes."""
+    """States and measurements; every channel has its own independent oscillators, as complex AR(1) processes."""
     n, m = system.F.shape[0], system.H.shape[0]
     root_q, root_r = (np.linalg.cholesky(matrix) for matrix in (system.Q, system.R))
     std = np.sqrt(np.diag(system.R))
-    omega, radius, amplitude = (np.array(column) for column in zip(*cycles, strict=True)) if cycles else ([], [], [])
+    omega, radius, amplitude = (
+        (np.array(column) for column in zip(*oscillators, strict=True)) if oscillators else ([], [], [])
+    )
     pole = np.asarray(radius) * np.exp(1j * np.asarray(omega))
     drive = np.sqrt(1 - np.asarray(radius) ** 2)
 
@@ -101,12 +103,12 @@ def simulate(
         return rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
 
     x = rng.standard_normal((runs, n))
-    nu = circular(runs, m, len(cycles))
+    nu = circular(runs, m, len(oscillators))
     states, measured = [], []
     for _ in range(steps):
         x = x @ system.F.T + rng.standard_normal((runs, n)) @ root_q.T
-        nu = pole * nu + drive * circular(runs, m, len(cycles))
-        coloured = (nu.real * amplitude).sum(-1) * std if cycles else 0.0
+        nu = pole * nu + drive * circular(runs, m, len(oscillators))
+        coloured = (nu.real * amplitude).sum(-1) * std if oscillators else 0.0
         states.append(x)
         measured.append(x @ system.H.T + coloured + rng.standard_normal((runs, m)) @ root_r.T)
     return torch.from_numpy(np.stack(states, 1)), torch.from_numpy(np.stack(measured, 1))
@@ -132,18 +134,18 @@ def linear_system(system: Linear) -> fwnkf.LinearSystem:
     return fwnkf.LinearSystem.of(*(torch.from_numpy(getattr(system, name)) for name in ("F", "H", "Q", "R")))
 
 
-def with_noise_states(system: Linear, cycles: list[tuple[float, float, float]]) -> fwnkf.Filter:
-    """The FW-NKF told the true noise; no encoder, nothing learned."""
+def with_noise_states(system: Linear, oscillators: list[tuple[float, float, float]]) -> fwnkf.Filter:
+    """The FW-NKF with the true noise states, without an encoder and without training."""
     model = fwnkf.build(
         "fwnkf",
         system=linear_system(system),
         shaping="noise",
-        sections=len(cycles),
+        sections=len(oscillators),
         hidden=0,
         pole_radius=0.99999,
         solve="cholesky",
     )
-    omega, radius, amplitude = (torch.tensor([column]).double() for column in zip(*cycles, strict=True))
+    omega, radius, amplitude = (torch.tensor([column]).double() for column in zip(*oscillators, strict=True))
     model.noise_states.set_oscillators(omega, radius, amplitude)
     return model
 
@@ -163,7 +165,7 @@ def measure(
     if check:
         holds = bool(BAND[0] <= mean[0] <= BAND[1])
         if whiteness:
-            # a true null is rejected once in a hundred: over the seeds the smallest p is held to 1 % / seeds
+            # Bonferroni: a true null hypothesis is rejected with 1 % probability over all seeds together
             holds = holds and bool(BAND[0] <= mean[1] <= BAND[1]) and bool((results[:, 2] > LEVEL / len(results)).all())
     return Row(
         claim,
@@ -177,7 +179,7 @@ def measure(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one system, one seed: the version for CI")
+    parser.add_argument("--quick", action="store_true", help="one system and one seed, for CI")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--runs", type=int, default=500, help="trajectories per seed")
     parser.add_argument("--steps", type=int, default=400)
@@ -201,17 +203,15 @@ def main() -> None:
         )
 
     for system_name, system in systems.items():
-        for colour, cycles in COLOURS.items():
+        for colour, oscillators in COLOURS.items():
             data = [
-                simulate(system, cycles, options.runs, options.steps, np.random.default_rng(seed))
+                simulate(system, oscillators, options.runs, options.steps, np.random.default_rng(seed))
                 for seed in range(seeds)
             ]
             plain = fwnkf.build("ekf", system=linear_system(system))
             claim = "noise states"
-            report(
-                measure(claim, system_name, colour, "kf, noise taken white", plain, data, check=False, whiteness=True)
-            )
-            exact = with_noise_states(system, cycles)
+            report(measure(claim, system_name, colour, "kf for white noise", plain, data, check=False, whiteness=True))
+            exact = with_noise_states(system, oscillators)
             report(measure(claim, system_name, colour, "fwnkf, noise states", exact, data, check=True, whiteness=True))
         white = [
             simulate(system, [], options.runs, options.steps, np.random.default_rng(100 + seed))
@@ -231,8 +231,8 @@ def main() -> None:
         note = (
             f"{seeds} seeds, {options.runs} runs of {options.steps} steps each, float64; spreads are standard "
             "deviations over seeds. `smallest_p` is the smallest Ljung-Box p-value over the seeds (20 lags, pooled "
-            "over runs). Rows without an entry under `holds` are references, printed as they are: the Joseph form of "
-            "the shaped update, and the filter that takes coloured noise for white."
+            "over runs). Rows without an entry under `holds` are baselines without a claim: the Joseph form of the "
+            "shaped update, and the Kalman filter for white noise."
         )
         write(options.markdown, "Consistency", note, [asdict(row) for row in rows])
     failures = [row for row in rows if row.holds is False]

@@ -1,14 +1,14 @@
-"""What simulated data cost beside the bare simulation.
+"""The cost of simulated data compared with a plain NumPy simulation.
 
     python benchmarks/generation.py [--quick] [--markdown FILE]
 
-- 30,000 pendulum trajectories of 100 steps by ``fwnkf.data.simulated.generate`` against a bare NumPy loop over the
-  whole batch: Euler step, controls, process noise, wrapping, nothing measured, nothing kept but the path ``[N, T, 2]``;
+- 30,000 pendulum trajectories of 100 steps by ``fwnkf.data.simulated.generate`` against a batched NumPy loop with Euler
+  step, controls, process noise and wrapping, which measures nothing and stores only the states ``[N, T, 2]``;
 - 1,000 Lorenz trajectories of 100 steps against the same Runge-Kutta steps in plain NumPy, without noise.
 
-One thread, both sides interleaved, medians of CPU time, so that a neighbour's load does not decide. Exits with 1 if
-generating costs more than twice the bare loop in white noise, the scenario of the paper; the coloured scenarios are
-shown beside it. ``--quick`` takes a tenth of the trajectories and few rounds, and leaves room for noise (3.0).
+One thread, interleaved, medians of CPU time, so that other load does not matter. The exit code is 1 if white noise, the
+scenario of the paper, costs more than twice the plain loop; the coloured scenarios have no limit. ``--quick`` takes a
+tenth of the trajectories, few rounds and a limit of 3.0, because short measurements vary more.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ BARE: dict[str, Callable[[int], np.ndarray]] = {"pendulum": bare_pendulum, "lore
 
 
 def measure(name: str, trajectories: int, rounds: int) -> dict[str, float]:
-    """Median seconds of the bare loop and of every scenario, one of each in turn."""
+    """Median seconds of the plain loop and of every scenario, measured in turn."""
     candidates: dict[str, Callable[[], object]] = {"bare": lambda: BARE[name](trajectories)}
     for scenario in SCENARIOS:
         candidates[scenario] = lambda scenario=scenario: generate(name, trajectories, STEPS, scenario)
@@ -108,8 +108,8 @@ def main() -> None:
         )
     if options.markdown:
         note = (
-            "Ratios to the bare simulation in NumPy over the whole batch, measured in the same run, interleaved, "
-            "medians. The limit holds for white noise."
+            "Ratios to the batched simulation in plain NumPy, measured in the same run, interleaved, medians. The "
+            "limit is for white noise."
         )
         write(options.markdown, "Generation", note, rows)
     sys.exit(not held)

@@ -1,11 +1,11 @@
-"""How long ``import fwnkf``, its first use and ``fwnkf --help`` take beside ``import torch``.
+"""The time of ``import fwnkf`` with its first use, and of ``fwnkf --help``, compared with ``import torch``.
 
-Fresh interpreters, interleaved, medians. Names are imported on first use, so the statement measured touches one: all
-filters are registered after it. The help imports neither torch nor anything like it.
+New interpreters, interleaved, medians. Names are imported on first use, so the statement uses one, after which all
+filters are registered. The help must not import torch.
 
-    python benchmarks/import_time.py [--repeats 9]
+    python benchmarks/import_time.py [--quick] [--repeats 9]
 
-Exits with 1 above the limits of 1.15 and 0.3, or if the import prints anything.
+The exit code is 1 above the limits of 1.15 and 0.3, or if the import prints anything.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ def seconds(statement: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=9)
-    repeats = parser.parse_args().repeats
+    parser.add_argument("--quick", action="store_true", help="three repeats")
+    options = parser.parse_args()
+    repeats = 3 if options.quick else options.repeats
     statements = ("import torch", *LIMITS)
     for statement in statements:  # compile bytecode and fill the file cache
         seconds(statement)

@@ -1,11 +1,12 @@
-"""Do the distributions hold what they must, and do they run in an environment that has nothing else?
+"""Check the contents of wheel and sdist, and that they run in an empty environment.
 
-python benchmarks/install.py                  build both, look inside, install the wheel's core: about a minute
-python benchmarks/install.py --dist FOLDER    of distributions that are built already
-python benchmarks/install.py --all            the sdist too, and every extra, each in an empty environment: minutes
+    python benchmarks/install.py                  build both, check their contents, install the wheel: about a minute
+    python benchmarks/install.py --dist FOLDER    use distributions that are built already
+    python benchmarks/install.py --quick          check the contents only
+    python benchmarks/install.py --all            also the sdist and every extra, each in an empty environment: minutes
 
-torch is installed first and as ``--torch`` says: left to the resolver it can bring gigabytes of CUDA libraries. The
-code is 1 if anything is not as it should be.
+``--torch`` is installed first, because the resolver may choose a version with gigabytes of CUDA libraries. The exit
+code is 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "fwnkf"
 LARGEST = 1_000_000
-"""Bytes of any one file in a distribution."""
-FOLDERS = {"src", "tests", "docs", "models", "benchmarks"}
+"""Largest size of a file in a distribution, in bytes."""
+FOLDERS = {"src", "tests", "docs", "models", "tasks", "benchmarks"}
 PAGES = {
     "README.md",
     "LICENSE",
@@ -38,15 +39,15 @@ PAGES = {
 }
 RECORDINGS = {".csv", ".mat", ".npz", ".npy", ".pt", ".bag", ".parquet", ".zip", ".xz", ".gz"}
 EXTRAS = {"train": ("lightning", "yaml", "rich", "tensorboard"), "plot": ("matplotlib",), "tables": ("pyarrow",)}
-"""What each extra brings. Nothing of another may be there, or the check would not see what is missing."""
+"""The packages of each extra. Those of other extras must not be installed, or the check would miss a dependency."""
 
 CORE = """
 import importlib.util, sys, torch, fwnkf
 assert fwnkf.__file__.startswith(sys.prefix), fwnkf.__file__
 system = fwnkf.LinearSystem.of(*(torch.tensor(m) for m in ([[1.0]], [[1.0]], [[0.1]], [[1.0]])))
 model = fwnkf.build("fwnkf", system=system, shaping="noise", hidden=8)
-found = model.run(torch.randn(2, 20, 1)).raise_for_status()
-assert found.mean.shape == (2, 20, 1) and bool(found.mean.isfinite().all())
+track = model.run(torch.randn(2, 20, 1)).raise_for_status()
+assert track.mean.shape == (2, 20, 1) and bool(track.mean.isfinite().all())
 fwnkf.save(model, "model")
 assert torch.equal(fwnkf.load("model").run(torch.ones(1, 5, 1)).mean, model.run(torch.ones(1, 5, 1)).mean)
 """
@@ -55,8 +56,8 @@ DRAW = """
 import torch
 from fwnkf.data.protocols import load
 from fwnkf.report import plots
-task = load("lorenz", "strict", train=1, val=1, test=2).split.test
-plots.save_all("plots", {"error": plots.error_over_time(task, {"truth": (task.truth + 1, None)})})
+records = load("lorenz", "strict", train=1, val=1, test=2).split.test
+plots.save_all("plots", {"error": plots.error_over_time(records, {"truth": (records.truth + 1, None)})})
 """
 PARQUET = """
 import pyarrow, pyarrow.parquet
@@ -83,12 +84,12 @@ TRAIN += [word for item in TINY for word in ("--set", item)]
 
 
 class FaultError(Exception):
-    """What is not as it should be, in words."""
+    """A check that failed; the message says which."""
 
 
-def check(holds: bool, said: str) -> None:
+def check(holds: bool, message: str) -> None:
     if not holds:
-        raise FaultError(said)
+        raise FaultError(message)
 
 
 @contextmanager
@@ -108,7 +109,7 @@ def must(*words: str | Path, cwd: Path | None = None) -> str:
     return done.stdout + done.stderr
 
 
-# ---- what is inside -------------------------------------------------------------------------------------------------
+# ---- contents -------------------------------------------------------------------------------------------------------
 
 
 def own_files(folder: Path) -> set[str]:
@@ -117,28 +118,32 @@ def own_files(folder: Path) -> set[str]:
     }
 
 
-def look_into_wheel(path: Path) -> None:
-    """The package, all of it, its licence, and nothing else."""
+def check_wheel(path: Path) -> None:
+    """The wheel has the complete package and its licence, no tasks, no experiments of tasks, and nothing else."""
     with zipfile.ZipFile(path) as wheel:
-        sizes = {info.filename: info.file_size for info in wheel.infolist()}
-    inside = {name.removeprefix("fwnkf/") for name in sizes if name.startswith("fwnkf/")}
+        names = wheel.namelist()
+    tasks = [name for name in names if "tasks" in PurePosixPath(name).parts]
+    check(not tasks, f"wheel has the tasks, which are not part of the package: {tasks}")
+    package = {name.removeprefix("fwnkf/") for name in names if name.startswith("fwnkf/")}
+    of_tasks = {f"experiments/{file.name}" for file in (ROOT / "tasks").glob("*/experiments/*")} & package
+    check(not of_tasks, f"wheel has experiments of the tasks: {sorted(of_tasks)}")
     wanted = own_files(SOURCE)
-    check(inside == wanted, f"wheel and src/fwnkf differ: {sorted(inside ^ wanted)}")
-    check("py.typed" in inside and "experiments/lorenz.yaml" in inside, "wheel without py.typed or experiments")
-    rest = [name for name in sizes if not name.startswith("fwnkf/")]
-    strange = [name for name in rest if ".dist-info/" not in name]
-    check(not strange, f"wheel has files outside the package: {strange}")
+    check(package == wanted, f"wheel and src/fwnkf differ: {sorted(package ^ wanted)}")
+    check("py.typed" in package and "experiments/lorenz.yaml" in package, "wheel without py.typed or experiments")
+    others = [name for name in names if not name.startswith("fwnkf/")]
+    outside = [name for name in others if ".dist-info/" not in name]
+    check(not outside, f"wheel has files outside the package: {outside}")
     for needed in ("licenses/LICENSE", "entry_points.txt", "METADATA"):
-        check(any(name.endswith(f".dist-info/{needed}") for name in rest), f"wheel without {needed}")
+        check(any(name.endswith(f".dist-info/{needed}") for name in others), f"wheel without {needed}")
 
 
-def look_into_sdist(path: Path) -> None:
-    """Everything that is needed to work on the project, the trained filters included; no recordings."""
+def check_sdist(path: Path) -> None:
+    """The sdist has everything needed to develop the project, with the trained filters, and no recordings."""
     with tarfile.open(path) as archive:
         members = [member for member in archive.getmembers() if member.isfile()]
     sizes = {PurePosixPath(*PurePosixPath(member.name).parts[1:]): member.size for member in members}
     tops = {name.parts[0] for name in sizes}
-    check(tops == FOLDERS | PAGES, f"sdist has or lacks at its top: {sorted(tops ^ (FOLDERS | PAGES))}")
+    check(tops == FOLDERS | PAGES, f"unexpected or missing at the top of the sdist: {sorted(tops ^ (FOLDERS | PAGES))}")
     large = [str(name) for name, size in sizes.items() if size > LARGEST or name.suffix in RECORDINGS]
     check(not large, f"sdist with recordings or files above {LARGEST} bytes: {large}")
     models = {name.parts[1] for name in sizes if name.parts[0] == "models"}
@@ -146,11 +151,11 @@ def look_into_sdist(path: Path) -> None:
     check(models == here, f"trained filters in the sdist and here differ: {sorted(models ^ here)}")
 
 
-# ---- does it run ----------------------------------------------------------------------------------------------------
+# ---- installation ---------------------------------------------------------------------------------------------------
 
 
 class Environment:
-    """An empty virtual environment; pip works on it from outside, so that not even pip is in it."""
+    """An empty virtual environment; pip runs outside of it, so that it does not contain pip."""
 
     def __init__(self, folder: Path, torch: str):
         self.folder, self.work = folder, folder / "work"
@@ -169,11 +174,11 @@ class Environment:
     def command(self, *words: str) -> str:
         return must(self.fwnkf, *words, cwd=self.work)
 
-    def refuses(self, said: str, *words: str | Path) -> None:
-        """It must fail, in one line that says what to do."""
+    def refuses(self, message: str, *words: str | Path) -> None:
+        """The command must fail with a message that says what to do."""
         done = quietly(*words, cwd=self.work)
         text = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else ""
-        check(done.returncode == 1 and said in text, f"{words}: wanted an error with {said!r}, got {text!r}")
+        check(done.returncode == 1 and message in text, f"{words}: wanted an error with {message!r}, got {text!r}")
 
     def has_none_of(self, names: tuple[str, ...]) -> None:
         check(quietly(self.python, "-c", ABSENT, *names).returncode == 0, f"the environment has one of {names}")
@@ -181,15 +186,14 @@ class Environment:
 
 def try_core(here: Environment) -> None:
     here.runs(CORE)
-    check("COMMAND" in here.command("--help"), "fwnkf --help says nothing of commands")
+    check("COMMAND" in here.command("--help"), "fwnkf --help lists no commands")
     here.command("list", "experiments")
     here.command("inspect", "model")
-    here.refuses("--models", here.fwnkf, "bench", "accuracy")
 
 
 def try_train(here: Environment) -> None:
-    said = here.command(*TRAIN)
-    check("best filter" in said and "fwnkf[plot]" in said, f"training without pictures said\n{said}")
+    output = here.command(*TRAIN)
+    check("best filter" in output and "fwnkf[plot]" in output, f"training without the extra plot printed\n{output}")
 
 
 def try_plot(here: Environment) -> None:
@@ -216,7 +220,7 @@ REFUSED: dict[str, Callable[[Environment], None]] = {
 
 
 def install(what: Path, extra: str, torch: str, scratch: Path) -> None:
-    """One distribution with one extra (or none) in one environment, used, and asked for what it does not have."""
+    """Install a distribution with one extra (or none), use it, and check the errors for the other extras."""
     wanted = f"[{extra}]" if extra else ""
     with timed(f"{what.name}{wanted} in an empty environment"), tempfile.TemporaryDirectory(dir=scratch) as folder:
         here = Environment(Path(folder) / "env", torch)
@@ -237,8 +241,9 @@ def install(what: Path, extra: str, torch: str, scratch: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dist", type=Path, help="a folder with one wheel and one sdist; built if not given")
-    parser.add_argument("--all", action="store_true", help="the sdist and every extra too")
-    parser.add_argument("--torch", default="torch==2.13.0", help="what to install as torch (torch==2.13.0)")
+    parser.add_argument("--quick", action="store_true", help="check the contents, install nothing")
+    parser.add_argument("--all", action="store_true", help="also install the sdist and every extra")
+    parser.add_argument("--torch", default="torch==2.13.0", help="the requirement for torch (default: torch==2.13.0)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
@@ -249,9 +254,12 @@ def main() -> int:
                 with timed("build"):
                     must(sys.executable, "-m", "build", "--outdir", dist, ROOT)
             (wheel,), (sdist,) = dist.resolve().glob("*.whl"), dist.resolve().glob("*.tar.gz")
-            with timed(f"inside: {wheel.stat().st_size / 1e3:.0f} kB wheel, {sdist.stat().st_size / 1e3:.0f} kB sdist"):
-                look_into_wheel(wheel)
-                look_into_sdist(sdist)
+            sizes = f"{wheel.stat().st_size / 1e3:.0f} kB wheel, {sdist.stat().st_size / 1e3:.0f} kB sdist"
+            with timed(f"contents: {sizes}"):
+                check_wheel(wheel)
+                check_sdist(sdist)
+            if options.quick:
+                return 0
             install(wheel, "", options.torch, scratch)
             if options.all:
                 for extra in (*EXTRAS, "all"):

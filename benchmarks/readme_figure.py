@@ -1,104 +1,102 @@
-"""The picture of the README: innovation spectra and errors on DIDO's held-out flights, before and after.
+"""The figure of the README: innovation spectra and errors on DIDO's test flights, before and after.
 
-python benchmarks/readme_figure.py                       draw docs/images/dido.png: about a minute
-python benchmarks/readme_figure.py --out picture.png     elsewhere
-python benchmarks/readme_figure.py --flights 1 2         of some test flights only
+    python benchmarks/readme_figure.py                      write docs/images/dido.png: about a minute
+    python benchmarks/readme_figure.py --out figure.png     write another file
+    python benchmarks/readme_figure.py --quick              one flight, a few samples, to .results/readme_figure.png
 
-Needs the recordings (``fwnkf data info dido``) and the extra ``plot``. The filter is the shipped one (``models/dido``),
-the white Kalman filter and the low-pass are tuned on the training flights, as its card says.
+Needs the recordings (``fwnkf data info dido``) and the extra ``plot``. The filter is the shipped one (``models/dido``);
+the low-pass and the Kalman filter for white noise are tuned on the training flights, as described on its card.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import torch
-from tasks.dido.dido import CHUNK, rmse
-from tasks.dido.protocol import AXES, RATE, TEST, TRAIN, VALIDATION, denoise_task, flights
 from torch import Tensor
 
 from fwnkf.checkpoint import load
-from fwnkf.filters.base import Filter
 from fwnkf.metrics.consistency import whiten
 from fwnkf.metrics.spectrum import innovation_spectrum, named_peaks
 from fwnkf.report.before_after import before_after
-from tasks.dido import baselines as ladder
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # tasks is not installed with the package
+
+from tasks.dido import classical  # noqa: E402
+from tasks.dido.denoise import as_data, run, training_records  # noqa: E402
+from tasks.dido.protocol import AXES, RATE, SAMPLES, TEST, flights  # noqa: E402
+from tasks.dido.scoring import rmse  # noqa: E402
+from tasks.results import read  # noqa: E402
+
 MODEL = ROOT / "models" / "dido"
-LOW_PASS, WHITE, OURS = "low-pass, tuned", "Kalman filter that takes noise for white", "fwnkf (models/dido)"
+LOW_PASS, WHITE, OURS = "low-pass, tuned", "Kalman filter for white noise", "fwnkf (models/dido)"
 NAMES = {"gyro": "gyro", "force": "acc."}
 SEGMENT = 512
-BANDS = 3
-"""How many peaks of the white filter's innovations get their frequency written beside them."""
+PEAKS = 3
+"""Number of peaks of the innovations for white noise whose frequency is written into the figure."""
+QUICK_SAMPLES = 2000
 
 
 def white_innovations(tuned: dict[str, dict[str, list[float]]], y: Tensor) -> Tensor:
-    """Innovations of the white Kalman filter of each axis, whose noise was found by likelihood."""
-    delay = ladder.delays(y.shape[1])
+    """Innovations of the Kalman filter for white noise of each axis, whose noise was fitted by maximum likelihood."""
+    delay = classical.delays(y.shape[1])
     columns = []
     for i, axis in enumerate(AXES):
         ratio = torch.tensor(tuned[axis]["white_kf_likelihood"][0], dtype=torch.float64).exp()
         column = y[..., i]
-        # `apply` takes a gain of one at zero frequency and adds the first sample; innovations have none of it
-        columns.append(ladder.apply(ladder.white_innovation(ratio, delay), column) - column[:, :1])
+        # `apply` assumes unit gain at zero frequency and adds the first sample; innovations have zero gain there
+        columns.append(classical.apply(classical.white_innovation(ratio, delay), column) - column[:, :1])
     return torch.stack(columns, -1)
-
-
-@torch.no_grad()
-def ours(model: Filter, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Estimates and normalised innovations of the shipped filter, in pieces for memory's sake."""
-    state, means, innovations = None, [], []
-    for piece in y.split(CHUNK, 1):
-        track = model.run(piece, state=state).raise_for_status()
-        state = track.state
-        means.append(track.mean[..., : len(AXES)])
-        innovations.append(whiten(track.innovation, track.innovation_cov))
-    return torch.cat(means, 1), torch.cat(innovations, 1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images" / "dido.png")
-    parser.add_argument("--flights", type=int, nargs="+", choices=TEST, default=TEST, help="test flights; all twelve")
+    parser.add_argument("--out", type=Path, help="image file (default: docs/images/dido.png)")
+    parser.add_argument("--quick", action="store_true", help=f"one flight of {QUICK_SAMPLES} samples")
     options = parser.parse_args()
+    default = Path(".results/readme_figure.png") if options.quick else ROOT / "docs" / "images" / "dido.png"
+    out = options.out or default
     torch.set_num_threads(1)
 
-    tuned = json.loads((MODEL / "figures.json").read_text(encoding="utf-8"))["tuned"]
-    learned = denoise_task("training flights", flights((*TRAIN, *VALIDATION))).y
-    task = denoise_task("test flights", flights(options.flights))
-    # the white filter's level of noise is that of the training flights, as its likelihood says
-    level = white_innovations(tuned, learned).square().mean((0, 1)).sqrt()
-    estimate, normalised = ours(load(MODEL), task.y)
+    tuned = read(MODEL).details["tuned"]["classical"]
+    test = as_data(flights(TEST[:1] if options.quick else TEST), QUICK_SAMPLES if options.quick else SAMPLES)
+    # the innovations are normalised by their level on the training flights, where the filter was fitted
+    level = white_innovations(tuned, training_records()[0]).square().mean((0, 1)).sqrt()
+    estimate = run(load(MODEL), test.y)
+    assert estimate.innovation is not None
+    assert estimate.innovation_cov is not None
+    normalised = whiten(estimate.innovation, estimate.innovation_cov)
     spectra = {
-        WHITE: innovation_spectrum(white_innovations(tuned, task.y) / level, rate=RATE, segment=SEGMENT),
+        WHITE: innovation_spectrum(white_innovations(tuned, test.y) / level, rate=RATE, segment=SEGMENT),
         OURS: innovation_spectrum(normalised, rate=RATE, segment=SEGMENT),
     }
-    peaks = named_peaks(spectra[WHITE].density.mean(-1), spectra[WHITE].frequency, BANDS)
-    raw = rmse(task.y, task.truth)
-    found = {
-        LOW_PASS: rmse(ladder.estimates(tuned, "low_pass_tuned", task.y, AXES), task.truth),
-        WHITE: rmse(ladder.estimates(tuned, "white_kf_likelihood", task.y, AXES), task.truth),
-        OURS: rmse(estimate, task.truth),
+    peaks = named_peaks(spectra[WHITE].density.mean(-1), spectra[WHITE].frequency, PEAKS)
+    raw = rmse(test.y, test.truth)
+    errors = {
+        LOW_PASS: rmse(classical.estimates(tuned, "low_pass_tuned", test.y), test.truth),
+        WHITE: rmse(classical.estimates(tuned, "white_kf_likelihood", test.y), test.truth),
+        OURS: rmse(estimate.mean, test.truth),
     }
     percent = {
-        name: {"\n".join((NAMES[axis[:-2]], axis[-1])): 100 * error / raw[axis] for axis, error in errors.items()}
-        for name, errors in found.items()
+        name: {"\n".join((NAMES[axis[:-2]], axis[-1])): 100 * value / raw[axis] for axis, value in by_axis.items()}
+        for name, by_axis in errors.items()
     }
     figure = before_after(
         spectra,
         percent,
-        title=f"DIDO: a quadrotor whose IMU shakes with its rotors, {len(task)} held-out flights at {RATE:.0f} Hz",
+        title=f"DIDO: a quadrotor with rotor vibration in its IMU, {len(test.names)} test flights at {RATE:.0f} Hz",
         error_title="error of angular rate and specific force",
         error_label="RMSE (% of the raw sensor's)",
         bands=[peak.frequency for peak in peaks],
     )
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(options.out, dpi=130)
-    print(json.dumps({"rmse": {"raw": raw, **found}, "nis": float(normalised.square().mean())}, indent=1))
-    print(f"{options.out}: {options.out.stat().st_size / 1000:.0f} kB")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out, dpi=130)
+    print(json.dumps({"rmse": {"raw": raw, **errors}, "nis": float(normalised.square().mean())}, indent=1))
+    print(f"{out}: {out.stat().st_size / 1000:.0f} kB")
 
 
 if __name__ == "__main__":

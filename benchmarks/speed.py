@@ -1,17 +1,17 @@
-"""One FW-NKF step and one training step of the paper's size beside a bare nn.GRU of that size.
+"""A step and a training step of an FW-NKF of the paper's size, compared with a bare nn.GRU of that size.
 
     python benchmarks/speed.py [--quick] [--markdown FILE]
 
-The paper's size is a GRU of 2 x 256, 3 states, 2 observations. One thread, both sides interleaved in one process,
-medians; the figure is the ratio to the bare GRU measured beside it. Rows:
+The paper's size is a GRU of 2 x 256, 3 states, 2 observations. One thread, interleaved in one process, medians; the
+figure is the ratio to the bare GRU measured in the same run. Rows:
 
-- step at batch 1, 128, 1,024: ``filter.step`` as it stands ("eager") and compiled by ``fwnkf.runtime.compiled``,
-  against ``nn.GRU`` called on one step at a time;
-- training: forward and backward of batch 128, T = 100, as it stands, against the bare GRU stepped (what a filter must
-  do, for its inputs depend on its outputs) and, beside it, the bare GRU on the whole sequence in one call.
+- step at batch 1, 128, 1,024: ``filter.step`` in eager mode and compiled by ``fwnkf.runtime.compiled``, against
+  ``nn.GRU`` called step by step;
+- training: forward and backward pass of batch 128, T = 100, in eager mode, against the bare GRU called step by step (as
+  a filter must be, because its inputs depend on its outputs) and against the bare GRU on the complete sequence.
 
-Exits with 1 if a limit is exceeded: 2.0, 1.3, 1.15 for the compiled steps, 1.3 for training. ``--quick`` measures eager
-rows only, briefly, and checks nothing.
+The exit code is 1 if a limit is exceeded: 2.0, 1.3, 1.15 for the compiled steps, 1.3 for training. ``--quick`` measures
+the eager rows only, with few rounds, and checks no limit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STATES, CHANNELS, HIDDEN, LAYERS = 3, 2, 256, 2
 STEP_LIMITS = {1: 2.0, 128: 1.3, 1024: 1.15}
 TRAINING_LIMIT = 1.3
 CALLS = {1: 100, 128: 20, 1024: 4}
-"""Calls per round; a round is timed as a whole and rounds are interleaved."""
+"""Calls per round; rounds are timed and interleaved."""
 
 
 def build() -> fwnkf.Filter:
@@ -48,7 +48,7 @@ def build() -> fwnkf.Filter:
 
 
 def interleave(candidates: dict[str, Callable[[], object]], calls: int, rounds: int) -> dict[str, float]:
-    """Median seconds per call of each candidate; one round of each in turn."""
+    """Median seconds per call of each candidate, measured in turn."""
     taken: dict[str, list[float]] = {name: [] for name in candidates}
     for call in candidates.values():
         call()

@@ -1,14 +1,14 @@
-"""Nothing leaves its bounds: a million shapers, and a million steps of the FW-NKF in float32.
+"""Stability in float32: the poles of a million shapers, and a million steps of the FW-NKF.
 
     python benchmarks/stability.py [--quick] [--steps 1000000] [--markdown FILE]
 
 1. Shapers: random and saturated raw parameters in float32; the largest pole radius (computed in float64 from the
-   float32 coefficients) must stay below the stated radius, for biquad cascades and for noise cycles.
-2. Soak: a float32 FW-NKF with a random encoder and random Φ (and one with noise states) over measurements with
-   outliers, dropouts and NaN: everything stays finite, every covariance symmetric and positive semidefinite.
+   float32 coefficients) must stay below the stated radius, for biquad cascades and for oscillators.
+2. Soak test: a float32 FW-NKF with a random encoder and random Φ (and one with noise states) on measurements with
+   outliers, dropouts and NaN: all values stay finite, every covariance symmetric and positive semidefinite.
 
-The soak writes its state and figures after every block and goes on from there when started again; ``--fresh`` starts
-anew. Exits with 1 if a bound is broken.
+The soak test saves its state and figures after every block and continues from there when it is started again;
+``--fresh`` starts from the beginning. The exit code is 1 if a bound does not hold.
 """
 
 from __future__ import annotations
@@ -39,43 +39,43 @@ def worst_shapers(count: int) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     share = -(-count // (len(RADII) * len(SCALES)))
     for radius in RADII:
-        worst = worst_cycle = 0.0
+        worst = worst_oscillator = 0.0
         for scale in SCALES:
             raw = (torch.randn(share, 1, 5, generator=generator) * scale).clamp(-3e38, 3e38)
-            made = iir.sections(raw, radius)
-            exact = iir.Sections(made.b.double(), made.a.double())
+            cascade = iir.sections(raw, radius)
+            exact = iir.Sections(cascade.b.double(), cascade.a.double())
             worst = max(worst, float(iir.poles(exact).abs().max()))
             states = NoiseStates(share, 1, False, radius)
             with torch.no_grad():
                 states.raw_radius.copy_(raw[:, 0, :1])
                 states.raw_frequency.copy_(raw[:, 0, 1:2])
                 r, w = states.radius(), states.frequency()
-                pairs = torch.stack((r * w.cos(), r * w.sin())).double()  # the entries of A, as float32 holds them
-            worst_cycle = max(worst_cycle, float(pairs.norm(dim=0).max()))
-        good = worst < radius and worst_cycle < radius
+                pairs = torch.stack((r * w.cos(), r * w.sin())).double()  # the entries of A after rounding to float32
+            worst_oscillator = max(worst_oscillator, float(pairs.norm(dim=0).max()))
+        good = worst < radius and worst_oscillator < radius
         rows.append(
             {
                 "what": f"shapers, stated radius {radius}",
                 "count": 2 * share * len(SCALES),
                 "largest pole, biquads": f"{worst:.7f}",
-                "largest pole, noise cycles": f"{worst_cycle:.7f}",
+                "largest pole, oscillators": f"{worst_oscillator:.7f}",
                 "holds": good,
             }
         )
         print(
             f"stated radius {radius}: {share * len(SCALES):,} draws of each kind, largest pole of a biquad "
-            f"{worst:.6f}, of a noise cycle {worst_cycle:.7f}  {'holds' if good else 'BROKEN'}"
+            f"{worst:.6f}, of an oscillator {worst_oscillator:.7f}  {'holds' if good else 'BROKEN'}"
         )
     return rows
 
 
 def random_filter(shaping: str) -> fwnkf.Filter:
-    """A filter whose networks do something: random heads, random Φ or random cycles, on a damped oscillator."""
+    """A filter with random heads and random Φ or noise states, so that its networks have an effect."""
     torch.manual_seed(1)
     system = fwnkf.LinearSystem.of(
         torch.tensor([[0.995, 0.05], [-0.05, 0.995]]), torch.eye(2), 0.01 * torch.eye(2), 0.1 * torch.eye(2)
     )
-    if shaping == "innovation":  # as the paper writes it, locally linear, with every state observed
+    if shaping == "innovation":  # as in the paper: locally linear, with every state observed
         model = fwnkf.build(
             "fwnkf", H=torch.eye(2), Q=0.01 * torch.eye(2), R=0.1 * torch.eye(2), hidden=32, encoder_reads="current"
         )
@@ -92,7 +92,7 @@ def random_filter(shaping: str) -> fwnkf.Filter:
 
 
 def measurements(block: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """An oscillation with noise, 1 % outliers of size 1e3, 10 % dropouts, 1 % NaN that no mask announces."""
+    """An oscillation with noise, 1 % outliers of size 1e3, 10 % dropouts, and 1 % NaN that are not masked."""
     generator = torch.Generator().manual_seed(1000 + block)
     time_axis = torch.arange(block * BLOCK, (block + 1) * BLOCK, dtype=torch.float64) * 0.05
     phase = time_axis + torch.linspace(0, math.pi, STREAMS).double().unsqueeze(-1)
@@ -105,7 +105,7 @@ def measurements(block: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def soak(shaping: str, steps: int, folder: Path, fresh: bool) -> dict[str, object]:
-    """Run, check every step, keep state and figures on disk."""
+    """Run, check every step, and save state and figures."""
     model = random_filter(shaping)
     state_file, figures_file = folder / f"{shaping}.safetensors", folder / f"{shaping}.json"
     figures = {"steps": 0, "smallest_eigenvalue_ratio": 1.0, "asymmetry": 0.0, "largest_mean": 0.0, "finite": True}
@@ -113,7 +113,7 @@ def soak(shaping: str, steps: int, folder: Path, fresh: bool) -> dict[str, objec
     if not fresh and state_file.exists() and figures_file.exists():
         figures = json.loads(figures_file.read_text())
         state = fwnkf.load_state(model, state_file.read_bytes())
-        print(f"soak {shaping}: going on from step {figures['steps']:,}")
+        print(f"soak {shaping}: continuing from step {figures['steps']:,}")
     begin, first = time.monotonic(), figures["steps"]
     with torch.inference_mode():
         while figures["steps"] < steps:
@@ -154,11 +154,11 @@ def soak(shaping: str, steps: int, folder: Path, fresh: bool) -> dict[str, objec
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a hundredth of everything: the version for CI")
+    parser.add_argument("--quick", action="store_true", help="a hundredth of the work, for CI")
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--results", type=Path, default=Path(".results/stability"))
     parser.add_argument("--markdown", type=Path, help="write the figures as a page of the documentation")
-    parser.add_argument("--fresh", action="store_true", help="forget an earlier soak")
+    parser.add_argument("--fresh", action="store_true", help="discard the state of an earlier run")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = worst_shapers(15_000 if options.quick else 1_000_000)

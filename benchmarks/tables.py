@@ -1,4 +1,4 @@
-"""Results as Markdown, with the command that made them: the only way figures get into the documentation."""
+"""Results as Markdown, with the command that produced them, so that no figure in the documentation is typed by hand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def shown(value: object) -> str:
 
 
 def write(path: Path, title: str, note: str, rows: Sequence[Mapping[str, object]]) -> None:
-    """A page with one table; columns are those of the first row, in order."""
+    """Write a page with one table; its columns are those of all rows, in order of appearance."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     lines = [
         f"# {title}",

@@ -1,4 +1,4 @@
-"""The check of the distributions sees what is missing and what does not belong there."""
+"""The check of the distributions finds missing and unexpected files."""
 
 from __future__ import annotations
 
@@ -38,27 +38,40 @@ def sdist(path: Path, *, without: str = "", more: str = "", size: int = 1) -> Pa
     return path
 
 
-def test_whole_distributions_pass(tmp_path):
-    check.look_into_wheel(wheel(tmp_path / "a.whl"))
-    check.look_into_sdist(sdist(tmp_path / "a.tar.gz"))
+def test_complete_distributions_pass(tmp_path):
+    check.check_wheel(wheel(tmp_path / "a.whl"))
+    check.check_sdist(sdist(tmp_path / "a.tar.gz"))
 
 
 @pytest.mark.parametrize(
     "name", ["fwnkf/py.typed", "fwnkf/experiments/lorenz.yaml", "fwnkf-1.dist-info/licenses/LICENSE"]
 )
-def test_a_wheel_without_something_is_a_fault(tmp_path, name):
+def test_a_wheel_with_a_missing_file_fails(tmp_path, name):
     with pytest.raises(check.FaultError, match=name.split("/")[-1]):
-        check.look_into_wheel(wheel(tmp_path / "a.whl", without=name))
+        check.check_wheel(wheel(tmp_path / "a.whl", without=name))
 
 
-def test_what_does_not_belong_there_is_a_fault(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("tasks/interface.py", "tasks"),
+        ("fwnkf/tasks/__init__.py", "tasks"),
+        ("fwnkf/experiments/lorenz-paper.yaml", "experiments of the tasks"),
+    ],
+)
+def test_a_wheel_with_tasks_fails(tmp_path, name, message):
+    with pytest.raises(check.FaultError, match=message):
+        check.check_wheel(wheel(tmp_path / "a.whl", more=name))
+
+
+def test_unexpected_files_fail(tmp_path):
     with pytest.raises(check.FaultError, match=r"tests/test_a\.py"):
-        check.look_into_wheel(wheel(tmp_path / "a.whl", more="tests/test_a.py"))
+        check.check_wheel(wheel(tmp_path / "a.whl", more="tests/test_a.py"))
     with pytest.raises(check.FaultError, match=r"\.data"):
-        check.look_into_sdist(sdist(tmp_path / "a.tar.gz", more=".data/x"))
+        check.check_sdist(sdist(tmp_path / "a.tar.gz", more=".data/x"))
     with pytest.raises(check.FaultError, match=r"flight\.csv"):
-        check.look_into_sdist(sdist(tmp_path / "b.tar.gz", more="tests/flight.csv"))
+        check.check_sdist(sdist(tmp_path / "b.tar.gz", more="tests/flight.csv"))
     with pytest.raises(check.FaultError, match=r"model\.safetensors"):
-        check.look_into_sdist(sdist(tmp_path / "c.tar.gz", more="models/lorenz/model.safetensors", size=2_000_000))
+        check.check_sdist(sdist(tmp_path / "c.tar.gz", more="models/lorenz/model.safetensors", size=2_000_000))
     with pytest.raises(check.FaultError, match="lorenz"):
-        check.look_into_sdist(sdist(tmp_path / "d.tar.gz", without="models/lorenz/config.json"))
+        check.check_sdist(sdist(tmp_path / "d.tar.gz", without="models/lorenz/config.json"))
