@@ -63,6 +63,17 @@ def test_frequency_responses_are_those_of_the_recursion(generator):
     assert_close(torch.fft.rfft(innovations[0, -64:], dim=0), (to_innovation @ lines).squeeze(-1))
 
 
+def test_blocks_change_nothing_but_the_time():
+    small = [system(seed, n=n, m=2, radius=0.9) for seed, n in enumerate((3, 2, 2, 1))]
+    F, Q = (torch.block_diag(*(one[name] for one in small)) for name in "FQ")
+    H, R = torch.cat([one["H"] for one in small], -1), small[0]["R"]
+    gain = riccati.steady_state(F, H, Q, R).gain
+    omega = torch.linspace(0.0, 3.0, 7, dtype=torch.float64)
+    whole = riccati.frequency_response(F, H, gain, omega)
+    for ours, theirs in zip(riccati.frequency_response(F, H, gain, omega, (3, 2, 2, 1)), whole, strict=True):
+        assert_close(ours, theirs)
+
+
 def test_gradients_are_those_of_differences():
     given = {name: value.requires_grad_() for name, value in system(5, n=2, m=1).items()}
     assert torch.autograd.gradcheck(lambda *parts: riccati.steady_state(*parts), tuple(given[k] for k in "FHQR"))

@@ -32,6 +32,8 @@ from .spectra import Spectra, cross_spectra
 POLE_RADIUS = 0.9999
 ROUNDING = 1e-6
 """Learned radii stay below the filter's limit by this share."""
+DOUBLINGS = 12
+"""Of the Riccati equation while fitting: 4,096 steps of the recursion, many times the memory of a filter in use."""
 TINY = 1e-10
 """Added to every process density, in units of the signals' own: keeps the Riccati equation definite."""
 
@@ -149,6 +151,10 @@ class VibrationModel(nn.Module):
             H = torch.cat((H, oscillators.output(self.own_amplitude), self.mixing), -1)
         return F, H, Q, self.white_covariance()
 
+    def blocks(self) -> tuple[int, ...]:
+        """Sizes of the blocks of the block-diagonal ``F``."""
+        return (2 * self.channels, *(2,) * (self.channels * self.oscillators + self.modes))
+
     # ---- the model on recordings ----------------------------------------------------------------------------
 
     @torch.no_grad()
@@ -202,8 +208,8 @@ def objective(
     Returns the squared errors of the estimates too, in units of the spectra's scale.
     """
     F, H, Q, R = model.matrices()
-    steady, m = steady_state(F, H, Q, R), model.channels
-    estimate, innovation = frequency_response(F, H, steady.gain, spectra.omega)
+    steady, m = steady_state(F, H, Q, R, DOUBLINGS), model.channels
+    estimate, innovation = frequency_response(F, H, steady.gain, spectra.omega, model.blocks())
     weight = spectra.weight.to(estimate.dtype)
     measured = spectra.density[:, :m, :m]
     cov = torch.einsum("f,fij,fjk,flk->il", weight, innovation, measured, innovation.conj()).real
