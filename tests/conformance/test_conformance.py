@@ -271,6 +271,7 @@ def test_two_runs_give_the_same_bits(case: Case):
 @pytest.mark.parametrize("dtype", BOTH, ids=str)
 def test_dtypes_come_from_the_filter(case: Case, dtype: torch.dtype):
     model, inputs = case.build(dtype), make_inputs(case, dtype)
+    assert (model.dtype, model.device) == (dtype, torch.device("cpu"))
     trajectory = model.run(*inputs)
     for name, leaf in named_leaves(trajectory):
         wanted = torch.int64 if name == "status" else dtype

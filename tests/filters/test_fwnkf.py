@@ -15,6 +15,7 @@ from fwnkf.core.gaussian import log_prob
 from fwnkf.core.iir import Sections
 from fwnkf.core.shaped import loop_matrix, shaper_blocks, spectral_radius
 from fwnkf.errors import ConfigError
+from fwnkf.filters.diagnostics import noise_over_time
 
 from .. import systems
 from ..conformance.cases import shake
@@ -298,6 +299,27 @@ def test_the_prior_depends_on_the_measurement_only_if_the_encoder_reads_it(order
     (gradient,) = torch.autograd.grad(model.run(y).prior_mean[:, 3].sum(), y)
     assert bool(gradient[:, 3].abs().max() > 0) == depends
     assert bool(gradient[:, 2].abs().max() > 0)
+
+
+class StartsAtFirstMeasurement(systems.Wave):
+    """The initial belief is centred at a value computed from the first measurement."""
+
+    initial_steps = 1
+
+    def initial_belief(self, y, weight, u):
+        return fwnkf.Gaussian(y[:, 0, :1].expand(-1, 3), 0.5 * torch.eye(3).to(y))
+
+
+def test_noise_over_time_starts_as_the_run_does(generator):
+    """Without a prior both start from the initial belief, on which the encoder and so ``Q_t`` depend."""
+    system = StartsAtFirstMeasurement(systems.WaveConfig()).double()
+    model = shake(fwnkf.build("fwnkf", system=system, hidden=4, residual_width=0), 0.3)
+    y = torch.randn(2, 6, 2, generator=generator, dtype=torch.float64)
+    with torch.no_grad():
+        belief = model.initial_belief(y)
+    Q, _ = noise_over_time(model, y)
+    assert torch.equal(Q, noise_over_time(model, y, prior=belief)[0])
+    assert not torch.equal(Q, noise_over_time(model, y, prior=fwnkf.Gaussian(0 * belief.mean, belief.cov))[0])
 
 
 # ---- invalid configurations ----------------------------------------------------------------------------------------
