@@ -25,7 +25,7 @@ from tasks.euroc.protocol import STRICT, by_source
 
 TILT_FACTORS = (1.0, 1.5, 2.0)
 """On the fitted standard deviation of the tilt of a world frame; training has only two such frames."""
-NOISE_FACTORS = (1.0, 4.0, 16.0)
+NOISE_FACTORS = (0.25, 1.0, 4.0)
 """On the variance of the velocity from drag, for the EKF without noise states."""
 STANDING = 0.03
 """m/s, white noise of the zero velocity on the ground."""
