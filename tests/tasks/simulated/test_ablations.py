@@ -10,14 +10,13 @@ import pytest
 
 pytest.importorskip("lightning")
 
-from tasks.simulated.ablations import LIKELIHOODS, NOISE_STATES, PAPER, POSTERIOR, STUDIES
-from tasks.simulated.ablations_page import Difference, by_chance, difference, markdown, sentences
-
-from fwnkf.cli import main
 from fwnkf.errors import ConfigError, NumericalFailureError
 from fwnkf.training import fit as training
 from fwnkf.training import noise_start
+from tasks.__main__ import main
 from tasks.simulated import ablations, ablations_page
+from tasks.simulated.ablations import LIKELIHOODS, NOISE_STATES, PAPER, POSTERIOR, STUDIES
+from tasks.simulated.ablations_page import Difference, by_chance, difference, markdown, sentences
 
 
 def flat(values, path=""):
@@ -57,8 +56,8 @@ def test_variants_differ_from_the_paper_in_what_they_say_and_in_nothing_else(stu
 
 
 def test_tasks_are_what_they_say():
-    told = {study.task: study.read(study.variants[0], 0) for study in STUDIES}
-    one, two, three = told["lorenz-algorithm3"], told["lorenz-high-band"], told["pendulum-drift"]
+    experiments = {study.task: study.read(study.variants[0], 0) for study in STUDIES}
+    one, two, three = (experiments[name] for name in ("lorenz-algorithm3", "lorenz-high-band", "pendulum-drift"))
     assert (one.data.name, one.data.protocol, one.data.scenario) == ("lorenz", "paper", "white")
     assert not one.filter.equations
     assert one.filter.options["encoder_reads"] == "current"
@@ -68,8 +67,9 @@ def test_tasks_are_what_they_say():
     for given in (two, three):
         assert given.filter.equations
         assert given.filter.options["moments"] == "linear"
-        assert ablations.settings(given).endswith("; not trained: transition")
-    assert "not trained" not in ablations.settings(one)
+        assert given.filter.options["residual_width"] == 0
+        assert ablations.settings(given).endswith("; the equations are given, without a residual network")
+    assert "equations" not in ablations.settings(one)
     with pytest.raises(ConfigError, match=r"no ablation is called lorenz; there are: lorenz-algorithm3"):
         ablations.chosen(["lorenz"])
 
@@ -99,8 +99,8 @@ def test_equal_experiments_are_trained_once_kept_and_not_trained_again(tiny, tmp
     fit = training.fit
     monkeypatch.setattr(training, "fit", counted)
     assert ablations.owners(tiny) == {PAPER: PAPER, "λ_Φ = 0.01": PAPER, NOISE_STATES: NOISE_STATES}
-    told = {"seeds": (0, 1), "quick": True, "runs": tmp_path, "say": lambda text: None}
-    first, last = ablations.measure([tiny], **told)
+    options = {"seeds": (0, 1), "quick": True, "runs": tmp_path, "say": lambda text: None}
+    first, last = ablations.measure([tiny], **options)
     assert trained == [f"pendulum-drift-{name}-{seed}" for seed in (0, 1) for name in ("paper-form", "noise-states")]
     assert [row["seeds"] for row in first] == [[0]] * len(first)
     rows = {row["method"]: row for row in last}
@@ -110,12 +110,12 @@ def test_equal_experiments_are_trained_once_kept_and_not_trained_again(tiny, tmp
     # before training, the filter is the EKF it extends; noise states are not
     assert rows["untrained"]["mse"] == pytest.approx(rows["ekf"]["mse"], rel=1e-5)
     assert rows["noise states, untrained"]["mse"] != pytest.approx(rows["ekf"]["mse"], rel=1e-2)
-    assert list(ablations.measure([tiny], **told))[-1] == last
+    assert list(ablations.measure([tiny], **options))[-1] == last
     assert len(trained) == 4
 
     other = replace(tiny, overrides=(*tiny.overrides, "optimizer.learning_rate=0.5"))
-    with pytest.raises(ConfigError, match="holds another run than this study's"):
-        list(ablations.measure([other], **told))
+    with pytest.raises(ConfigError, match="holds a run of another experiment"):
+        list(ablations.measure([other], **options))
 
 
 def test_a_run_that_fails_is_a_result(tiny, tmp_path, monkeypatch):
@@ -126,8 +126,8 @@ def test_a_run_that_fails_is_a_result(tiny, tmp_path, monkeypatch):
     fit = training.fit
     monkeypatch.setattr(training, "fit", failing)
     one = replace(tiny, variants=tiny.variants[:1] + tiny.variants[2:])
-    told = {"seeds": (0,), "quick": True, "runs": tmp_path, "say": lambda text: None}
-    for rows in (list(ablations.measure([one], **told))[-1], list(ablations.measure([one], **told))[-1]):
+    options = {"seeds": (0,), "quick": True, "runs": tmp_path, "say": lambda text: None}
+    for rows in (list(ablations.measure([one], **options))[-1], list(ablations.measure([one], **options))[-1]):
         paper = next(row for row in rows if row["method"] == PAPER)
         assert math.isinf(paper["mse"])
         assert paper["failed"] == ["no factor at step 3"]
@@ -141,17 +141,17 @@ def test_the_command_writes_the_page_of_its_rows(tiny, tmp_path, monkeypatch, ca
     monkeypatch.setattr(ablations_page, "STUDIES", (tiny,))
     page, rows = tmp_path / "page.md", tmp_path / "rows.json"
     words = ["--quick", "--seeds", "0", "--runs", str(tmp_path), "--markdown", str(page), "--store", str(rows)]
-    assert main(["bench", "ablations", *words, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found == json.loads(rows.read_text(encoding="utf-8"))
-    assert page.read_text(encoding="utf-8") == markdown(found, quick=True)
+    assert main(["ablations", *words, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads(rows.read_text(encoding="utf-8"))
+    assert page.read_text(encoding="utf-8") == markdown(printed, quick=True)
     text = page.read_text(encoding="utf-8")
-    assert "Its figures say nothing" in text
-    assert "one seed, not judged" in text
-    for row in found:
+    assert "Its figures mean nothing" in text
+    assert "single seed, no test" in text
+    for row in printed:
         assert f"{row['mse']:.4g}" in text
-    assert main(["bench", "ablations", "--seeds", "x"]) == 2
-    assert main(["bench", "ablations", "--task", "x"]) == 1
+    assert main(["ablations", "--seeds", "x"]) == 2
+    assert main(["ablations", "x"]) == 1
 
 
 # ---- sentences ------------------------------------------------------------------------------------------------------
@@ -171,20 +171,20 @@ def row(method, mse, kind="trained", coverage=0.95, **more):
         }
         for i, one in enumerate(mse)
     ]
-    return {**ablations._over_seeds(study, method, "said", kind, scores), "settings": "settings", **more}
+    return {**ablations.over_seeds(study, method, "description", kind, scores), "settings": "settings", **more}
 
 
 def test_differences_are_paired_by_seed_and_judged_by_their_standard_error():
-    found = difference(row("a", [1.1, 2.1, 3.4]), row("b", [1.0, 2.0, 3.0]))
-    assert found.mean == pytest.approx(0.2)
-    assert found.error == pytest.approx(0.1)  # of 0.1, 0.1, 0.4
+    effect = difference(row("a", [1.1, 2.1, 3.4]), row("b", [1.0, 2.0, 3.0]))
+    assert effect.mean == pytest.approx(0.2)
+    assert effect.error == pytest.approx(0.1)  # of 0.1, 0.1, 0.4
     assert difference(row("a", [1.0, 2.0]), row("b", [2.0])).seeds == 1
     assert difference(row("a", [1.0]), row("b", [2.0], seeds=[5])) is None
     assert Difference(-0.21, 0.1, 3).verdict == "better"
     assert Difference(0.21, 0.1, 3).verdict == "worse"
-    assert Difference(-0.19, 0.1, 3).verdict == "not measurable"
-    assert Difference(0.0, 0.0, 3).verdict == "not measurable"
-    assert Difference(-1.0, None, 1).verdict == "not judged"
+    assert Difference(-0.19, 0.1, 3).verdict == "not significant"
+    assert Difference(0.0, 0.0, 3).verdict == "not significant"
+    assert Difference(-1.0, None, 1).verdict == "single seed"
     assert Difference(math.inf, None, 3).verdict == "worse"
 
 
@@ -203,24 +203,24 @@ def test_sentences_follow_the_figures():
         row("λ_Φ = 1", [0.4, math.inf, 0.42]),
     ]
     lines = sentences(rows)
-    said = {line.split("**")[1]: line for line in lines if line.startswith("- ")}
+    lines_by_part = {line.split("**")[1]: line for line in lines if line.startswith("- ")}
     assert (
-        "MSE 0.41 ± 0.01 with, 0.5 ± 0 without; difference -0.09 ± 0.0058 (18.0% less), measurably better"
-        in (said["Training as a whole"])
+        "MSE 0.41 ± 0.01 with, 0.5 ± 0 without; difference -0.09 ± 0.0058 (18.0% less), significantly better"
+        in (lines_by_part["Training as a whole"])
     )
-    assert "within the spread over seeds: worth nothing measurable here" in said["Φ"]
-    assert "measurably better" not in said["Φ"]
-    assert "difference +0.097 ± 0.0033 (30.9% more), measurably worse" in said["The GRU"]
-    assert "Coverage 0.700 with, 0.940 without" in said["The GRU"]
-    assert "it made the filter fail" in said["Spectral loss, λ_Φ = 1"]
-    assert "Noise states instead of Φ" not in said  # not among the rows
-    short = next(line for line in lines if line.startswith("**In short.**"))
-    assert "Measurably better by MSE: Training as a whole (18.0% less)." in short
-    assert "Measurably worse: The GRU (30.9% more); Spectral loss, λ_Φ = 1." in short
-    assert "Not measurable: Φ (0.4% less)." in short
-    assert "no Φ comes nearest to covering 95%" in lines[-1]
+    assert "within the spread over seeds: not significant" in lines_by_part["Φ"]
+    assert "significantly better" not in lines_by_part["Φ"]
+    assert "difference +0.097 ± 0.0033 (30.9% more), significantly worse" in lines_by_part["The GRU"]
+    assert "Coverage 0.700 with, 0.940 without" in lines_by_part["The GRU"]
+    assert "the filter with it failed" in lines_by_part["Spectral loss, λ_Φ = 1"]
+    assert "Noise states instead of Φ" not in lines_by_part  # not among the rows
+    short = next(line for line in lines if line.startswith("**Summary.**"))
+    assert "Significantly better by MSE: Training as a whole (18.0% less)." in short
+    assert "Significantly worse: The GRU (30.9% more); Spectral loss, λ_Φ = 1." in short
+    assert "Not significant: Φ (0.4% less)." in short
+    assert "no Φ has the coverage nearest to 95%" in lines[-1]
     equal = sentences([row(PAPER, [0.4, 0.5]), row("no Φ", [0.4, 0.5])])
-    assert "no difference at all" in equal[0]
+    assert equal[0].split("; ")[1].startswith("no difference.")
 
 
 def test_a_page_says_how_many_seeds_and_what_they_cost():
@@ -233,5 +233,5 @@ def test_a_page_says_how_many_seeds_and_what_they_cost():
     assert "over 2 to 3 seeds" in page
     assert "5 trainings, 5 min of one processor" in page  # a run that is shared costs once
     assert "| **λ_Φ = 0.01** | the same run as paper form | 0.41 ± 0.01 |" in page
-    assert "`fwnkf bench ablations --task lorenz-high-band --markdown " in page
-    assert "ablations --task lorenz-high-band --seeds 0,1 --quick --m" in markdown([row(PAPER, [0.4, 0.5])], quick=True)
+    assert "`python -m tasks ablations lorenz-high-band --markdown " in page
+    assert "ablations lorenz-high-band --seeds 0,1 --quick --m" in markdown([row(PAPER, [0.4, 0.5])], quick=True)

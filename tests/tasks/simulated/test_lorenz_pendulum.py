@@ -1,97 +1,142 @@
-"""Shipped filters of simulated tasks against their own figures, and the table's words."""
+"""The simulated tasks: figures of the shipped filters, baselines, and a small task trained from scratch."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-import fwnkf
-from fwnkf.cli import main
-from fwnkf.errors import CheckpointError, ConfigError
-from fwnkf.evaluation.evaluate import evaluate
-from fwnkf.training.config import read_experiment
-from tasks import table
-from tasks.simulated import lorenz_pendulum as simulated
-
 pytest.importorskip("lightning")
-MODELS = Path(__file__).parents[2] / "models"
-SHIPPED = [recipe for recipe in simulated.RECIPES if (MODELS / recipe.task / "figures.json").is_file()]
+
+import fwnkf
+from fwnkf.errors import ConfigError
+from fwnkf.filters.hypotheses import FrequencyHypotheses
+from tasks import cards, results
+from tasks.__main__ import main
+from tasks.simulated import TASKS
+from tasks.simulated.lorenz_pendulum import PROTOCOLS, ColouredNoise, UnknownDynamics
+from tasks.simulated.scoring import gap_interval, record_errors
+
+MODELS = Path(__file__).parents[3] / "models"
+TINY = (
+    *("trainer.steps=2", "trainer.validate_every=2", "trainer.compile=false", "trainer.pretrain=0"),
+    *("trainer.batch_size=4", "data.train=40", "data.val=4", "data.test=6"),
+)
+WORDS = {"protocol": "strict", "about": "About.", "limits": "Limits."}
 
 
-@pytest.mark.parametrize("recipe", SHIPPED, ids=lambda recipe: recipe.task)
-def test_a_shipped_filter_is_as_good_as_its_card_says(recipe):
-    figures = simulated.read_figures(MODELS / recipe.task)
-    made = simulated.small(simulated._data(recipe, figures["runs"][0]["seed"]))
-    found = evaluate(fwnkf.load(MODELS / recipe.task), made, "fwnkf")
-    assert found["mse"] == pytest.approx(figures["quick_mse"], rel=0.01)
-    assert (MODELS / recipe.task / "README.md").read_text(encoding="utf-8") == simulated.card(recipe, figures)
-    assert sum(path.stat().st_size for path in (MODELS / recipe.task).iterdir()) < 1_000_000
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_a_shipped_filter_is_as_good_as_its_card_says(task):
+    kept = results.read(MODELS / task.name)
+    model = fwnkf.load(MODELS / task.name)
+    measured = task.evaluate(model, task.load(quick=True)).metrics
+    assert measured == pytest.approx(kept.quick, rel=0.01)
+    assert task.learned(model) == kept.learned
+    assert (MODELS / task.name / "README.md").read_text(encoding="utf-8") == cards.card(task, kept)
+    assert kept.protocol == PROTOCOLS[task.settings(0).data.protocol]
+    assert sum(path.stat().st_size for path in (MODELS / task.name).iterdir()) < 200_000
 
 
-@pytest.mark.parametrize("recipe", SHIPPED, ids=lambda recipe: recipe.task)
-def test_means_are_those_of_the_seeds(recipe):
-    figures = simulated.read_figures(MODELS / recipe.task)
-    values = [run["value"] for run in figures["runs"]]
-    assert figures["mean"] == pytest.approx(sum(values) / len(values))
-    assert len({run["seed"] for run in figures["runs"]}) == len(values)
+def test_filters_hold_no_part_that_does_nothing():
+    for task in TASKS:
+        model = fwnkf.load(MODELS / task.name)
+        assert all(bool(parameter.any()) for parameter in model.parameters()), task.name
+        if isinstance(task, ColouredNoise):
+            assert isinstance(model, FrequencyHypotheses)
+            assert model.config.residual_width == 0
+            assert "network" not in task.learned(model)
 
 
-def test_every_recipe_is_an_experiment_that_parses():
-    for recipe in simulated.RECIPES:
-        assert read_experiment(recipe.experiment, recipe.overrides).data.scenario == recipe.scenario
-    assert table.GROUPS["simulated"] == simulated.TASKS
+def test_numbers_learned_are_all_there_is_but_for_what_is_given():
+    """Every tensor of a filter is counted once; diagonals count as such, and a given observation matrix does not."""
+    for task in TASKS:
+        weights = fwnkf.load(MODELS / task.name).state_dict()
+        sizes = {name: tensor.numel() for name, tensor in weights.items()}
+        for name in ("base_Q.value", "base_R.value"):
+            if name in weights:
+                assert not bool((weights[name] - weights[name].diagonal().diag()).any())
+                sizes[name] = len(weights[name])
+        if "observation.network.out.weight" not in weights:
+            sizes.pop("observation.H", None)
+        assert sum(task.learned(fwnkf.load(MODELS / task.name)).values()) == sum(sizes.values())
 
 
-def test_the_way_to_the_oracle_is_counted_from_the_white_filter():
-    assert simulated._between(0.5, {"ekf": 0.5, "noise_state_ekf": 0.3}) == 0
-    assert simulated._between(0.35, {"ekf": 0.5, "noise_state_ekf": 0.3}) == pytest.approx(0.75)
-    assert simulated.RECIPES[3].reached(0.9)
-    assert not simulated.RECIPES[0].reached(0.9)
+def tiny(kind, name: str = "tiny", overrides: tuple[str, ...] = ()):
+    experiment = "lorenz" if kind is UnknownDynamics else "lorenz-coloured"
+    return kind(name, "Tiny", experiment, 0.5, overrides=(*TINY, *overrides), **WORDS)
 
 
-def test_a_task_that_is_not_there_is_named(tmp_path, capsys):
-    with pytest.raises(ConfigError, match=r"no task is called lorentz; there are: .*lorenz-strict"):
-        table.modules(["lorentz"])
-    with pytest.raises(CheckpointError, match=r"figures\.json cannot be read"):
-        list(simulated.measure(tmp_path, tasks=["lorenz"]))
-    assert main(["bench", "accuracy", "--seeds", "a"]) == 2
-    assert "whole numbers with commas" in capsys.readouterr().err
-
-
-def test_a_small_task_is_trained_scored_kept_and_not_trained_again(tmp_path, monkeypatch):
-    """Two seeds of a tiny recipe, through the same code as the shipped ones."""
-    words = (
-        "trainer.steps=2",
-        "trainer.validate_every=2",
-        "trainer.compile=false",
-        "trainer.pretrain=0",
-        "data.train=8",
+def test_a_small_task_is_trained_scored_and_not_trained_again(tmp_path):
+    """Two seeds through the same code as the shipped ones."""
+    task = tiny(UnknownDynamics)
+    lines: list[str] = []
+    options = {"seeds": (0, 1), "say": lines.append, "runs": tmp_path / "runs"}
+    first = task.train(tmp_path / "tiny", **options)
+    assert [seed.seed for seed in first.seeds] == [0, 1]
+    assert first.seeds[0].metrics["mse"] == pytest.approx(
+        task.evaluate(fwnkf.load(tmp_path / "tiny"), task.load()).metrics["mse"]
     )
-    tiny = simulated.Recipe("tiny", "lorenz", "tiny", 1e9, overrides=(*words, "data.val=2", "data.test=4"))
-    monkeypatch.setattr(simulated, "RECIPES", (tiny,))
-    said: list[str] = []
-    options = {"seeds": (0, 1), "say": said.append, "tasks": ("tiny",), "runs": tmp_path / "runs"}
-    simulated.train(tmp_path / "models", **options)
-    figures = json.loads((tmp_path / "models" / "tiny" / "figures.json").read_text())
-    assert [run["seed"] for run in figures["runs"]] == [0, 1]
-    kept = (tmp_path / "models" / "tiny" / "model.safetensors").read_bytes()
-    assert kept == (tmp_path / "runs" / "tiny-0" / "best" / "model.safetensors").read_bytes()
-    count = len(said)
-    simulated.train(tmp_path / "models", **options)
-    assert len(said) == count + 2  # the seeds' figures alone: nothing was trained
-    *rungs, ours = simulated.measure(tmp_path / "models", tasks=["tiny"])
-    assert {row["method"] for row in rungs} >= {"hold", "ekf", "ukf"}
-    assert ours["value"] == pytest.approx(figures["runs"][0]["value"])
-    assert ours["reached"]
-    page = table.markdown([*rungs, ours])
-    assert f"| tiny | tiny | **fwnkf** | mse | {ours['value']:.4g} |" in page
+    assert first.seeds[0].metrics["mse"] != first.seeds[1].metrics["mse"]
+    assert {"quadratic_regression_ekf", "polynomial_regression_ekf", "ekf_with_equations"} <= set(first.baselines)
+    assert not any(name.endswith("with_equations") for name in task.report_baselines(first))
+    results.write(tmp_path / "tiny", first)
+    page = cards.card(task, results.read(tmp_path / "tiny"))
+    assert f"{first.baselines['quadratic_regression_ekf'].metrics['mse']:.4g}" in page
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("run.json")}
+    again = task.train(tmp_path / "tiny", **options)
+    assert [seed.metrics for seed in again.seeds] == [seed.metrics for seed in first.seeds]
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("run.json")} == stamps
+    with pytest.raises(ConfigError, match="run of another experiment"):
+        tiny(UnknownDynamics, overrides=("optimizer.learning_rate=0.5",)).train(tmp_path / "tiny", **options)
 
 
-def test_a_target_can_be_a_band():
-    row = {"task": "t", "row": "r", "method": "fwnkf", "metric": "nis", "value": 1.2, "target": [0.9, 1.1]}
-    assert "| **fwnkf** | nis | 1.2 |  | 0.9 to 1.1 (not reached) |" in table.markdown([{**row, "reached": False}])
-    assert "| nis | 1.2 |  | 0.9 to 1.1 |" in table.markdown([row])  # of one seed, and judged by the mean
-    assert "| hold | nis | 1.2 |  |  |" in table.markdown([{**row, "method": "hold"}])  # a reference has no target
-    assert "| 6 of 1 s, 2 of 5 s |" in table.markdown([{**row, "records": {"1": 6, "5": 2}}])
+def test_coloured_noise_is_scored_between_the_white_ekf_and_the_oracle(tmp_path, monkeypatch):
+    monkeypatch.setattr("fwnkf.training.noise_start.STEPS", 20)  # of 1500: how well the noise is fitted does not matter
+    task = tiny(ColouredNoise, overrides=("data.test=40", "filter.options.sections=1"))
+    kept = task.train(tmp_path / "tiny", seeds=(0,), say=lambda text: None, runs=tmp_path / "runs")
+    errors = {name: score.metrics["mse"] for name, score in kept.baselines.items()}
+    assert kept.baselines["ekf"].metrics["gap_closed"] == 0
+    assert kept.baselines["oracle"].metrics["gap_closed"] == 1
+    value = (errors["ekf"] - kept.seeds[0].metrics["mse"]) / (errors["ekf"] - errors["oracle"])
+    assert kept.seeds[0].metrics["gap_closed"] == pytest.approx(value)
+    assert kept.details["gap_interval"][0] == pytest.approx(value)
+    assert errors["oracle"] < errors["ekf"] < errors["hold"]
+    # the same model of the noise, with what the curvature does to the covariance
+    second, first = (kept.baselines[name].metrics for name in ("oracle_second_order", "oracle"))
+    assert second["mse"] == pytest.approx(first["mse"], rel=0.02)
+    assert abs(second["nees"] - 1) < abs(first["nees"] - 1)
+    assert {"oracle", "oracle_second_order", "untrained"}.isdisjoint(task.report_baselines(kept))
+    assert isinstance(fwnkf.load(tmp_path / "tiny"), FrequencyHypotheses)
+
+
+def test_the_interval_of_the_gap_is_over_records():
+    rng = np.random.default_rng(1)
+    ekf, oracle = ({str(i): value for i, value in enumerate(rng.uniform(low, low + 1, 400))} for low in (2.0, 1.0))
+    halfway = {name: (ekf[name] + oracle[name]) / 2 for name in ekf}
+    assert gap_interval(halfway, ekf, oracle, draws=200) == pytest.approx((0.5, 0.5, 0.5))
+    shaken = {name: value + rng.normal(0, 0.5) for name, value in halfway.items()}
+    value, low, high = gap_interval(shaken, ekf, oracle, draws=2000)
+    assert low < value < high
+    assert high - low == pytest.approx(2 * 1.96 * 0.5 / 20, rel=0.15)  # the noise over the root of 400 records
+
+
+def test_record_errors_average_to_the_error():
+    task = TASKS[-1]
+    data = task.load(quick=True)
+    from fwnkf.evaluation.evaluate import estimate
+
+    estimated = estimate(fwnkf.load(MODELS / task.name), data.split.test)
+    errors = record_errors(data, estimated)
+    assert len(errors) == 100
+    assert np.mean(list(errors.values())) == pytest.approx(results.read(MODELS / task.name).quick["mse"], rel=1e-6)
+
+
+def test_the_runner_prints_the_figures_of_a_filter_and_its_baselines(capsys):
+    code = main(["run", "lorenz", "--quick", "--models", str(MODELS), "--json"])
+    rows = json.loads(capsys.readouterr().out)
+    figures = {(row["method"], row["metric"]): row["value"] for row in rows}
+    assert code == 0
+    assert figures["ours", "mse"] == pytest.approx(results.read(MODELS / "lorenz").quick["mse"], rel=0.01)
+    assert figures["ekf_with_equations", "mse"] < figures["ours", "mse"] < figures["quadratic_regression_ekf", "mse"]
