@@ -9,18 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from fwnkf import Filter, save
-from fwnkf.core import rotation
 from fwnkf.data.recording import Recording
-from fwnkf.metrics.consistency import coverage, nees
-from fwnkf.metrics.orientation import error_quaternion, tilt_vector
 from tasks.broad import baselines as published
 from tasks.broad.filters import Estimate, Numbers, run
 from tasks.broad.search import Budget, Learned, Practice
-from tasks.broad.trials import BLOCK, QUICK_BLOCKS, SEARCH_BLOCKS, TEST, TRAIN, scored, scores, side_by_side, trials
+from tasks.broad.trials import QUICK_BLOCKS, SEARCH_BLOCKS, TEST, TRAIN, scores, side_by_side, trials
 from tasks.interface import SEEDS, Say, Task
 from tasks.results import Results, Score, SeedScore, Target
 
@@ -172,50 +168,6 @@ class BroadTask(Task):
             },
         }
         return {name: {**row, "mean": statistics.fmean(row.values())} for name, row in rows.items()}
-
-
-def block_ends(trial: Recording, steps: int) -> tuple[Tensor, Tensor]:
-    """The steps of a filter after which the orientation counts, and the index of the last sample of each."""
-    ends = torch.arange(1, min(steps, len(trial) // BLOCK) + 1) * BLOCK - 1
-    counted = scored(trial)[ends]
-    return counted.nonzero().flatten(), ends[counted]
-
-
-def tilt_consistency(data: Sequence[Recording], cov: Tensor, paths: Tensor) -> dict[str, float]:
-    """NEES and 95 % coverage of the tilt: its error about the two horizontal axes, after each step in movement.
-
-    ``cov`` is that of the orientation in the sensor frame, ``[N, K, 3, 3]``.
-    """
-    errors, covs = [], []
-    for trial, P, path in zip(data, cov, paths, strict=True):
-        assert trial.truth is not None
-        steps, ends = block_ends(trial, len(P))
-        R = rotation.to_matrix(path[ends])
-        errors.append(tilt_vector(error_quaternion(path[ends], trial.truth[ends])))
-        covs.append((R @ P[steps] @ R.mT)[..., :2, :2])
-    return _summary("tilt", torch.cat(errors), torch.cat(covs))
-
-
-def heading_consistency(data: Sequence[Recording], variance: Tensor, paths: Tensor) -> dict[str, float]:
-    """NEES and 95 % coverage of the heading after each step in movement; ``variance`` is ``[N, K]``."""
-    errors, variances = [], []
-    for trial, var, path in zip(data, variance, paths, strict=True):
-        assert trial.truth is not None
-        steps, ends = block_ends(trial.slice(0, len(trial) - 1), len(var))
-        # the heading after a step is that of the sample after it
-        error = error_quaternion(path[ends + 1], trial.truth[ends + 1])
-        errors.append(2 * torch.atan(error[:, 3] / error[:, 0]))
-        variances.append(var[steps])
-    error = torch.cat(errors).unsqueeze(-1)
-    finite = error[:, 0].isfinite()  # the optical orientation of that sample may be missing
-    return _summary("heading", error[finite], torch.cat(variances)[finite, None, None])
-
-
-def _summary(name: str, error: Tensor, cov: Tensor) -> dict[str, float]:
-    return {
-        f"nees_{name}": float(nees(error, cov).mean()),
-        f"coverage_{name}": float(coverage(error, cov).overall),
-    }
 
 
 def first_numbers(results: Results) -> Numbers:

@@ -22,8 +22,11 @@ from fwnkf.systems import Handheld, HandheldConfig, Heading, HeadingConfig
 from tasks.broad.trials import BLOCK
 
 Numbers = dict[str, Any]
-"""Constants of a system by the name of its configuration's field, and ``delay`` in seconds."""
+"""Constants of a system by the name in its configuration; ``delay`` in seconds; ``variance_scale`` of the tilt."""
+NOT_OF_THE_SYSTEM = ("delay", "variance_scale")
 Paths = Float[Tensor, "N T 4"]
+TILT = slice(6, 9)
+"""The orientation in the tangent space of the system ``handheld``."""
 
 
 class Estimate(NamedTuple):
@@ -38,7 +41,16 @@ def tilt_filter(numbers: Numbers, rate: float) -> Filter:
     model = build("ekf", system=Handheld(HandheldConfig(**constants(numbers), dt=BLOCK / rate)).double())
     config = PreintegratedIMUConfig(sample_rate=rate, block=BLOCK, delay=numbers.get("delay", 0.0))
     model.preprocess = PreintegratedIMU(config, model.system)
+    if "variance_scale" in numbers:
+        model.calibrate_covariance(tilt_scale(model, numbers["variance_scale"]))
     return model
+
+
+def tilt_scale(model: Filter, factor: float) -> Float[Tensor, " d"]:
+    """A factor on the variances of the orientation, in the form the filter takes it."""
+    scale = torch.ones(model.layout.tangent_size, dtype=torch.float64)
+    scale[TILT] = factor
+    return scale
 
 
 def heading_filter(numbers: Numbers, tilt: Filter) -> Filter:
@@ -62,7 +74,7 @@ def run(model: Filter, samples: Float[Tensor, "N T 9"]) -> Estimate:
 
 def constants(numbers: Numbers) -> Numbers:
     """The fields of a system's configuration; a list, as read from JSON, becomes a tuple."""
-    fields = {name: value for name, value in numbers.items() if name != "delay"}
+    fields = {name: value for name, value in numbers.items() if name not in NOT_OF_THE_SYSTEM}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
@@ -161,6 +173,9 @@ def tilts_of(
     estimates = []
     for model, part in zip(models, _parts(trajectory, records), strict=True):
         assert isinstance(model.preprocess, PreintegratedIMU)
+        if model.covariance_scale is not None:
+            root = model.covariance_scale.sqrt()
+            part = part._replace(cov=part.cov * root.unsqueeze(-1) * root)
         estimates.append(Estimate(part, model.preprocess.orientation(samples[..., :6], part)))
     return estimates
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from fwnkf import Filter
 from fwnkf.data.recording import Recording
-from tasks.broad.base import BroadTask, first_numbers, tilt_consistency
+from tasks.broad.base import BroadTask, first_numbers
 from tasks.broad.baselines import DELAYED, GRAVITY, VQF, delayed, gravity_ekf, tuned_deviation
-from tasks.broad.filters import Estimate, Numbers, tilt_filter, tilts_of
+from tasks.broad.consistency import tilt_consistency
+from tasks.broad.filters import TILT, Estimate, Numbers, tilt_filter, tilts_of
 from tasks.broad.search import HAND, TILT_BUDGET, Learned, Practice, tilt_search
 from tasks.broad.trials import BLOCK
 from tasks.interface import Say
@@ -33,18 +34,19 @@ with the speed, the mean of the best candidates) was chosen on training trials a
 once, when it was fixed, and nothing was changed afterwards.
 
 Most of the margin over VQF is the delay. Over VQF with the same delay the ratio of the errors is {ratio}
-(95 % bootstrap interval over the four trials), so the two cannot be told apart on these trials; without the delay the
-filter is at VQF's level ({undelayed:.3f}). The search is worth little: the default constants, set by hand on training
-trials, reach {default:.3f} with the delay. Every training trial shows the delay by itself (2.2 to 2.9 ms from the tilt error and
-the rate; 2.0 to 2.5 ms if the optical rate is compared with the gyroscope). It belongs to this sensor and to the way
-the optical time stamps were aligned with its clock: another sensor has another one
+(95 % bootstrap interval over the four trials): on these trials the two cannot be distinguished. Without the delay the
+filter is at VQF's level ({undelayed:.3f}). The search is worth little: the default constants, set by hand, reach
+{default:.3f} with the delay. Every training trial shows the delay by itself (2.2 to 2.9 ms from the tilt error and the
+rate; 2.0 to 2.5 ms if the optical rate is compared with the gyroscope). It belongs to this sensor and to the way the
+optical time stamps were aligned with its clock: another sensor has another one
 (`fwnkf.identify.delay.orientation_delay` estimates it). What the filter itself gains shows on the training trials left
 out and where the hand translates more than it rotates (25, 27); on trials that rotate (24, 26) VQF with the delay is
 slightly better.
 
-The stated covariance of the tilt is conservative: on the test trials NEES is {nees:.2f} instead of 1, that is, the
-stated standard deviation is about {times:.1f} times the error, and 95 % intervals cover {coverage:.1%}. Fast rotations
-need the variance that slow motion does not.
+The covariance of the filter itself is conservative: on the training trials the squared errors of the tilt are
+{scale:.2f} of the stated variances, so the reported variances are multiplied by that factor. On the test trials NEES is
+then {nees:.2f} and 95 % intervals cover {coverage:.1%}. One factor serves all motions: it is too large for fast
+translation and too small for rotation with breaks.
 
 Without magnetometer the heading drifts; see `broad-magnetometer`. The rest before each movement determines the bias of
 the gyroscope. A sensor that is carried over metres violates the assumption that a hand stays in place. Fast rotations
@@ -80,7 +82,7 @@ class Inclination(BroadTask):
         return {"gravity_deviation": tuned_deviation(recordings)}
 
     def consistency(self, data: list[Recording], estimate: Estimate) -> dict[str, float]:
-        return tilt_consistency(data, estimate.trajectory.cov[..., 6:9, 6:9], estimate.paths)
+        return tilt_consistency(data, estimate.trajectory.cov[..., TILT, TILT], estimate.paths)
 
     def estimates(self, candidates: Sequence[Numbers], test: Practice) -> list[Estimate]:
         return tilts_of(candidates, test.samples, test.blocks, test.rate)
@@ -107,7 +109,7 @@ class Inclination(BroadTask):
             yield name, self.score_estimate(data, estimate, begin)
 
     def learned(self, model: Filter) -> dict[str, int]:
-        return {"constants": len(HAND), "delays": 1}
+        return {"constants": len(HAND), "delays": 1, "covariance scales": 1}
 
     def about(self, results: Results) -> str:
         return ABOUT.format(
@@ -120,7 +122,7 @@ class Inclination(BroadTask):
         )
 
     def limits(self, results: Results) -> str:
-        nees = results.mean("nees_tilt")
+        nees, scale = results.mean("nees_tilt"), first_numbers(results)["variance_scale"]
         without, default = (
             results.baselines[name].metrics[self.metric]
             for name in ("ours without the delay", "ours with default constants")
@@ -130,6 +132,6 @@ class Inclination(BroadTask):
             undelayed=without,
             default=default,
             nees=nees,
-            times=nees**-0.5,
+            scale=scale,
             coverage=results.mean("coverage_tilt"),
         )

@@ -8,7 +8,7 @@ training trial after the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,7 +22,8 @@ from fwnkf.identify.delay import orientation_delay
 from fwnkf.metrics.orientation import error_quaternion
 from fwnkf.shapes import Float
 from fwnkf.systems import HandheldConfig, HeadingConfig
-from tasks.broad.filters import Numbers, Paths, blocks_of, headings_of, tilts_of
+from tasks.broad.consistency import tilt_consistency
+from tasks.broad.filters import TILT, Numbers, Paths, blocks_of, headings_of, tilts_of
 from tasks.broad.trials import errors, scored, side_by_side, truth_of
 
 HARD_IRON = 2.5
@@ -108,7 +109,8 @@ def tilt_search(practice: Practice, seed: int, say: Say, budget: Budget = TILT_B
         return torch.tensor([errors(practice.trials, estimate.paths, "inclination_deg") for estimate in each])
 
     groups = [[i] for i in range(len(practice.trials))]
-    return search(Space(start, fit, evaluate, groups), seed, say, budget)
+    learned = search(Space(start, fit, evaluate, groups), seed, say, budget)
+    return replace(learned, numbers=learned.numbers | {"variance_scale": variance_scale(practice, learned.numbers)})
 
 
 def heading_search(practice: Practice, paths: Paths, seed: int, say: Say, budget: Budget = HEADING_BUDGET) -> Learned:
@@ -168,6 +170,13 @@ def path_delay(path: Float[Tensor, "T 4"], trial: Recording) -> float:
     """The delay of an estimate in seconds, over the samples that count."""
     counted, truth = scored(trial), truth_of(trial)
     return orientation_delay(path[: len(trial)][counted], truth[counted], trial.observations[counted, :3])
+
+
+def variance_scale(practice: Practice, numbers: Numbers) -> float:
+    """Squared errors of the tilt over their stated variances: the factor that makes NEES one in training."""
+    (estimate,) = tilts_of([numbers], practice.samples, practice.blocks, practice.rate)
+    cov = estimate.trajectory.cov[..., TILT, TILT]
+    return tilt_consistency(practice.trials, cov, estimate.paths)["nees_tilt"]
 
 
 def calibrations(practice: Practice, paths: Paths, start: Numbers) -> dict[tuple[int, ...], Numbers]:

@@ -20,7 +20,7 @@ def clean(
     return torch.where(present, y, 0.0), present.to(y.dtype), flagged
 
 
-def per_step(flags: Int[Tensor, "*B"], axes: int) -> Int[Tensor, "*B"]:
+def per_step(flags: Int[Tensor, "*B"], axes: int) -> Int[Tensor, "*C"]:
     """The status of each step: the largest of the samples of its block."""
     return flags if flags.ndim == axes else flags.amax(-1)
 
