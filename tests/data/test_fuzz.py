@@ -1,4 +1,4 @@
-"""Mutated files: a named error or a sane read, never a hang, a crash, or a byte outside the target.
+"""Mutated files: a named error or a valid recording, never a hang, a crash, or a byte outside the target.
 
 200 mutants a reader here; ``pytest -m slow`` runs 5,000.
 """
@@ -28,13 +28,13 @@ from .test_archives import tarred, zipped
 
 Mutation = Callable[[bytes, np.random.Generator], bytes]
 SECONDS = 20
-"""No mutant of a file of a few kilobytes may take longer."""
+"""Largest time to read one mutant of a few kilobytes."""
 MEMORY = 1 << 30
-"""Nor may all of them together make the process grow by more."""
+"""Largest growth of the process over all mutants, in bytes."""
 
 
 class Hang(BaseException):
-    """No ``except Exception`` of a reader may take a hang for a damaged file."""
+    """Not an ``Exception``, so that a reader does not catch it as a damaged file."""
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def flip_bits(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def overwrite(data: bytes, rng: np.random.Generator) -> bytes:
-    """Sizes and counts are words of four or eight bytes: put extreme ones anywhere."""
+    """Extreme values of four or eight bytes, the length of sizes and counts."""
     word = [
         b"\xff" * 4,
         b"\x00" * 4,
@@ -136,7 +136,7 @@ def spoil_lines(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def spoil_column(data: bytes, rng: np.random.Generator) -> bytes:
-    """Another unit, an offset, a column gone or twice, all NaN: in every row."""
+    """Scale, remove, repeat or erase one column in every row."""
     lines = data.split(b"\n")
     header = [lines[0]] if not lines[0][:1].isdigit() else []
     width = lines[-2].count(b",") + 1
@@ -173,17 +173,17 @@ TABLE: list[Mutation] = [
 
 
 def inside(data: bytes, rng: np.random.Generator) -> bytes:
-    """Mutate one part of a zip archive and pack it again, so that its checksum is right."""
+    """Mutate one member of a zip archive and write it again with a correct checksum."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(out, "w") as sink:
         names = source.namelist()
-        # the programs and headers, which decide, more often than the numbers, which do not
+        # pickles and array headers more often than values
         weights = np.array([8.0 if name.endswith(("data.pkl", ".npy")) else 1.0 for name in names])
         chosen = int(rng.choice(len(names), p=weights / weights.sum()))
         for index, name in enumerate(names):
             part = source.read(name)
             if index == chosen:
-                if rng.random() < 0.5 and len(part) > 300:  # the header of an array, the beginning of a program
+                if rng.random() < 0.5 and len(part) > 300:  # the header of an array, the beginning of a pickle
                     part = BINARY[int(rng.integers(len(BINARY)))](part[:300], rng) + part[300:]
                 else:
                     part = BINARY[int(rng.integers(len(BINARY)))](part, rng)
@@ -196,14 +196,14 @@ def inside(data: bytes, rng: np.random.Generator) -> bytes:
 
 @dataclass(frozen=True)
 class Target:
-    """Files to mutate, how to make and to read them."""
+    """Files to mutate, and the functions that create and read them."""
 
     make: Callable[[Path], object]
     files: tuple[str, ...]
     read: Callable[[Path], Recording | list[Recording]]
     mutations: list[Mutation]
     limits: tuple[float, ...]
-    """What no value of the observations may exceed, first to last third of the channels."""
+    """Largest absolute value of the observations, for equal parts of the channels."""
 
 
 TARGETS = {
@@ -252,19 +252,19 @@ TARGETS = {
 }
 
 
-def assert_sane(sequence: Recording, limits: tuple[float, ...]) -> None:
-    """What every user of a sequence relies on, said again apart from its own checks."""
-    assert bool((sequence.time.diff() > 0).all())
-    assert 1.0 <= sequence.rate <= 1e5
-    values = torch.where(sequence.mask, sequence.observations, 0.0)
+def assert_sane(recording: Recording, limits: tuple[float, ...]) -> None:
+    """Properties of every recording, independently of its own checks."""
+    assert bool((recording.time.diff() > 0).all())
+    assert 1.0 <= recording.rate <= 1e5
+    values = torch.where(recording.mask, recording.observations, 0.0)
     assert bool(values.isfinite().all())
     for limit, part in zip(limits, values.split(max(3, values.shape[1] // len(limits)), -1), strict=False):
         assert float(part.abs().max()) <= limit
-    if sequence.truth is not None and sequence.truth_mask is not None and sequence.layout is not None:
-        known = sequence.truth[sequence.truth_mask]
+    if recording.truth is not None and recording.truth_mask is not None and recording.layout is not None:
+        known = recording.truth[recording.truth_mask]
         assert bool(known.isfinite().all())
         assert float(known.abs().max()) <= 1e4
-        assert bool(sequence.truth[~sequence.truth_mask].isnan().all())
+        assert bool(recording.truth[~recording.truth_mask].isnan().all())
 
 
 def attack(target: Target, folder: Path, count: int, seed: int) -> dict[str, int]:
@@ -279,21 +279,21 @@ def attack(target: Target, folder: Path, count: int, seed: int) -> dict[str, int
         for _ in range(int(rng.integers(1, 3))):
             try:
                 data = target.mutations[int(rng.integers(len(target.mutations)))](data, rng)
-            except Exception:  # a second mutation may find nothing left of its form; the first stands
+            except Exception:  # the second mutation may not apply to the result of the first
                 break
         (folder / name).write_bytes(data)
         with alarm():
             try:
-                found = target.read(folder)
+                recordings = target.read(folder)
             except FwnkfError as error:
-                said = str(error)
                 outcomes["refused"] += 1
+                message = str(error)
             else:
-                for sequence in found if isinstance(found, list) else [found]:
-                    assert_sane(sequence, target.limits)
+                for recording in recordings if isinstance(recordings, list) else [recordings]:
+                    assert_sane(recording, target.limits)
                 outcomes["read"] += 1
-                said = "nothing was wrong with it"
-        assert 20 < len(said) < 2000
+                message = None
+        assert message is None or 20 < len(message) < 2000
         (folder / name).write_bytes(originals[name])
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - begun) * 1024
     assert grown < MEMORY
@@ -326,7 +326,7 @@ NAMES = [b"../x", b"/tmp/fwnkf-fuzz", b"a/../../x", b"..\\x", b"a/one.csv", b"c.
 
 
 def rename(data: bytes, rng: np.random.Generator) -> bytes:
-    """Another name over an old one, of any length that fits, checksum of a tar header included."""
+    """Overwrite a name with another, with a correct checksum of the tar header."""
     old = [b"a/one.csv", b"a/b/two.csv", b"c.zip", b"d/three.csv"][int(rng.integers(4))]
     new = NAMES[int(rng.integers(len(NAMES)))]
     out = bytearray(data.replace(old, new[: len(old)].ljust(len(old), b"x")))

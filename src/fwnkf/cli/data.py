@@ -1,4 +1,4 @@
-"""``fwnkf data``: recordings, what there is, where it comes from, is it whole."""
+"""``fwnkf data``: list, describe, download and verify recorded data sets."""
 
 from __future__ import annotations
 
@@ -11,50 +11,48 @@ from .output import add_json, say
 
 
 def add(commands: Any) -> None:
-    """The command and its actions."""
-    data = commands.add_parser("data", help="recordings: what there is, where it comes from, is it whole")
+    """Add the command and its actions."""
+    data = commands.add_parser("data", help="list, describe, download and verify recorded data sets")
     actions = data.add_subparsers(dest="action", required=True, metavar="ACTION")
-    actions.add_parser("list", help="the known sets and how much of each is here")
+    actions.add_parser("list", help="the data sets, and the number of local recordings")
     for action, text in (
-        ("info", "description, licence, citation and source of a set"),
-        ("fetch", "download a set, resuming where an earlier download stopped"),
-        ("verify", "compare the files here with their checksums"),
+        ("info", "description, licence, citation and source of a data set"),
+        ("fetch", "download a data set, or resume its download"),
+        ("verify", "compare the local files with their checksums"),
     ):
         one = actions.add_parser(action, help=text)
-        one.add_argument("name", help="euroc, broad, dido or uipdb")
+        one.add_argument("name", help="name of a data set, see fwnkf data list")
         if action != "info":
-            one.add_argument("--folder", type=Path, help="instead of $FWNKF_DATA/NAME")
+            one.add_argument("--folder", type=Path, help="default: $FWNKF_DATA/NAME")
     for one in actions.choices.values():
         add_json(one)
         one.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """One action on the catalogue; ``verify`` fails where a file differs or is missing."""
+    """Run an action; ``verify`` returns 1 if a file differs or is missing."""
     from ..data import catalogue
 
     if options.action == "list":
         rows = []
         for name in catalogue.list_sets():
-            known, place = catalogue.info(name), catalogue.folder_of(name)
-            count = len(known.find(place)) if place.is_dir() else 0
-            rows.append({"name": name, "title": known.title, "sequences_here": count, "licence": known.licence})
-        lines = [f"{row['name']:8} {row['sequences_here']:3} here  {row['title']} ({row['licence']})" for row in rows]
+            data_set, folder = catalogue.info(name), catalogue.folder_of(name)
+            count = len(data_set.find(folder)) if folder.is_dir() else 0
+            rows.append({"name": name, "title": data_set.title, "recordings": count, "licence": data_set.licence})
+        lines = [f"{row['name']:8} {row['recordings']:3} local  {row['title']} ({row['licence']})" for row in rows]
         say(options, rows, "\n".join([*lines, f"folder: {catalogue.data_folder()}"]))
         return 0
-    known = catalogue.info(options.name)
     if options.action == "info":
-        facts = {
-            part: getattr(known, part)
-            for part in ("name", "title", "description", "licence", "citation", "homepage", "manual")
-        }
-        say(options, facts, "\n".join(f"{part}: {text}" for part, text in facts.items()))
+        data_set = catalogue.info(options.name)
+        fields = ("name", "title", "description", "licence", "citation", "homepage", "manual")
+        values = {field: getattr(data_set, field) for field in fields}
+        say(options, values, "\n".join(f"{field}: {text}" for field, text in values.items()))
         return 0
     if options.action == "fetch":
         try:
             paths = catalogue.fetch(options.name, options.folder, progress=None if options.json else _show_progress)
         except KeyboardInterrupt:
-            print("\na download goes on from here when it is started again", file=sys.stderr)
+            print("\nrun the command again to resume the download", file=sys.stderr)
             raise
         say(options, [str(path) for path in paths], f"\n{len(paths)} file(s) in {paths[0].parent if paths else '.'}")
         return 0
@@ -64,6 +62,6 @@ def run(options: argparse.Namespace) -> int:
     return int(any(report.status in ("differs", "missing") for report in reports))
 
 
-def _show_progress(path: str, have: int, total: int | None) -> None:
-    share = f"{100 * have / total:5.1f} %" if total else f"{have / 1e6:8.1f} MB"
+def _show_progress(path: str, received: int, total: int | None) -> None:
+    share = f"{100 * received / total:5.1f} %" if total else f"{received / 1e6:8.1f} MB"
     print(f"\r{share} {path}", end="", file=sys.stderr, flush=True)

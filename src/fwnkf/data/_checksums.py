@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (one file, one line)
-"""SHA-256 of published recordings, so that a copy can be told from a damaged or changed one."""
+"""SHA-256 of published recordings, to detect damaged or modified copies."""
 
 BROAD = {
     "01_undisturbed_slow_rotation_A": "ad2cec0390a279953084e1de12dfd8d542af55e4ea187e68e8ebb7c316ecb96b",
@@ -13,7 +13,7 @@ BROAD = {
     "26_disturbed_phone_vibration_A": "545dda7c8b00548cfa476d53fa7e520bfae98f40ad2dac1b5686f5fda5117735",
     "27_disturbed_phone_vibration_B": "981473c114256006d74c7513c6482a85ba2df7b4ede8d838a8cc755e17e3009c",
 }
-""".mat files of the official repository; of the other trials none is known here."""
+""".mat files of the official repository; the checksums of the other trials are not known."""
 
 EUROC = {
     "MH_01_easy/mav0/imu0/data.csv": "226470999dc8ba758c838982fd7eb2bc9f3f2b489e85a38d0ecf8b9d40785a5b",
@@ -34,7 +34,7 @@ EUROC = {
     "V2_03_difficult/mav0/imu0/data.csv": "55911f078feea76eb5bdeb97c9ebbebb679de39c4dd44c50e81064d5d8cf77f6",
     "V2_03_difficult/mav0/state_groundtruth_estimate0/data.csv": "2c273cf35909c4ca7786137cf63f04cf292ca13da48c406c72b8e96a2b1372e5",
 }
-"""Official tables. Those not listed are known here only in cut or mended copies."""
+"""Official tables; those not listed were available only as truncated or edited copies."""
 
 DIDO = {
     "circle_a_1.5_v_2.5_r_1.5_2022-02-21-23-46-22/groundTruthPoses.csv": "4c0cb10ef5d7e57105ee5ec0ce555a6928f3b69a7d3fda8f8a412e99c1aa1b7b",
@@ -70,7 +70,7 @@ DIDO = {
     "updowneight_a_2.2_v_3.5_rx_1.8_2022-02-22-12-11-40/groundTruthPoses.csv": "7fd39af008fb6baac13e7f0fc60809bbc17d6ef0f44d20dfda0f9b1b20fb1aa6",
     "updowneight_a_2.2_v_3.5_rx_1.8_2022-02-22-12-11-40/imu_data.csv": "468c926d2b9deec235351a00a85669aa2962b0dc5e6fe742be5e80b0615365d7",
 }
-"""Flights in the form of tables, converted from the official HDF5 files."""
+"""Tables converted from the official HDF5 files."""
 
 UIPDB = {
     "processed_04_session1_1.npz": "67b1141b862be8b3f30e12ced9809937b3e5fbaf9b2be5a07b339e4e3fb34160",

@@ -45,8 +45,9 @@ _STAMP = re.compile(r"[+-]?\d{1,19}(\.\d{0,18})?([eE][+-]?\d{1,2})?")
 
 
 def brief(error: Exception) -> str:
-    """Type and message of an exception, shortened: a library may quote the whole file."""
-    return f"{type(error).__name__}: {str(error)[:160]}"
+    """Type and message of an exception, shortened: a library may quote the file, or as torch, explain at length."""
+    message = " ".join(str(error).split()).rpartition("WeightsUnpickler error: ")[2]
+    return f"{type(error).__name__}: {message[:160]}"
 
 
 @contextmanager
@@ -64,11 +65,10 @@ def _reading(path: Path, kind: str) -> Iterator[None]:
 
 def read_bytes(path: Path, limit: int) -> bytes:
     """Content of a regular file of at most ``limit`` bytes."""
-    with _reading(path, "readable file"), path.open("rb") as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise DataError(f"{path} is larger than the limit of {limit:,} bytes for this kind of file")
-    return data
+    with _reading(path, "readable file"):
+        if path.stat().st_size <= limit:
+            return path.read_bytes()
+    raise DataError(f"{path} is larger than the limit of {limit:,} bytes for this kind of file")
 
 
 def file_digest(path: Path) -> str:
@@ -119,12 +119,15 @@ def _numeric_variables(data: bytes) -> bytes:
         if left < 0:
             raise ValueError(f"the variables have more than {MAT_INFLATED_LIMIT:,} bytes")
         flags = struct.unpack_from("<I", part, 16)[0]
+        if flags & 0xFF not in _MAT_NUMERIC or flags & _MAT_COMPLEX:
+            continue
         field = 24
         for _ in ("dimensions", "name", "values"):
             kind, size = struct.unpack_from("<II", part, field)
             field += 8 if kind >> 16 else 8 + size + -size % 8  # a small field lies within its tag
-        if flags & 0xFF in _MAT_NUMERIC and not flags & _MAT_COMPLEX and kind & 0xFFFF in _MAT_NUMBERS:
-            parts.append(part)
+        if kind & 0xFFFF not in _MAT_NUMBERS or field > len(part):
+            raise ValueError("a variable has an unknown number type or is truncated")
+        parts.append(part)
     return b"".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""Truth onto other stamps: linear for vectors, along the shortest arc for rotations, never across a gap."""
+"""Interpolation of ground truth to other time stamps: linear for vectors, slerp for rotations, not across gaps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..shapes import Bool, Float
 
 
 def continuous_signs(q: Float[Tensor, "T 4"], known: Bool[Tensor, " T"]) -> tuple[Float[Tensor, "T 4"], int]:
-    """The same rotations without jumps from ``q`` to ``-q``, and how many there were; unknown rows are passed over."""
+    """The same rotations without jumps from ``q`` to ``-q``, and the number of such jumps; unknown rows are skipped."""
     rows = known.nonzero()[:, 0]
     flips = (q[rows[1:]] * q[rows[:-1]]).sum(-1) < 0
     signs = q.new_ones(len(q))
@@ -22,7 +22,7 @@ def continuous_signs(q: Float[Tensor, "T 4"], known: Bool[Tensor, " T"]) -> tupl
 
 
 def slerp(p: Float[Tensor, "N 4"], q: Float[Tensor, "N 4"], share: Float[Tensor, " N"]) -> Float[Tensor, "N 4"]:
-    """Between two rotations along the shortest arc: ``p ⊗ exp(s log(p* ⊗ q))``."""
+    """Spherical linear interpolation along the shortest arc: ``p ⊗ exp(s log(p* ⊗ q))``."""
     arc = rotation.log(rotation.multiply(rotation.conjugate(p), q))
     return rotation.normalize(rotation.multiply(p, rotation.exp(share[:, None] * arc)))
 
@@ -35,10 +35,10 @@ def resample(
     max_gap_ns: int,
     tolerance_ns: int = 0,
 ) -> tuple[Float[Tensor, "T n"], Bool[Tensor, " T"]]:
-    """Values of a layout at other stamps, and where they are known.
+    """Interpolate the values of a layout to other time stamps; returns the values, and the mask of the valid ones.
 
-    A stamp that agrees with one of the source within the tolerance takes its row as it is, bit for bit. Any other lies
-    between two rows; if one of them is not finite, or they are further apart than ``max_gap_ns``, it is not known.
+    A time stamp within the tolerance of a source row copies that row unchanged. Any other is interpolated between two
+    rows; it is invalid if one of them is not finite, or if they are more than ``max_gap_ns`` apart.
     """
     last = len(stamps_ns) - 1
     left = np.clip(np.searchsorted(stamps_ns, wanted_ns, side="right") - 1, 0, last)

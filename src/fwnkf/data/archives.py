@@ -56,7 +56,7 @@ def extract(
     archive: str | Path,
     target: str | Path,
     *,
-    wanted: Callable[[str], bool] = lambda _: True,
+    select: Callable[[str], bool] = lambda _: True,
     nested: int = 0,
     max_files: int = MAX_FILES,
     max_bytes: int = MAX_BYTES,
@@ -64,7 +64,7 @@ def extract(
     """Extract an archive into a folder, created if missing; returns the extracted files, sorted.
 
     Args:
-        wanted: selects files by their path; files of an archive inside the archive lie in that archive's folder.
+        select: chooses files by their path; files of an archive inside the archive lie in that archive's folder.
         nested: number of levels of archives inside archives that are extracted too; deeper ones remain files.
     """
     archive, target = Path(archive), Path(target)
@@ -75,14 +75,14 @@ def extract(
     except OSError as error:
         raise DataError(f"{archive} cannot be extracted into {target}: {error}") from error
     try:
-        _extract(archive, staging, PurePosixPath(), wanted, nested, budget)
+        _extract(archive, staging, PurePosixPath(), select, nested, budget)
         return _move(staging, target)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
 
 def _extract(
-    archive: Path, staging: Path, folder: PurePosixPath, wanted: Callable[[str], bool], nested: int, budget: _Budget
+    archive: Path, staging: Path, folder: PurePosixPath, select: Callable[[str], bool], nested: int, budget: _Budget
 ) -> None:
     inner: list[tuple[Path, PurePosixPath]] = []
     try:
@@ -91,7 +91,7 @@ def _extract(
                 budget.take(info.size, archive)
                 path = folder / tarfile.data_filter(info, str(staging)).name
                 is_inner = nested > 0 and path.name.lower().endswith(_ARCHIVES)
-                if info.isdir() or not (is_inner or wanted(str(path))):
+                if info.isdir() or not (is_inner or select(str(path))):
                     continue
                 output = staging / path
                 output.parent.mkdir(parents=True, exist_ok=True)
@@ -104,14 +104,14 @@ def _extract(
     except Exception as error:  # a damaged archive raises almost any exception
         raise DataError(f"{archive} is damaged or cannot be extracted: {brief(error)}") from error
     for file, parent in inner:
-        _extract(file, staging, parent, wanted, nested - 1, budget)
+        _extract(file, staging, parent, select, nested - 1, budget)
         file.unlink()
 
 
 def _members(archive: Path, stack: ExitStack) -> Iterator[Member]:
     with archive.open("rb") as file:
         head = file.read(8)
-    if head.startswith(b"PK"):
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         zipped = stack.enter_context(zipfile.ZipFile(archive))
         for info in zipped.infolist():
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -122,7 +122,7 @@ def _members(archive: Path, stack: ExitStack) -> Iterator[Member]:
             yield member, lambda info=info: zipped.open(info)  # type: ignore[misc]
         return
     opener = next((opener for magic, opener in _OPENERS.items() if head.startswith(magic)), open)
-    stream = _Metered(stack.enter_context(opener(archive, "rb")), archive)
+    stream: Any = _Metered(stack.enter_context(opener(archive, "rb")), archive)
     # "r|" never seeks; "r|gz" would not verify the checksum of gzip, which gzip.open does at the end of the file
     tar = stack.enter_context(tarfile.TarFile.open(fileobj=stream, mode="r|", tarinfo=_TarHeader))
     for member in tar:

@@ -1,8 +1,8 @@
-"""BROAD: an IMU moved by hand, at rest, tapped on or beside a vibrating phone, with optical orientation.
+"""Reader of BROAD: an IMU moved by hand, with optical orientation.
 
-Conventions. World frame: east, north, up. The quaternion ``(w, x, y, z)`` turns the IMU frame into the world; the
-accelerometer reads +9.81 m/s² along the axis that points up. One clock: the optical reference was put on the samples of
-the IMU by the authors, so stamps are sample numbers over the sampling rate.
+Conventions. World frame: east, north, up. The quaternion ``(w, x, y, z)`` rotates from the IMU frame to the world
+frame; the accelerometer measures +9.81 m/s² along the axis that points up. The authors resampled the optical reference
+to the samples of the IMU, so time stamps are sample numbers divided by the sampling rate.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ CHANNELS = (
 )
 CONVENTIONS = (
     "State: quaternion q (w, x, y, z) from IMU to world, world frame east-north-up. Observations in the IMU frame: "
-    "angular rate (rad/s), specific force (m/s²), magnetic field (µT). The reference lies on the samples of the IMU."
+    "angular rate (rad/s), specific force (m/s²), magnetic field (µT). The reference is sampled with the IMU."
 )
 MAGNETIC_LIMIT = 1e5
-"""µT: a thousand times a fridge magnet's reach; the sensor saturates far below."""
+"""µT; the magnetometer saturates far below."""
 _SIZES = {"imu_gyr": 3, "imu_acc": 3, "imu_mag": 3, "opt_quat": 4, "opt_pos": 3, "movement": 1, "sampling_rate": 1}
 
 
 def read(path: str | Path) -> Recording:
-    """One trial from its ``.mat`` file: observations 9 (gyroscope, accelerometer, magnetometer), state 4.
+    """Read one trial from its ``.mat`` file: observations 9 (gyroscope, accelerometer, magnetometer), state 4.
 
-    Rows without optical orientation are unknown (``truth_mask``); the quaternion's signs are made continuous.
-    ``extras`` holds ``movement``, the authors' flag of the phases to be scored, and ``position`` in metres (NaN where
+    ``truth_mask`` is False for rows without optical orientation; the signs of the quaternion are made continuous.
+    ``extras`` holds ``movement``, the authors' flag of the phases to evaluate, and ``position`` in metres (NaN where
     unknown).
     """
     path = Path(path)
@@ -49,10 +49,10 @@ def read(path: str | Path) -> Recording:
     rates = arrays.pop("sampling_rate")
     rate = float(rates[0, 0])
     if len(rates) != 1 or not 1.0 <= rate <= 1e5:
-        raise DataError(f"{path}: sampling_rate is {rate!r}; wanted one number of samples a second")
+        raise DataError(f"{path}: sampling_rate is {rate!r}; expected one value in Hz")
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) != 1 or lengths["imu_gyr"] < 2:
-        raise DataError(f"{path}: the arrays have different lengths, or less than two rows: {lengths}")
+        raise DataError(f"{path}: the arrays have different lengths, or fewer than two rows: {lengths}")
 
     def place(name: str) -> checks.Place:
         return lambda row, column: f"{path}, {name}, row {row + 1}, column {column + 1}"
@@ -70,7 +70,7 @@ def read(path: str | Path) -> Recording:
 
     q, known = checks.unit_quaternions(arrays["opt_quat"], place("opt_quat"))
     if int(known.sum()) < 2:
-        raise DataError(f"{path}: opt_quat has no two finite rows; the file is damaged")
+        raise DataError(f"{path}: opt_quat has fewer than two finite rows; the file is damaged")
     q, flips = continuous_signs(q, known)
     checks.rotation_rate(time, gyro, q, known, f"{path}, imu_gyr")
     if flips:
@@ -88,7 +88,7 @@ def read(path: str | Path) -> Recording:
 
 
 def find(folder: str | Path) -> dict[str, Path]:
-    """Trials in a folder by name, or in its folder ``data_mat`` as in the official repository."""
+    """Trials in a folder, or in its subfolder ``data_mat`` as in the official repository, by name."""
     folder = Path(folder)
     paths = sorted(folder.glob("[0-9][0-9]_*.mat")) or sorted(folder.glob("data_mat/[0-9][0-9]_*.mat"))
     return {path.stem: path for path in paths}
@@ -98,13 +98,13 @@ def _array(variables: dict[str, Any], name: str, columns: int, path: Path) -> Te
     value = variables.get(name)
     if not isinstance(value, np.ndarray):
         raise DataError(
-            f"{path}: no variable {name!r}; there are: {', '.join(sorted(variables))[:200]}. "
-            "Take the official file from data_mat of https://github.com/dlaidig/broad"
+            f"{path}: no numeric variable {name!r}; available: {', '.join(sorted(variables))}. "
+            "Use the official file from data_mat of https://github.com/dlaidig/broad"
         )
     if value.ndim == 2 and columns == 1 and value.shape[0] == 1:
         value = value.T
     if value.ndim != 2 or value.shape[1] != columns:
-        raise DataError(f"{path}: {name} has shape {value.shape}; wanted (N, {columns})")
+        raise DataError(f"{path}: {name} has shape {value.shape}; expected (N, {columns})")
     return torch.from_numpy(np.ascontiguousarray(value, dtype=np.float64))
 
 
@@ -114,6 +114,6 @@ def _check_field(mag: Tensor, path: Path) -> None:
     median = float(finite.median()) if len(finite) else float("nan")
     if not 2.0 <= median <= 5000.0:
         raise DataError(
-            f"{path}, imu_mag: the median field is {median:.4g} µT, far from the earth's (25 to 65); "
-            "it looks like gauss, tesla or nanotesla, or the columns are others"
+            f"{path}, imu_mag: the median field is {median:.4g} µT, that of the earth is 25 to 65 µT; "
+            "the unit may be gauss, tesla or nanotesla, or the columns differ"
         )

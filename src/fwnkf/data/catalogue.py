@@ -1,12 +1,12 @@
-"""The recordings this package knows: what they are, whose they are, how to get them, and how to read them.
+"""The recorded data sets this package can read: description, licence, source and reader.
 
 >>> list_sets()
 ('broad', 'dido', 'euroc', 'uipdb')
 >>> info("broad").licence
 'CC BY 4.0'
 
-Recordings live in one folder, ``$FWNKF_DATA`` or ``~/.cache/fwnkf``, each set in a folder of its own. They are never
-part of this package, and their licences are their owners'.
+Recordings are stored in ``$FWNKF_DATA`` or ``~/.cache/fwnkf``, one folder per data set. They are not part of this
+package, and their licences are those of their authors.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,13 +23,13 @@ from . import _checksums, broad, dido, euroc, uipdb
 from ._files import file_digest
 from .archives import extract
 from .recording import Recording
-from .sources import Progress, download
+from .sources import download
 
 Status = Literal["ok", "differs", "missing", "unchecked"]
 
 
 class RemoteFile(NamedTuple):
-    """A file of a set: where it lies below the set's folder, its checksum (or its beginning) and its addresses."""
+    """A file of a data set: its path in the folder of the set, its SHA-256 (or the first digits of it) and its URLs."""
 
     path: str
     sha256: str = ""
@@ -37,7 +38,7 @@ class RemoteFile(NamedTuple):
 
 
 class FileReport(NamedTuple):
-    """``unchecked`` means that the file is there but no checksum of it is known."""
+    """``unchecked`` means that the file exists, but its checksum is not known."""
 
     path: str
     status: Status
@@ -45,7 +46,7 @@ class FileReport(NamedTuple):
 
 @dataclass(frozen=True)
 class DataSet:
-    """What there is to know about a set."""
+    """Description of a data set, and the functions that find and read its recordings."""
 
     name: str
     title: str
@@ -54,12 +55,12 @@ class DataSet:
     citation: str
     homepage: str
     manual: str
-    """How to get it by hand."""
+    """Instructions for a manual download."""
     files: tuple[RemoteFile, ...]
     find: Callable[[Path], dict[str, Path]]
     read: Callable[..., Recording | list[Recording]]
     folders: tuple[str, ...]
-    """Names under which the set's folder is looked for; the first is the usual one."""
+    """Possible names of the folder of the set; the first is the default."""
 
 
 _BROAD_TRIALS = (
@@ -94,8 +95,8 @@ _SETS = {
         citation="D. Laidig, M. Caruso, A. Cereatti, T. Seel: BROAD, A Benchmark for Robust Inertial Orientation "
         "Estimation. Data 6(7):72, 2021. https://doi.org/10.3390/data6070072",
         homepage="https://github.com/dlaidig/broad",
-        manual="By hand: clone or download https://github.com/dlaidig/broad and copy the .mat files of data_mat into "
-        "the folder.",
+        manual="Manual download: clone https://github.com/dlaidig/broad and copy the .mat files of data_mat into the "
+        "folder.",
         files=tuple(
             RemoteFile(
                 f"{trial}.mat", _checksums.BROAD.get(trial, ""), None, tuple(f"{m}{trial}.mat" for m in _BROAD_MIRRORS)
@@ -110,13 +111,13 @@ _SETS = {
         name="dido",
         title="DIDO: Deep Inertial Quadrotor Dynamical Odometry",
         description="Quadrotor flights with strong rotor vibration, IMU and motion capture at about 400 Hz, irregular "
-        "stamps. Read in the form of two tables a flight, imu_data.csv and groundTruthPoses.csv.",
-        licence="none stated by its authors; ask before you pass it on",
+        "time stamps. Read from two tables per flight, imu_data.csv and groundTruthPoses.csv.",
+        licence="none stated; ask the authors before redistributing",
         citation="K. Zhang, C. Jiang, J. Li, S. Yang, T. Ma, C. Xu, F. Gao: DIDO: Deep Inertial Quadrotor Dynamical "
         "Odometry. IEEE Robotics and Automation Letters, 2022. https://arxiv.org/abs/2203.03149",
         homepage="https://github.com/zhangkunyi/DIDO",
-        manual="By hand: the authors' page is https://github.com/zhangkunyi/DIDO. Its flights are HDF5 files; write "
-        "each as a folder with imu_data.csv (header '# timestamp,accel_x,accel_y,accel_z,gyro_x,gyro_y,gyro_z'; "
+        manual="Manual download: the flights at https://github.com/zhangkunyi/DIDO are HDF5 files; convert each to "
+        "a folder with imu_data.csv (header '# timestamp,accel_x,accel_y,accel_z,gyro_x,gyro_y,gyro_z'; "
         "seconds, acc, gyr) and groundTruthPoses.csv (no header; microseconds, gt_p, gt_q as w x y z).",
         files=tuple(RemoteFile(path, digest) for path, digest in _checksums.DIDO.items()),
         find=dido.find,
@@ -133,10 +134,9 @@ _SETS = {
         "EuRoC micro aerial vehicle datasets. International Journal of Robotics Research 35(10), 2016. "
         "https://doi.org/10.1177/0278364915620033",
         homepage="https://doi.org/10.3929/ethz-b-000690084",
-        manual="By hand: the set lies in the ETH Research Collection, https://doi.org/10.3929/ethz-b-000690084, as "
-        "three large archives (machine hall, Vicon room 1, Vicon room 2); the old address robotics.ethz.ch is dead. "
-        "Download them, then unpack each with fwnkf.data.catalogue.unpack('euroc', archive): it takes the tables out "
-        "of the archives inside and leaves the images.",
+        manual="Manual download: the ETH Research Collection, https://doi.org/10.3929/ethz-b-000690084, provides three "
+        "archives (machine hall, Vicon room 1, Vicon room 2). Extract the tables of each, without the images, with "
+        "fwnkf.data.catalogue.unpack('euroc', archive).",
         files=tuple(
             RemoteFile(path := f"{name}/mav0/{table}/data.csv", _checksums.EUROC.get(path, ""))
             for name in euroc.SEQUENCES
@@ -150,12 +150,12 @@ _SETS = {
         name="uipdb",
         title="UIP-DB: the dataset of Ultra Inertial Poser",
         description="Ten people wearing six sensors, each an IMU and an ultra-wideband radio, with optical motion "
-        "capture, 60 Hz; ranges between all pairs at 20 Hz. Read as train.pt and test.pt, or in part as sessions.",
-        licence="from its authors; their terms apply",
+        "capture, 60 Hz; ranges between all pairs at 20 Hz. Read from train.pt and test.pt, or from single sessions.",
+        licence="set by the authors",
         citation="R. Armani, C. Qian, J. Jiang, C. Holz: Ultra Inertial Poser: Scalable Motion Capture and Tracking "
         "from Sparse Inertial Sensors and Ultra-Wideband Ranging. SIGGRAPH, 2024. https://arxiv.org/abs/2404.19541",
         homepage="https://github.com/eth-siplab/UltraInertialPoser",
-        manual="By hand: get it from its authors, https://github.com/eth-siplab/UltraInertialPoser, and put train.pt "
+        manual="Manual download: request it at https://github.com/eth-siplab/UltraInertialPoser, and copy train.pt "
         "and test.pt (processed form) into the folder.",
         files=(
             RemoteFile("train.pt", "695c532d", 323_109_217),
@@ -170,97 +170,73 @@ _SETS = {
 
 
 def list_sets() -> tuple[str, ...]:
-    """Names of the known sets."""
+    """Names of the data sets."""
     return tuple(sorted(_SETS))
 
 
 def info(name: str) -> DataSet:
-    """Everything known about a set."""
+    """The description of a data set."""
     if name not in _SETS:
-        raise UnknownNameError(f"no data set is called {name!r}; there are: {', '.join(list_sets())}")
+        raise UnknownNameError(f"unknown data set {name!r}; available: {', '.join(list_sets())}")
     return _SETS[name]
 
 
 def data_folder() -> Path:
-    """Where recordings are kept: ``$FWNKF_DATA``, or ``~/.cache/fwnkf``."""
-    named = os.environ.get("FWNKF_DATA")
-    return Path(named).expanduser() if named else Path.home() / ".cache" / "fwnkf"
+    """The folder of all data sets: ``$FWNKF_DATA``, or ``~/.cache/fwnkf``."""
+    folder = os.environ.get("FWNKF_DATA")
+    return Path(folder).expanduser() if folder else Path.home() / ".cache" / "fwnkf"
 
 
 def folder_of(name: str) -> Path:
-    """The folder of one set below :func:`data_folder`; the usual name if there is none yet."""
-    known = info(name)
-    places = [data_folder() / folder for folder in known.folders]
-    return next((place for place in places if place.is_dir()), places[0])
+    """The folder of one data set in :func:`data_folder`; the default name if it does not exist yet."""
+    folders = [data_folder() / folder for folder in info(name).folders]
+    return next((folder for folder in folders if folder.is_dir()), folders[0])
 
 
 def fetch(
-    name: str,
-    folder: str | Path | None = None,
-    *,
-    files: Iterable[str] | None = None,
-    progress: Callable[[str, int, int | None], None] | None = None,
-    **options: Any,
+    name: str, folder: str | Path | None = None, *, progress: Callable[[str, int, int | None], None] | None = None
 ) -> list[Path]:
-    """Download the files of a set that have addresses; for a set that has none, say how to get it by hand.
+    """Download the files of a data set; for a set without URLs, the error contains the instructions for doing so.
 
     Args:
-        files: only these, by the name of the file with or without its ending.
-        progress: called with file, bytes there are, bytes there will be.
-        options: further arguments of :func:`fwnkf.data.sources.download`.
+        progress: called with the file, the number of bytes received and the total number of bytes, if known.
     """
-    known = info(name)
-    place = folder_of(name) if folder is None else Path(folder)
-    offered = [file for file in known.files if file.urls]
-    if not offered:
-        raise DataError(f"{known.title} cannot be fetched automatically.\n{known.manual}\nFolder: {place}")
-    if files is not None:
-        chosen = {Path(file).name.removesuffix(".mat") for file in files}
-        unknown = chosen - {Path(file.path).stem for file in offered}
-        if unknown:
-            raise UnknownNameError(f"{name} has no file called {', '.join(sorted(unknown))}")
-        offered = [file for file in offered if Path(file.path).stem in chosen]
-
-    def told(path: str) -> Progress | None:
-        return None if progress is None else lambda have, total: progress(path, have, total)
-
-    manual = f"{known.manual}\nFolder: {place}"
+    data_set = info(name)
+    place = Path(folder or folder_of(name))
+    manual = f"{data_set.manual}\nFolder: {place}"
+    files = [file for file in data_set.files if file.urls]
+    if not files:
+        raise DataError(f"{data_set.title} cannot be downloaded automatically.\n{manual}")
     return [
         download(
-            file.urls, place / file.path, sha256=file.sha256 or None, size=file.size, progress=told(file.path),
-            manual=manual, **options,
+            file.urls, place / file.path, sha256=file.sha256 or None, manual=manual,
+            progress=None if progress is None else partial(progress, file.path),
         )
-        for file in offered
+        for file in files
     ]  # fmt: skip
 
 
 def unpack(name: str, archive: str | Path, folder: str | Path | None = None) -> list[Path]:
-    """Take the recordings of a set out of an archive of its authors, archives inside included, and leave the rest."""
-    known = info(name)
-    place = folder_of(name) if folder is None else Path(folder)
-    endings = {file.path.rsplit("/", 1)[-1] for file in known.files}
-
-    def wanted(path: str) -> bool:
-        parts = path.split("/")
-        if name == "euroc":
-            return parts[-1] in ("data.csv", "sensor.yaml") and parts[-2:-1] in (
-                ["imu0"],
-                ["state_groundtruth_estimate0"],
-            )
-        return parts[-1] in endings
-
-    written = extract(archive, place, wanted=wanted, nested=2)
-    if not written:
-        raise DataError(f"{archive} holds no recording of {known.title}")
-    return written
+    """Extract the recordings of a data set from an archive of its authors, including archives inside it."""
+    data_set = info(name)
+    # a path without its first folder, which is the name of the recording
+    endings = tuple({f"/{file.path.partition('/')[2] or file.path}" for file in data_set.files})
+    paths = extract(
+        archive,
+        folder or folder_of(name),
+        select=lambda path: f"/{path}".endswith(endings),
+        nested=2,
+    )
+    if not paths:
+        raise DataError(f"{archive} contains no recording of {data_set.title}")
+    return paths
 
 
 def verify(name: str, folder: str | Path | None = None) -> list[FileReport]:
-    """Every expected file of a set with its status, by checksum; reads all that is there."""
-    known = info(name)
-    place = folder_of(name) if folder is None else Path(folder)
+    """Compare every file of a data set with its size and checksum."""
+    place = Path(folder or folder_of(name))
     reports = []
-    for file in known.files:
+    for file in info(name).files:
         path = _locate(place, file.path)
         status: Status = "missing"
         if path is not None:
@@ -276,28 +252,24 @@ def verify(name: str, folder: str | Path | None = None) -> list[FileReport]:
 def load(
     name: str, folder: str | Path | None = None, *, sequences: Iterable[str] | None = None, **options: Any
 ) -> list[Recording]:
-    """Read the sequences of a set that are there, in the order of their names, or the named ones in their order.
+    """Read the recordings of a data set, sorted by name, or the named ones in the given order.
 
-    Further options go to the reader of the set, such as ``truth="corrected"`` of EuRoC.
+    ``options`` are those of the reader of the data set, such as ``trim=False``.
     """
-    known = info(name)
-    place = folder_of(name) if folder is None else Path(folder)
-    found = known.find(place)
-    if not found:
-        raise DataError(f"{place} holds no sequence of {known.title}.\n{known.manual}\nFolder: {place}")
-    names = sorted(found) if sequences is None else list(sequences)
-    missing = [one for one in names if one not in found]
+    data_set = info(name)
+    place = Path(folder or folder_of(name))
+    paths = data_set.find(place)
+    if not paths:
+        raise DataError(f"{place} contains no recording of {data_set.title}.\n{data_set.manual}\nFolder: {place}")
+    names = sorted(paths) if sequences is None else list(sequences)
+    missing = [one for one in names if one not in paths]
     if missing:
-        raise DataError(f"{place} has no sequence {', '.join(missing)}; there are: {', '.join(sorted(found))}")
-    read = [known.read(found[one], **options) for one in names]
-    return [sequence for item in read for sequence in (item if isinstance(item, list) else [item])]
+        raise DataError(f"{place} contains no recording {', '.join(missing)}; available: {', '.join(sorted(paths))}")
+    read = [data_set.read(paths[one], **options) for one in names]
+    return [recording for item in read for recording in (item if isinstance(item, list) else [item])]
 
 
 def _locate(place: Path, path: str) -> Path | None:
-    """A file below a folder, also one level down, as an archive with a folder of its own leaves it."""
-    if (place / path).is_file():
-        return place / path
-    for below in sorted(place.iterdir()) if place.is_dir() else []:
-        if (below / path).is_file():
-            return below / path
-    return None
+    """A file in a folder, or one level deeper, where an archive with a top-level folder puts it."""
+    candidates = [place / path, *(below / path for below in sorted(place.glob("*")))]
+    return next((candidate for candidate in candidates if candidate.is_file()), None)

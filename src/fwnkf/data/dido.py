@@ -1,14 +1,14 @@
-"""DIDO: quadrotor flights with strong rotor vibration, IMU and motion capture, about 400 samples a second.
+"""Reader of DIDO: quadrotor flights with strong rotor vibration, IMU and motion capture at about 400 Hz.
 
-The official flights are HDF5 files (``ts``, ``acc``, ``gyr``, ``gt_p``, ``gt_q``); this reads them in the widely used
-form of two tables a flight, ``imu_data.csv`` and ``groundTruthPoses.csv``.
+The official flights are HDF5 files (``ts``, ``acc``, ``gyr``, ``gt_p``, ``gt_q``); they are read here after conversion
+to two tables per flight, ``imu_data.csv`` and ``groundTruthPoses.csv``.
 
-Clocks. Both tables carry the same clock: stamps of the IMU in seconds, stamps of the pose in microseconds, row by row
-the same instant up to 1 µs of rounding; so rows within 2 µs are taken as they are, and only others are interpolated.
-Steps are irregular, 0.2 to 19 ms around a median of 2.44 ms (410 Hz), 400.0 samples a second on average.
+Time. Both tables use the same clock: the IMU in seconds, the pose in microseconds, row by row the same instant rounded
+to 1 µs. Rows within 2 µs are therefore matched without interpolation. Steps are irregular, 0.2 to 19 ms with a median
+of 2.44 ms (410 Hz) and a mean rate of 400.0 Hz.
 
-Conventions. World frame: z up, aligned with gravity. The quaternion ``(w, x, y, z)`` turns the IMU frame into the
-world; at rest the accelerometer reads +9.81 m/s² along z. There is no velocity in the files, and none is made up.
+Conventions. World frame: z up, aligned with gravity. The quaternion ``(w, x, y, z)`` rotates from the IMU frame to the
+world frame; at rest the accelerometer measures +9.81 m/s² along z. The files contain no velocity.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ CONVENTIONS = (
 )
 IMU_FILE, POSE_FILE = "imu_data.csv", "groundTruthPoses.csv"
 MAX_GAP = 0.05
-"""s: truth is not interpolated across a longer gap."""
+"""s; the ground truth is not interpolated across a longer gap."""
 TOLERANCE = 2e-6
-"""s: stamps of the two tables this close are the same instant."""
+"""s; time stamps of the two tables that differ by less are the same instant."""
 
 _IMU = (
     *(Column(f"accel_{axis}", "m/s^2", (f"acc_{axis}",)) for axis in "xyz"),
@@ -48,9 +48,9 @@ _POSE = (
 
 
 def read(folder: str | Path, *, trim: bool = True) -> Recording:
-    """One flight from its folder: observations 6 (gyroscope, accelerometer, in this order), state 7.
+    """Read one flight from its folder: observations 6 (gyroscope, accelerometer), state 7.
 
-    With ``trim`` only samples between the first and the last pose are kept.
+    With ``trim``, only samples between the first and the last pose are kept.
     """
     folder = Path(folder)
     imu = read_table(folder / IMU_FILE, _IMU, 10**9, "s")
@@ -58,7 +58,7 @@ def read(folder: str | Path, *, trim: bool = True) -> Recording:
     for table, unit in ((imu, "seconds"), (pose, "microseconds")):
         step = float(np.median(np.diff(table.stamps_ns))) / 1e9
         if not 1e-5 <= step <= 1.0:
-            raise DataError(f"{table.path}: the median step is {step:g} s; stamps must be in {unit}")
+            raise DataError(f"{table.path}: the median step is {step:g} s; time stamps must be in {unit}")
     tolerance = round(TOLERANCE * 1e9)
     inside = np.ones(len(imu.stamps_ns), dtype=bool)
     if trim:
@@ -66,8 +66,8 @@ def read(folder: str | Path, *, trim: bool = True) -> Recording:
         inside &= imu.stamps_ns <= pose.stamps_ns[-1] + tolerance
     if int(inside.sum()) < 2:
         raise DataError(
-            f"{imu.path} and {pose.path} do not overlap in time: they belong to different flights, or one clock is in "
-            "another unit (IMU seconds, pose microseconds)"
+            f"{imu.path} and {pose.path} do not overlap in time: they belong to different flights, or the unit of one "
+            "is wrong (IMU seconds, pose microseconds)"
         )
     first = int(np.flatnonzero(inside)[0])
     stamps = imu.stamps_ns[inside]
@@ -87,14 +87,14 @@ def read(folder: str | Path, *, trim: bool = True) -> Recording:
     state, flips = _state(pose)
     onto, known = resample(pose.stamps_ns, state, LAYOUT, stamps, round(MAX_GAP * 1e9), tolerance)
     if int(known.sum()) < 2:
-        raise DataError(f"{pose.path} has no usable truth on the stamps of {imu.path}; its rows are missing or apart")
+        raise DataError(f"{pose.path} has no valid ground truth at the times of {imu.path}; rows are missing")
     q, _ = continuous_signs(onto[:, 3:], known)
     checks.rotation_rate(time, gyro, q, known, str(imu.path))
     if flips:
         notes.append(f"{flips} sign flip(s) of the quaternion made continuous")
     if trim and not bool(known.all()):
         notes.append(
-            f"the truth is unknown at {int((~known).sum())} sample(s): rows missing or more than {MAX_GAP} s apart"
+            f"no ground truth for {int((~known).sum())} sample(s): rows missing or more than {MAX_GAP} s apart"
         )
     return Recording(
         folder.resolve().name, time, observations, CHANNELS, mask, torch.cat((onto[:, :3], q), -1), LAYOUT, known,
@@ -103,7 +103,7 @@ def read(folder: str | Path, *, trim: bool = True) -> Recording:
 
 
 def find(folder: str | Path) -> dict[str, Path]:
-    """Flights below a folder by name."""
+    """Flights in a folder, up to four levels deep, by name."""
     folder = Path(folder)
     tables = [path for depth in ("*", "*/*", "*/*/*", "*/*/*/*") for path in folder.glob(f"{depth}/{IMU_FILE}")]
     return {path.parent.name: path.parent for path in sorted(tables)}

@@ -67,7 +67,7 @@ def download(
         )  # fmt: skip
         try:
             return Path(cache.fetch(target.name, downloader=fetch))
-        except (DataError, OSError, ValueError) as error:  # the errors of requests are OSErrors
+        except (OSError, ValueError) as error:  # the errors of requests are OSErrors
             failures.append(f"{url}: {error}")
     if path.is_file() and (sha256 is None or path.stat().st_size == 0):
         path.unlink()
@@ -89,23 +89,23 @@ class _Part:
     total: int | None = None
 
     def begin(self, response: Any, **_: Any) -> None:
-        """Check the status and the headers of a response; called by requests before the body is read."""
+        """Check status and headers of a response, before its body is read; pooch does not retry after an OSError."""
         if self.url.startswith("https:") and not response.url.startswith("https:"):
-            raise DataError(f"redirected from https to {response.url[:80]}")
+            raise OSError(f"redirected from https to {response.url[:80]}")
         if 400 <= response.status_code < 500 and response.status_code not in RETRIED:
-            raise DataError(f"the server responded {response.status_code} {response.reason}")
+            raise OSError(f"the server responded {response.status_code} {response.reason}")
         if response.status_code in (200, 416):  # not 206: the server sends the whole file
             self._clear()
         length = response.headers.get("Content-Length", "")
         self.total = self.size + int(length) if length.isdigit() else None
         if self.total is not None and self.total > self.limit:
-            raise DataError(f"the server offers {self.total:,} bytes; the limit is {self.limit:,}")
+            raise OSError(f"the server offers {self.total:,} bytes; the limit is {self.limit:,}")
 
     def write(self, chunk: bytes) -> None:
         self.size += len(chunk)
         if self.size > self.limit:
             self._clear()
-            raise DataError(f"the server sends more than the limit of {self.limit:,} bytes")
+            raise OSError(f"the server sends more than the limit of {self.limit:,} bytes")
         self.file.write(chunk)
         if self.progress is not None:
             self.progress(self.size, self.total)

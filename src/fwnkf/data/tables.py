@@ -1,7 +1,7 @@
-"""A folder of CSV or Parquet files as training, validation and test records: no code, one call.
+"""Training, validation and test records from a folder of CSV or Parquet files.
 
-Each file is laid on a regular grid at its own rate, cut into windows that do not overlap, and split by file or, with
-fewer than three files, by time; no two splits share a sample. What was assumed, dropped or filled is in the notes.
+Each file is resampled to a regular grid at its own rate, cut into windows that do not overlap, and split by file or,
+with fewer than three files, by time; no two splits share a sample. The notes list what was assumed, dropped or filled.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from ..errors import ConfigError, DataError
 from ..logs import Table
 from ..types import Gaussian
 from ._identify import fit_linear, identify
-from ._survey import Clock, Columns, FileSurvey, Survey, few, look, survey
+from ._survey import Clock, Columns, FileSurvey, Survey, few, survey
+from ._survey import read as read_folder
 from .protocols import Protocol, Records, Split
 from .recording import Span
 
@@ -30,14 +31,14 @@ __all__ = ["Columns", "FileSurvey", "Survey", "fit_linear", "load", "survey"]
 
 WINDOW = 200
 LEAST_WINDOW = 20
-"""One file shorter than this does not make the windows of all others as short."""
+"""The default window is not shortened below this for the sake of a single short file."""
 RATE_TOLERANCE = 0.02
 BACKWARD_LIMIT = 0.01
-"""A clock that repeats or goes back in more than this part of the rows is broken, not imprecise."""
+"""Largest accepted fraction of rows whose time stamp repeats or decreases."""
 SPARSE_LIMIT = 20
-"""Grid points for each row: more means that nearly all of the time between first and last stamp is missing."""
+"""Largest accepted number of grid points per row: beyond it, nearly all of the recording is missing."""
 VALUE_LIMIT = 1e15
-"""Its square still fits into float32."""
+"""Largest accepted value; its square fits into float32."""
 KINDS = ("train", "val", "test")
 
 Array = NDArray[np.float64]
@@ -45,7 +46,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class _Grid:
-    """One file on its regular grid; what is missing is NaN."""
+    """One file on its regular grid; missing values are NaN."""
 
     name: str
     digest: str
@@ -53,7 +54,7 @@ class _Grid:
     state: Array
     observe: Array
     control: Array
-    """Held since the last known value; what acts from this step to the next."""
+    """Acts from this step to the next; missing values hold the last known one."""
 
     def __len__(self) -> int:
         return len(self.state)
@@ -68,113 +69,115 @@ def load(
     dtype: torch.dtype = torch.float32,
     fractions: tuple[float, float, float] = (0.7, 0.15, 0.15),
 ) -> tuple[Protocol, Survey]:
-    """Read the tables of a folder (or one file) into a strict protocol, and say what was found.
+    """Read the tables of a folder (or one file) into a strict protocol, and survey them.
 
-    ``y`` and ``truth`` are NaN where nothing is known, ``mask`` is False there; ``u[:, t]`` is the control of the row
-    *before* ``t``, which acts on the way to ``t``. ``start`` is the mean and covariance of all training states. Spans
-    count steps of the grid of a file. ``system`` of every task is :func:`fit_linear` of the training records.
-    ``seed`` decides which file goes where.
+    Missing values of ``y`` and ``truth`` are NaN, and ``mask`` is False there; ``u[:, t]`` is the control of the row
+    *before* ``t``, which acts from ``t - 1`` to ``t``. ``start`` is the mean and covariance of all training states.
+    Spans count steps of the grid of a file. ``system`` of every split is :func:`fit_linear` of the training records.
+    ``seed`` determines the assignment of files to splits.
     """
     if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
-        raise ConfigError(f"fractions = {fractions}: give three positive parts of one, for train, val and test")
+        raise ConfigError(f"fractions = {fractions}: expected three positive values (train, val, test) with sum 1")
     if window is not None and window < 2:
-        raise ConfigError(f"window = {window}: a record has two steps at least")
-    found, tables, clocks = look(folder, columns)
-    _check_files(found, tables, clocks)
-    grids = [_lay(table, clock, columns) for table, clock in zip(tables, clocks, strict=True)]
-    notes = found.remarks()
-    pieces, how = _pieces(grids, fractions, seed)
-    notes.append(how)
+        raise ConfigError(f"window = {window}: at least two steps are needed")
+    files, tables, clocks = read_folder(folder, columns)
+    _check_files(files, tables, clocks)
+    grids = [_resample(table, clock, columns) for table, clock in zip(tables, clocks, strict=True)]
+    notes = files.remarks()
+    pieces, split_note = _pieces(grids, fractions, seed)
+    notes.append(split_note)
     lengths = [stop - start for group in pieces for _, start, stop in group]
     if window is None:
         window = max(2, min(WINDOW, max(min(lengths), min(LEAST_WINDOW, int(np.median(lengths))))))
     layout = Layout(tuple(Part(name, "angle" if name in columns.angles else "euclidean", 1) for name in columns.state))
     angles = torch.tensor([name in columns.angles for name in columns.state])
-    tasks = [_task(kind, group, window, layout, angles, notes) for kind, group in zip(KINDS, pieces, strict=True)]
-    start = _start(tasks[0])
-    notes += _remarks(tasks[0], start, columns, tables, dtype)
+    splits = [_records(kind, group, window, layout, angles, notes) for kind, group in zip(KINDS, pieces, strict=True)]
+    start = _start(splits[0])
+    notes += _remarks(splits[0], start, columns, tables, dtype)
     system = None
     if layout.flat:
-        # in float64, whatever the records are handed out in: small steps of large numbers matter here
-        system, said = identify(tasks[0], columns.observe, dtype)
-        notes += said
+        # in float64 whatever the dtype of the records: small steps of large values matter here
+        system, model_notes = identify(splits[0], columns.observe, dtype)
+        notes += model_notes
     else:
-        notes.append("the state holds angles, so there is no classical linear model to start from (system is None)")
-    tasks = [_convert(task, start, dtype, system) for task in tasks]
-    return Protocol("strict", "tables", seed, Split(*tasks), tuple(notes)), found
+        notes.append("the state contains angles, so there is no linear model (system is None)")
+    splits = [_convert(records, start, dtype, system) for records in splits]
+    return Protocol("strict", "tables", seed, Split(*splits), tuple(notes)), files
 
 
-def _check_files(found: Survey, tables: list[Table], clocks: list[Clock]) -> None:
+def _check_files(files: Survey, tables: list[Table], clocks: list[Clock]) -> None:
     seen: dict[str, Path] = {}
-    for table, one, clock in zip(tables, found.files, clocks, strict=True):
+    for table, one, clock in zip(tables, files.files, clocks, strict=True):
         for key in (table.digest, f"name {table.name}"):
             if key in seen:
                 raise DataError(
-                    f"{table.path} and {seen[key]} are the same recording; a copy in another split would be a test on "
-                    "what was trained on: take one away, or rename it if it is another one"
+                    f"{table.path} and {seen[key]} are the same recording, which could be in the training and in the "
+                    "test records: remove one, or rename it if it is a different recording"
                 )
             seen[key] = table.path
-        for name in found.columns.used:
-            wild = np.flatnonzero(np.isfinite(table.column(name)) & (np.abs(table.column(name)) > VALUE_LIMIT))
-            if len(wild) and name != found.columns.time:
+        for name in files.columns.used:
+            outliers = np.flatnonzero(np.isfinite(table.column(name)) & (np.abs(table.column(name)) > VALUE_LIMIT))
+            if len(outliers) and name != files.columns.time:
                 raise DataError(
-                    f"{table.path}, row {wild[0]}, column {name!r}: {table.column(name)[wild[0]]:g} is larger than any "
-                    "measured value; is it a code for a missing one? Leave it empty, or use a larger unit"
+                    f"{table.path}, row {outliers[0]}, column {name!r}: {table.column(name)[outliers[0]]:g} exceeds "
+                    f"the limit of {VALUE_LIMIT:g}; leave missing values empty, or use a larger unit"
                 )
         lost = one.rows - one.unstamped - len(clock.rows)
         if lost > max(1, BACKWARD_LIMIT * one.rows):
             raise DataError(
-                f"{table.path}: {one.duplicates} stamp(s) of {found.columns.time!r} repeat and {one.backward} go back "
-                f"({lost} of {one.rows} rows would be lost); sort the rows, or cut the file where its clock was reset"
+                f"{table.path}: {one.duplicates} time stamp(s) of {files.columns.time!r} repeat and {one.backward} "
+                f"decrease ({lost} of {one.rows} rows would be dropped); sort the rows, or split the file where its "
+                "clock was reset"
             )
         if one.duration / clock.step > SPARSE_LIMIT * one.rows + 1000:
             raise DataError(
-                f"{table.path}: {one.rows} rows at {one.rate:.4g} Hz over {one.duration:.4g} s: nearly all is missing; "
-                f"the longest gap is {one.longest_gap:.4g} s after row {one.longest_gap_row}: cut the file there"
+                f"{table.path}: {one.rows} rows at {one.rate:.4g} Hz over {one.duration:.4g} s: most samples are "
+                f"missing; the longest gap is {one.longest_gap:.4g} s after row {one.longest_gap_row}: split the file "
+                "there"
             )
-    common = float(np.median([one.rate for one in found.files]))
-    other = [one for one in found.files if abs(one.rate / common - 1) > RATE_TOLERANCE]
+    common = float(np.median([one.rate for one in files.files]))
+    other = [one for one in files.files if abs(one.rate / common - 1) > RATE_TOLERANCE]
     if other:
         raise DataError(
-            f"{found.folder}: most files are sampled at {common:.5g} Hz, but "
+            f"{files.folder}: most files are sampled at {common:.5g} Hz, but "
             + few([f"{one.name} at {one.rate:.5g} Hz" for one in other])
-            + "; resample them, put them into a folder of their own, or check the unit of their time"
+            + "; resample them, move them to a separate folder, or check the unit of their time"
         )
 
 
 # ---- the grid -------------------------------------------------------------------------------------------------------
 
 
-def _lay(table: Table, clock: Clock, columns: Columns) -> _Grid:
-    """Every value goes to the grid point nearest in time; of several, the nearest stays. None is used twice."""
-    turns = clock.seconds / clock.step
-    # a first stamp that comes early or late must not put all others half way between two points
-    phase = float(np.angle(np.exp(2j * np.pi * turns).mean()) / (2 * np.pi))
-    cell = np.round(turns - phase)
-    offset = np.abs(turns - phase - cell)
-    place = (cell - cell[0]).astype(np.intp)
+def _resample(table: Table, clock: Clock, columns: Columns) -> _Grid:
+    """Assign each value to the nearest grid point; of several at one point, the nearest in time is kept."""
+    steps = clock.seconds / clock.step
+    # the mean phase, because an early or late first time stamp would shift the grid for all others
+    phase = float(np.angle(np.exp(2j * np.pi * steps).mean()) / (2 * np.pi))
+    cell = np.round(steps - phase)
+    offset = np.abs(steps - phase - cell)
+    index = (cell - cell[0]).astype(np.intp)
     nearest_last = np.argsort(-offset, kind="stable")
 
-    def laid(names: Sequence[str]) -> Array:
-        out = np.full((int(place[-1]) + 1, len(names)), np.nan)
+    def resampled(names: Sequence[str]) -> Array:
+        out = np.full((int(index[-1]) + 1, len(names)), np.nan)
         for number, name in enumerate(names):
             values = table.column(name)[clock.rows][nearest_last]
             good = np.isfinite(values)
-            out[place[nearest_last][good], number] = values[good]
+            out[index[nearest_last][good], number] = values[good]
         return out
 
-    control = laid(columns.control)
-    for values in control.T:  # views: a control stays as it is until the next one is known
+    state, observe, control = (resampled(names) for names in (columns.state, columns.observe, columns.control))
+    for values in control.T:  # views; zero-order hold
         last = np.maximum.accumulate(np.where(np.isfinite(values), np.arange(len(values)), -1))
         values[:] = np.where(last >= 0, values[last], 0.0)
-    return _Grid(table.path.name, table.digest, clock.step, laid(columns.state), laid(columns.observe), control)
+    return _Grid(table.path.name, table.digest, clock.step, state, observe, control)
 
 
 Piece = tuple[_Grid, int, int]
 
 
 def _pieces(grids: list[_Grid], fractions: Sequence[float], seed: int) -> tuple[list[list[Piece]], str]:
-    """Which steps of which file are for training, validation and test."""
+    """The steps of each file for training, validation and test, and a note on the split."""
     if len(grids) >= 3:
         count = len(grids)
         held = [max(1, round(part * count)) for part in fractions[1:]]
@@ -183,10 +186,10 @@ def _pieces(grids: list[_Grid], fractions: Sequence[float], seed: int) -> tuple[
         order = np.random.default_rng(seed).permutation(count)
         cuts = np.split(order, np.cumsum([count - sum(held), held[0]]))
         groups = [[(grids[i], 0, len(grids[i])) for i in sorted(part)] for part in cuts]
-        told = "; ".join(
+        names = "; ".join(
             f"{kind} {few([grid.name for grid, _, _ in group], 10)}" for kind, group in zip(KINDS, groups, strict=True)
         )
-        return groups, f"split by file: {told}"
+        return groups, f"split by file: {names}"
     groups = [[], [], []]
     for grid in grids:
         edges = [0, *(int(len(grid) * part + 1e-6) for part in np.cumsum(fractions)[:2]), len(grid)]
@@ -194,15 +197,17 @@ def _pieces(grids: list[_Grid], fractions: Sequence[float], seed: int) -> tuple[
             if b > a:
                 group.append((grid, a, b))
     files = "one file" if len(grids) == 1 else f"{len(grids)} files"
-    return groups, f"split by time, first train, then val, then test, because there is only {files} (3 go by file)"
+    return groups, f"split by time into train, val and test, because there is only {files} (by file from 3 files)"
 
 
-def _task(kind: str, pieces: Sequence[Piece], window: int, layout: Layout, angles: Tensor, notes: list[str]) -> Records:
-    """Windows of some pieces, in float64, with a start that is still to be found."""
+def _records(
+    kind: str, pieces: Sequence[Piece], window: int, layout: Layout, angles: Tensor, notes: list[str]
+) -> Records:
+    """Windows of some pieces, in float64, with a placeholder for the start."""
     parts: dict[str, list[Array]] = {"y": [], "truth": [], "u": [], "dt": []}
-    spans, short, blind = [], 0, 0
+    spans, short, empty = [], 0, 0
     for grid, first, stop in pieces:
-        # what acts on the way to a step is what the row before it says
+        # the control of a row acts until the next one
         control = np.concatenate((grid.control[:1] * 0.0, grid.control[:-1]))
         for a in range(first, stop, window):
             b = min(a + window, stop)
@@ -211,7 +216,7 @@ def _task(kind: str, pieces: Sequence[Piece], window: int, layout: Layout, angle
                 continue
             state, seen = grid.state[a:b], grid.observe[a:b]
             if not np.isfinite(state).all(-1).any() or not np.isfinite(seen).any():
-                blind += 1
+                empty += 1
                 continue
             fill = ((0, window - (b - a)), (0, 0))
             parts["truth"].append(np.pad(state, fill, constant_values=np.nan))
@@ -222,13 +227,13 @@ def _task(kind: str, pieces: Sequence[Piece], window: int, layout: Layout, angle
     if not spans:
         steps = max((stop - start for _, start, stop in pieces), default=0)
         raise DataError(
-            f"{kind}: no window of {window} steps has a measurement and a known state ({steps} steps in its longest "
-            f"piece, {blind} window(s) without either); use shorter windows, more or longer files, or check the columns"
+            f"{kind}: no window of {window} steps has a measurement and a known state ({steps} steps in the longest "
+            f"piece, {empty} window(s) without either); use shorter windows, more or longer files, or check the columns"
         )
     if short:
-        notes.append(f"{kind}: {short} step(s) at the end, less than a quarter of a window, are left out")
-    if blind:
-        notes.append(f"{kind}: {blind} window(s) without any measurement or any known state are left out")
+        notes.append(f"{kind}: {short} step(s) at the end, less than a quarter of a window, are dropped")
+    if empty:
+        notes.append(f"{kind}: {empty} window(s) without any measurement or any known state are dropped")
     y, truth, u, dt = (torch.from_numpy(np.stack(parts[name])) for name in ("y", "truth", "u", "dt"))
     truth = torch.where(angles, wrap(truth), truth)
     start = Gaussian(truth.new_zeros(layout.size), torch.eye(layout.size).to(truth))
@@ -237,48 +242,48 @@ def _task(kind: str, pieces: Sequence[Piece], window: int, layout: Layout, angle
 
 
 def _start(train: Records) -> Gaussian:
-    """Where a system may be that nobody has seen yet: mean and covariance of all training states."""
+    """The prior: mean and covariance of all training states."""
     known = train.truth[train.truth.isfinite().all(-1)]
     columns = []
     for values, part in zip(known.unbind(-1), train.layout.parts, strict=True):
-        circular = torch.atan2(values.sin().mean(), values.cos().mean())
-        columns.append(circular if part.kind == "angle" else values.mean())
+        circular_mean = torch.atan2(values.sin().mean(), values.cos().mean())
+        columns.append(circular_mean if part.kind == "angle" else values.mean())
     mean = torch.stack(columns)
-    apart = train.layout.boxminus(known, mean.expand_as(known))
-    cov = apart.mT @ apart / len(known)
-    # a state that never changed in training may still do so: it gets a little room of its own size
+    deviation = train.layout.boxminus(known, mean.expand_as(known))
+    cov = deviation.mT @ deviation / len(known)
+    # a state that is constant in training gets a small variance, relative to its value
     least = 1e-6 * torch.where(mean == 0, 1.0, mean.square())
     return Gaussian(mean, cov + torch.where(cov.diagonal() > 0, 1e-6 * cov.diagonal(), least).diag())
 
 
 def _remarks(train: Records, start: Gaussian, columns: Columns, tables: list[Table], dtype: torch.dtype) -> list[str]:
-    """What a user should hear before training on these columns."""
+    """Warnings about the columns, before training."""
     notes = []
     if both := [name for name in columns.observe if name in columns.state]:
-        notes.append(f"{', '.join(both)}: measured and true at once, so the sensor looks perfect")
+        notes.append(f"{', '.join(both)}: both measurement and ground truth, so the sensor has no error")
     for index, name in enumerate(columns.state):
         if name in columns.angles:
             for table in tables:
                 if table.unit(name).lower() in ("deg", "degree", "degrees", "°"):
-                    raise DataError(f"{table.path}: {name!r} is in degrees; angles are in radians: convert it (π/180)")
+                    raise DataError(f"{table.path}: {name!r} is in degrees; convert it to radians (π/180)")
             raw = np.concatenate([table.column(name) for table in tables])
             if np.nanmax(np.abs(raw)) > 2.1 * np.pi:
                 notes.append(
-                    f"{name}: an angle beyond one turn was wrapped; if it is in degrees, convert it to radians"
+                    f"{name}: angles beyond one turn were wrapped; if they are in degrees, convert them to radians"
                 )
             continue
         offset, spread = float(start.mean[index].abs()), float(start.cov[index, index].sqrt())
         if dtype == torch.float32 and offset > 1e4 * spread:
             notes.append(
-                f"{name}: values near {offset:.6g} that vary by {spread:.2g} lose their digits in float32; "
-                "take an offset away (local coordinates), or load them in float64"
+                f"{name}: values near {offset:.6g} that vary by {spread:.2g} lose precision in float32; "
+                "subtract an offset (local coordinates), or use float64"
             )
     if columns.control:
-        notes.append("a control acts from its row to the next; where it is missing, the last known one is held")
+        notes.append("a control acts from its row to the next; missing values hold the last known one")
     return notes
 
 
-def _convert(task: Records, start: Gaussian, dtype: torch.dtype, system: System | None) -> Records:
-    given = {name: getattr(task, name).to(dtype) for name in ("y", "truth", "dt")}
-    u = None if task.u is None else task.u.to(dtype)
-    return replace(task, **given, u=u, start=Gaussian(start.mean.to(dtype), start.cov.to(dtype)), system=system)
+def _convert(records: Records, start: Gaussian, dtype: torch.dtype, system: System | None) -> Records:
+    tensors = {name: getattr(records, name).to(dtype) for name in ("y", "truth", "dt")}
+    u = None if records.u is None else records.u.to(dtype)
+    return replace(records, **tensors, u=u, start=Gaussian(start.mean.to(dtype), start.cov.to(dtype)), system=system)

@@ -1,12 +1,12 @@
-"""UIP-DB: six body-worn sensors, each an IMU and an ultra-wideband radio, with the distances between all of them.
+"""Reader of UIP-DB: six body-worn sensors, each an IMU and an ultra-wideband radio that measures the distances.
 
-Two forms are read. The authors' processed form is ``train.pt`` and ``test.pt``, each all sequences of some subjects;
-it is read without running the program such a file contains. The part at hand is one ``.npz`` a session, with
-acceleration and orientation of two of the six sensors and all 15 measured ranges, and no truth.
+Two forms are supported: the processed form of the authors, ``train.pt`` and ``test.pt``, each with all sequences of
+some subjects; and one ``.npz`` file per session with acceleration and orientation of two of the six sensors and all 15
+measured ranges, without ground truth.
 
-Conventions. Sensors, in this order: left wrist, right wrist, left knee, right knee, head, root. 60 frames a second;
-stamps are frame numbers. Accelerations are in m/s² with gravity removed. Ranges are in metres, the upper triangle of
-the 6×6 matrix row by row; they arrive at 20 Hz and are held for three frames.
+Conventions. Sensors, in this order: left wrist, right wrist, left knee, right knee, head, root. Time stamps are frame
+numbers at 60 Hz. Accelerations are in m/s² with gravity removed. Ranges are in metres, the upper triangle of the 6×6
+matrix row by row; they are measured at 20 Hz and repeated for three frames.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ PAIRS = tuple(combinations(range(6), 2))
 RATE = 60.0
 LAYOUT = Layout.parse([("distance", "euclidean", 15)])
 RANGE_LIMIT = 100.0
-"""m: ten times what fits between two sensors on one body, with room for a radio's worst error."""
+"""m; far beyond any distance on one body, including the errors of the radio."""
 SEQUENCE_LIMIT = 10_000
 CONVENTIONS = (
     "Sensors: left wrist, right wrist, left knee, right knee, head, root. Observations: acceleration (m/s², gravity "
-    "removed), then the 15 ranges (m), upper triangle of the 6×6 matrix. 60 frames a second; stamps are frame numbers."
+    "removed), then the 15 ranges (m), upper triangle of the 6×6 matrix. Time stamps are frame numbers at 60 Hz."
 )
 _RANGES = tuple(Channel(f"range_{SENSORS[a]}_{SENSORS[b]}", "m") for a, b in PAIRS)
 
@@ -46,11 +46,10 @@ def _acceleration(sensors: tuple[str, ...]) -> tuple[Channel, ...]:
 
 
 def read_session(path: str | Path, *, mask_held: bool = True) -> Recording:
-    """One session from its ``.npz``: observations 21 (2 accelerations, 15 ranges), no truth.
+    """Read one session from its ``.npz`` file: observations 21 (2 accelerations, 15 ranges), no ground truth.
 
     Args:
-        mask_held: a range that repeats the frame before exactly is no new measurement and is masked; so are ranges a
-            radio lost. With False every frame counts.
+        mask_held: mask ranges that repeat the previous frame exactly: they are not new measurements.
 
     ``extras`` holds ``orientation`` ``[T, 2, 4]``, quaternions ``(w, x, y, z)`` of left wrist and root as estimated by
     the sensors, with continuous signs.
@@ -60,27 +59,29 @@ def read_session(path: str | Path, *, mask_held: bool = True) -> Recording:
     T = len(arrays["uwb15"]) if arrays["uwb15"].ndim else 0
     for name, shape in (("acc", (T, 2, 3)), ("quat_xyzw", (T, 2, 4)), ("uwb15", (T, 15))):
         if arrays[name].shape != shape or T < 2:
-            raise DataError(f"{path}, array {name}: shape {arrays[name].shape}, wanted {shape} with two rows or more")
-    with np.errstate(invalid="ignore"):  # a NaN of any kind is found below
+            raise DataError(
+                f"{path}, array {name}: shape {arrays[name].shape}, expected {shape} with at least two rows"
+            )
+    with np.errstate(invalid="ignore"):  # signaling NaNs are masked below
         acc, quaternion, ranges = (
             torch.from_numpy(arrays[name].astype("float64")) for name in ("acc", "quat_xyzw", "uwb15")
         )
     wxyz = quaternion[..., [3, 0, 1, 2]]
-    turned = []
+    orientations = []
     for sensor in range(2):
         q, finite = checks.unit_quaternions(wxyz[:, sensor], lambda row, _: f"{path}, quat_xyzw, frame {row}")
-        turned.append(continuous_signs(q, finite)[0])
+        orientations.append(continuous_signs(q, finite)[0])
     observations, mask, notes = _observations(acc.flatten(1), ranges, mask_held, str(path))
     return Recording(
         path.stem.removeprefix("processed_"), torch.arange(T, dtype=torch.float64) / RATE, observations,
         (*_acceleration(("left_wrist", "root")), *_RANGES), mask,
         conventions=CONVENTIONS, notes=notes, digest=file_digest(path),
-        extras={"orientation": torch.stack(turned, 1)},
+        extras={"orientation": torch.stack(orientations, 1)},
     )  # fmt: skip
 
 
 def read_processed(path: str | Path, *, mask_held: bool = True) -> list[Recording]:
-    """Every sequence of ``train.pt`` or ``test.pt``: observations 33 (6 accelerations, 15 ranges), truth 15 distances.
+    """Read all sequences of ``train.pt`` or ``test.pt``: observations 33 (6 accelerations, 15 ranges), 15 distances.
 
     ``extras`` holds ``orientation`` ``[T, 6, 3, 3]`` (rotation matrices), ``pose`` ``[T, 24, 3]`` (axis angle) and
     ``translation`` ``[T, 3]`` in metres.
@@ -89,13 +90,14 @@ def read_processed(path: str | Path, *, mask_held: bool = True) -> list[Recordin
     content = read_pt(path)
     keys = ("acc", "ori", "pose", "tran", "vuwb", "uwb_gt", "fnames")
     if not isinstance(content, dict) or any(not isinstance(content.get(key), list) for key in keys):
-        raise DataError(f"{path}: wanted a dict of lists {', '.join(keys)}; this is another file")
+        raise DataError(f"{path}: expected a dict of lists {', '.join(keys)}")
     count = len(content["fnames"])
     if any(len(content[key]) != count for key in keys) or not 0 < count <= SEQUENCE_LIMIT:
-        raise DataError(f"{path}: its lists have different lengths: { {key: len(content[key]) for key in keys} }")
-    digest = file_digest(path)
+        raise DataError(f"{path}: the lists have different lengths: { {key: len(content[key]) for key in keys} }")
+    # expanded tensors share their memory: a small file could describe terabytes
     if sum(x.numel() for key in keys[:-1] for x in content[key] if isinstance(x, Tensor)) * 2 > path.stat().st_size:
-        raise DataError(f"{path}: its tensors hold more numbers than the file has room for; it is damaged")
+        raise DataError(f"{path}: the tensors have more elements than the file can hold; it is damaged")
+    digest = file_digest(path)
     return [
         _processed(path, {key: content[key][index] for key in keys}, index, mask_held, digest) for index in range(count)
     ]
@@ -109,7 +111,7 @@ def find(folder: str | Path) -> dict[str, Path]:
 
 
 def read(path: str | Path, *, mask_held: bool = True) -> list[Recording]:
-    """Either form, by the end of the name."""
+    """Read a file of either form, by its suffix."""
     if Path(path).suffix == ".npz":
         return [read_session(path, mask_held=mask_held)]
     return read_processed(path, mask_held=mask_held)
@@ -118,7 +120,7 @@ def read(path: str | Path, *, mask_held: bool = True) -> list[Recording]:
 def _processed(path: Path, item: dict[str, Any], index: int, mask_held: bool, digest: str) -> Recording:
     name = item["fnames"]
     if not isinstance(name, str) or not 0 < len(name) <= 200:
-        raise DataError(f"{path}, sequence {index}: its name is {str(name)[:80]!r}")
+        raise DataError(f"{path}, sequence {index}: the name is not a text of at most 200 characters")
     where = f"{path}, sequence {index} ({name})"
     T = len(item["vuwb"]) if isinstance(item["vuwb"], Tensor) and item["vuwb"].ndim else 0
     tensors = {}
@@ -127,13 +129,13 @@ def _processed(path: Path, item: dict[str, Any], index: int, mask_held: bool, di
         tensors[key] = _double(item[key], (shape,), key, where)
     pose = _double(item["pose"], ((T, 24, 3), (T, 72)), "pose", where).reshape(T, 24, 3)
     if T < 2:
-        raise DataError(f"{where}: {T} frame(s); wanted two or more")
+        raise DataError(f"{where}: {T} frame(s); expected at least two")
     rows, columns = torch.tensor(PAIRS).unbind(-1)
     ranges, truth = (tensors[key][:, rows, columns] for key in ("vuwb", "uwb_gt"))
     observations, mask, notes = _observations(tensors["acc"].flatten(1), ranges, mask_held, where)
-    uneven = (ranges - tensors["vuwb"][:, columns, rows]).abs() > 1e-3
-    if bool(uneven.any()):
-        notes += (f"{int(uneven.sum())} range(s) differ by more than 1 mm between the two directions; one is taken",)
+    unequal = (ranges - tensors["vuwb"][:, columns, rows]).abs() > 1e-3
+    if bool(unequal.any()):
+        notes += (f"{int(unequal.sum())} range(s) differ by more than 1 mm between the two directions; one is used",)
     _check_ranges(truth, f"{where}, uwb_gt")
     known = truth.isfinite().all(-1)
     return Recording(
@@ -145,15 +147,16 @@ def _processed(path: Path, item: dict[str, Any], index: int, mask_held: bool, di
 
 def _double(value: Any, shapes: tuple[tuple[int, ...], ...], key: str, where: str) -> Tensor:
     if not isinstance(value, Tensor) or tuple(value.shape) not in shapes:
-        found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise DataError(f"{where}: {key} is {found}; wanted a tensor of shape {' or '.join(map(str, shapes))}")
-    return value.double().contiguous()
+        actual = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise DataError(f"{where}: {key} is {actual}; expected a tensor of shape {' or '.join(map(str, shapes))}")
+    # a copy in any case: the tensors of read_pt are views of the mapped file
+    return value.to(torch.float64, copy=True, memory_format=torch.contiguous_format)
 
 
 def _observations(
     acceleration: Float[Tensor, "T a"], ranges: Float[Tensor, "T 15"], mask_held: bool, where: str
 ) -> tuple[Float[Tensor, "T m"], Bool[Tensor, "T m"], tuple[str, ...]]:
-    """Accelerations and ranges side by side; what is not finite, not positive or merely held is masked."""
+    """Accelerations and ranges in one tensor; values that are not finite, not positive or held are masked."""
     checks.within(
         acceleration, checks.ACCELERATION_LIMIT, "m/s²", lambda row, _: f"{where}, acc, frame {row}", "Check the unit."
     )
@@ -164,12 +167,12 @@ def _observations(
     notes += missing
     none = mask_r & (ranges <= 0)
     if bool(none.any()):
-        notes.append(f"{int(none.sum())} range(s) are not positive and masked")
+        notes.append(f"{int(none.sum())} range(s) are not positive and are masked")
     mask_r = mask_r & ~none
     if mask_held:
         held = torch.cat((torch.zeros_like(mask_r[:1]), ranges[1:] == ranges[:-1]))
         mask_r = mask_r & ~held
-        notes.append(f"{int(held.sum())} range(s) merely repeat the frame before and are masked")
+        notes.append(f"{int(held.sum())} range(s) repeat the previous frame and are masked")
     return torch.cat((acceleration, ranges), -1), torch.cat((mask_a, mask_r), -1), tuple(notes)
 
 
@@ -177,7 +180,7 @@ def _check_ranges(ranges: Tensor, where: str) -> None:
     finite = ranges[ranges.isfinite()]
     median = float(finite.median()) if len(finite) else float("nan")
     if not 0.02 <= median <= 20.0:
-        raise DataError(f"{where}: the median range is {median:.4g} m, and that on one body; is it in another unit?")
+        raise DataError(f"{where}: the median range is {median:.4g} m, implausible for one body; check the unit")
     checks.within(
-        ranges, RANGE_LIMIT, "m", lambda row, pair: f"{where}, frame {row}, {_RANGES[pair].name}", "Check it."
+        ranges, RANGE_LIMIT, "m", lambda row, pair: f"{where}, frame {row}, {_RANGES[pair].name}", "Check the unit."
     )
