@@ -1,31 +1,17 @@
-"""Held-out ranges: references against filterpy, the model against scipy, the shipped filter against its figures."""
+"""Held-out ranges: baselines against filterpy, the joint filter against single ones, scores by hand."""
 
-import json
-import os
-from pathlib import Path
+from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
 import torch
-from tasks.uipdb.model import (
-    Adaptation,
-    _factors,
-    _process,
-    channel_model,
-    joint_system,
-    monic,
-    predict,
-    residuals,
-    start,
-)
-from tasks.uipdb.protocol import BLOCK, MASKINGS, SHARE, visible
 
-from fwnkf.filters.base import build
-from tasks.uipdb import baselines as uipdb_references
-from tasks.uipdb import ranges as uipdb
-
-MODELS = Path(__file__).parents[2] / "models"
-needs_data = pytest.mark.skipif("FWNKF_DATA" not in os.environ, reason="the recordings are not here")
+from fwnkf.identify.arma import ARMA, monic
+from tasks.uipdb import baselines, ranges
+from tasks.uipdb.model import Adaptation, RangeModel, best_adaptation, channel_model
+from tasks.uipdb.protocol import BLOCK, MASKINGS, SHARE, STEP, Record, visible
 
 
 def walk(steps: int, seed: int = 0) -> torch.Tensor:
@@ -33,31 +19,52 @@ def walk(steps: int, seed: int = 0) -> torch.Tensor:
     return 1 + 0.01 * torch.randn(2, steps, 15, generator=generator).cumsum(1)
 
 
+def masks(steps: int) -> torch.Tensor:
+    return torch.stack([visible(steps, "random", torch.Generator().manual_seed(i)) for i in (1, 2)])
+
+
+def model(coupled: bool = True, pull: float = 0.004) -> RangeModel:
+    spectrum = ARMA(*monic(torch.tensor([[-1.5, 1.0], [-1.0, 0.8]], dtype=torch.float64)))
+    root = torch.randn(15, 15, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    innovation = 1e-5 * (root @ root.mT / 15 + torch.eye(15))
+    innovation = innovation if coupled else innovation.diagonal().diag()
+    return RangeModel(spectrum, innovation, pull, torch.full((15,), 1.2).double(), Adaptation(1.0, 0.2))
+
+
 @pytest.mark.parametrize("kind", ["random_walk", "constant_velocity"])
-def test_references_agree_with_filterpy(kind: str) -> None:
+def test_baselines_agree_with_filterpy(kind: str) -> None:
     kalman = pytest.importorskip("filterpy.kalman")
-    y, shown = walk(60), torch.stack([visible(60, "random", torch.Generator().manual_seed(i)) for i in (1, 2)])
+    y, shown = walk(60), masks(60)
     q, R = torch.linspace(0.5e-4, 2e-4, 15).double(), torch.linspace(1e-5, 1e-4, 15).double()
-    model = getattr(uipdb_references, kind)(q, R)
-    found = uipdb_references.channel_filter(model, y, shown)[0]
-    n = model.F.shape[-1]
+    single = getattr(baselines, kind)(q, R)
+    innovations = baselines.channel_filter(single, y, shown)[0]
+    n = single.F.shape[-1]
     for channel in (0, 7, 14):
-        rival = kalman.KalmanFilter(dim_x=n, dim_z=1)
-        rival.F, rival.Q = model.F[channel].numpy(), model.Q[channel].numpy()
-        rival.H, rival.R = np.eye(1, n), np.array([[float(R[channel])]])
-        rival.x, rival.P = np.eye(n, 1) * float(y[0, 0, channel]), np.eye(n)
+        theirs = kalman.KalmanFilter(dim_x=n, dim_z=1)
+        theirs.F, theirs.Q = single.F[channel].numpy(), single.Q[channel].numpy()
+        theirs.H, theirs.R = np.eye(1, n), np.array([[float(R[channel])]])
+        theirs.x, theirs.P = np.eye(n, 1) * float(y[0, 0, channel]), np.eye(n)
         for t in range(1, 60):
-            rival.predict()
-            expected = float(y[0, t, channel]) - float(rival.x[0, 0])
-            assert float(found[t, 0, channel]) == pytest.approx(expected, abs=1e-9)
+            theirs.predict()
+            expected = float(y[0, t, channel]) - float(theirs.x[0, 0])
+            assert float(innovations[t, 0, channel]) == pytest.approx(expected, abs=1e-9)
             if bool(shown[0, t, channel]):
-                rival.update(float(y[0, t, channel]))
+                theirs.update(float(y[0, t, channel]))
 
 
-def test_hold_keeps_the_last_value_shown() -> None:
+def test_hold_keeps_the_last_measured_value() -> None:
     y = torch.arange(5.0).view(1, 5, 1).expand(1, 5, 15)
     shown = torch.tensor([True, False, False, True, False]).view(1, 5, 1).expand(1, 5, 15)
-    assert uipdb_references.hold(y, shown)[0, :, 0].tolist() == [0, 0, 0, 3, 3]
+    assert baselines.hold(y, shown)[0, :, 0].tolist() == [0, 0, 0, 3, 3]
+
+
+def test_the_autoregression_is_numpys_least_squares() -> None:
+    y = walk(400)[0]
+    coefficients, _ = baselines.fit_autoregression([Record("one", y)], order=3)
+    series = y[:, 4].double().numpy()
+    rows = np.stack([series[2:-1], series[1:-2], series[:-3], np.ones(len(series) - 3)], -1)
+    expected = np.linalg.lstsq(rows, series[3:], rcond=None)[0]
+    np.testing.assert_allclose(coefficients[4].numpy(), expected, atol=1e-7)
 
 
 @pytest.mark.parametrize("masking", MASKINGS)
@@ -70,68 +77,63 @@ def test_masks_hide_a_fifth_and_never_the_first_second(masking: str) -> None:
         assert bool((whole.all(-1) | ~whole.any(-1)).all())
 
 
-def test_monic_polynomials_are_stable_whatever_the_numbers() -> None:
-    raw = 3 * torch.randn(50, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    assert max(np.abs(np.roots(row)).max() for row in monic(raw).numpy()) < 1
-
-
-def test_residuals_are_those_of_scipy() -> None:
-    signal = pytest.importorskip("scipy.signal")
-    a, c = monic(torch.tensor([[[-1.5, 1.0, 0.1]], [[-1.0, 0.8, 0.2]]]).double()).expand(2, 15, 4)
-    y = walk(80)[0]
-    expected = signal.lfilter(a[0].numpy(), c[0].numpy(), np.diff(y.double().numpy(), axis=0), axis=0)
-    np.testing.assert_allclose(residuals(y, a, c).numpy(), expected, atol=1e-12)
-
-
-def joint() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    a, c = monic(torch.tensor([[[-1.5, 1.0]], [[-1.0, 0.8]]]).double()).expand(2, 15, 3)
-    root = torch.randn(15, 15, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    return a, c, 1e-5 * (root @ root.mT / 15 + torch.eye(15))
-
-
 def test_without_coupling_the_joint_filter_is_fifteen_filters() -> None:
-    a, c, innovation = joint()
-    variance = innovation.diagonal()
-    single = channel_model(a, c, variance, 0.004, torch.full((15,), 1.2))
-    model = build("fwnkf", system=joint_system(single, a, c, variance.diag()), shaping="none", hidden=0)
-    y, shown = walk(200), torch.stack([visible(200, "random", torch.Generator().manual_seed(i)) for i in (1, 2)])
-    missed = uipdb_references.channel_filter(single, y, shown)[0].transpose(0, 1)
-    found = y - predict(model, y, shown)
+    uncoupled = model(coupled=False)
+    single = channel_model(uncoupled.spectrum, uncoupled.innovation.diagonal(), uncoupled.pull, uncoupled.centre)
+    y, shown = walk(200), masks(200)
+    expected = baselines.channel_filter(single, y, shown)[0].transpose(0, 1)
+    ours = y - uncoupled.filter(adaptive=False).run(y, mask=shown).mean[..., :15]
     late = ~shown
     late[:, :100] = False  # they start from different beliefs
-    torch.testing.assert_close(found[late], missed[late].float(), atol=2e-4, rtol=0.02)
+    torch.testing.assert_close(ours[late], expected[late].float(), atol=2e-4, rtol=0.02)
 
 
-def test_process_noise_is_put_together_as_it_was_taken_apart() -> None:
-    a, c, innovation = joint()
-    Q = joint_system(channel_model(a, c, innovation.diagonal(), 0.0, torch.zeros(15)), a, c, innovation).Q()
-    gains, base = _factors(Q)
-    torch.testing.assert_close(_process(gains, base[None])[0], Q, rtol=1e-3, atol=1e-9)
-
-
-def test_a_covariance_follows_by_half_in_its_life() -> None:
-    before, now = torch.eye(2), 3 * torch.eye(2)
-    torch.testing.assert_close(Adaptation(2.0, 0.0).follow(before, now, 40), 2 * torch.eye(2))
-
-
-def test_predictions_do_not_see_the_future_or_what_is_hidden() -> None:
-    a, c, innovation = joint()
-    single = channel_model(a, c, innovation.diagonal(), 0.0, torch.zeros(15))
-    model = build("fwnkf", system=joint_system(single, a, c, innovation), shaping="none", hidden=0)
-    assert start(model, walk(1)[:, 0]).cov.shape == (2, 45, 45)
-    y, shown = walk(80), torch.stack([visible(80, "random", torch.Generator().manual_seed(i)) for i in (1, 2)])
+def test_predictions_use_neither_the_future_nor_what_is_hidden() -> None:
+    y, shown = walk(80), masks(80)
     changed = torch.where(shown, y, 7.0)
     changed[:, 60:] = 5.0
-    first, second = (predict(model, x, shown, Adaptation(1.0, 0.2)) for x in (y, changed))
+    filter_ = model().filter()
+    first, second = (filter_.run(x, mask=shown).mean for x in (y, changed))
     assert torch.equal(first[:, :60], second[:, :60])
+    assert not torch.equal(first[:, 60:], second[:, 60:])
 
 
-@needs_data
-def test_shipped_filter_gives_its_figures() -> None:
-    kept = json.loads((MODELS / "uipdb" / "figures.json").read_text())
-    rows = list(uipdb.measure(MODELS, quick=True))
-    ours = {row["protocol"]: row["value"] for row in rows if row["method"] == "fwnkf"}
-    for masking in MASKINGS:
-        assert ours[masking] == pytest.approx(kept["quick"][masking], rel=0.01)
-        assert kept["mean"][masking] < 0.8 * min(kept["rungs"][masking][name] for name in uipdb.KALMAN)
-    assert sum(path.stat().st_size for path in (MODELS / "uipdb").iterdir()) < 1 << 20
+def test_a_model_is_kept_as_plain_values() -> None:
+    before = model()
+    after = RangeModel.parse(before.plain())
+    for name, value in before.filter().state_dict().items():
+        assert torch.equal(value, after.filter().state_dict()[name]), name
+    assert after.filter().config == before.filter().config
+    assert after.filter().config.half_life == pytest.approx(1.0 / STEP)
+
+
+def test_the_adaptation_that_fits_the_data_is_chosen() -> None:
+    """Correlations of changing sign want a short memory, constant ones a long one with little shrinkage."""
+    generator = torch.Generator().manual_seed(0)
+    common = torch.randn(1200, 1, generator=generator, dtype=torch.float64)
+    own = 0.3 * torch.randn(1200, 4, generator=generator, dtype=torch.float64)
+    constant = common.expand(-1, 4) + own
+    signs = torch.ones(1200, 4).double()
+    signs[:, ::2] = torch.where(torch.arange(1200) // 100 % 2 == 0, 1.0, -1.0).double().unsqueeze(-1)
+    before = constant.mT @ constant / len(constant)
+    steady, changing = (best_adaptation(before, [series]) for series in (constant, constant * signs))
+    assert steady.half_life > changing.half_life
+
+
+def test_errors_are_scored_over_hidden_ranges_of_each_session() -> None:
+    records = [Record("a", torch.zeros(60, 15)), Record("b", torch.zeros(45, 15))]
+    data = ranges.TestData(records)
+    assert data.y.shape == (4, 60, 15)
+    assert bool(data.shown[1, 45:].all())  # padding is not scored
+    predicted = torch.full_like(data.y, 1e-3)
+    predicted[1::2] = 3e-3  # session b
+    errors = data.errors(predicted, torch.full_like(predicted, 1e-6))
+    for i, masking in enumerate(MASKINGS):
+        hidden = [int((~data.shown[2 * i + j]).sum()) for j in range(2)]
+        pooled = math.sqrt((hidden[0] + 9 * hidden[1]) / sum(hidden)) if sum(hidden) else math.nan
+        assert errors.rmse(masking) == pytest.approx(pooled, rel=1e-6)
+        if hidden[1]:
+            assert errors.rmse(masking, "b") == pytest.approx(3.0, rel=1e-6)
+        nis, covered = errors.consistency(masking)
+        assert nis == pytest.approx(pooled**2, rel=1e-5)
+        assert covered == pytest.approx(hidden[0] / sum(hidden), rel=1e-6)
