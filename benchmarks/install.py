@@ -38,8 +38,13 @@ PAGES = {
     ".gitignore",
 }
 RECORDINGS = {".csv", ".mat", ".npz", ".npy", ".pt", ".bag", ".parquet", ".zip", ".xz", ".gz"}
-EXTRAS = {"train": ("lightning", "yaml", "rich", "tensorboard"), "plot": ("matplotlib",), "tables": ("pyarrow",)}
-"""The packages of each extra. Those of other extras must not be installed, or the check would miss a dependency."""
+EXTRAS = {
+    "train": ("lightning", "yaml", "rich", "tensorboard"),
+    "plot": ("matplotlib",),
+    "tables": ("pyarrow",),
+    "data": ("pooch",),
+}
+"""Packages of one extra alone. Those of other extras must not be installed, or the check would miss a dependency."""
 
 CORE = """
 import importlib.util, sys, torch, fwnkf
@@ -70,6 +75,12 @@ from pathlib import Path
 from fwnkf.logs.table import read_table
 Path("one.parquet").write_bytes(b"PAR1")
 read_table("one.parquet")
+"""
+DOWNLOAD = """
+from pathlib import Path
+from fwnkf.data.sources import download
+Path("kept").write_bytes(b"here")
+print(download(["http://127.0.0.1:9/kept"], "kept"))
 """
 TINY = (
     "data.train=8",
@@ -205,17 +216,28 @@ def try_tables(here: Environment) -> None:
     here.runs(PARQUET)
 
 
+def try_data(here: Environment) -> None:
+    here.runs(DOWNLOAD)
+    here.runs("import scipy.io, scipy.linalg")
+
+
 def try_all(here: Environment) -> None:
     check("plots: " in here.command(*TRAIN), "a run of fwnkf[all] drew no plots")
     try_plot(here)
     try_tables(here)
 
 
-TRIED: dict[str, Callable[[Environment], None]] = {"train": try_train, "plot": try_plot, "tables": try_tables}
+TRIED: dict[str, Callable[[Environment], None]] = {
+    "train": try_train,
+    "plot": try_plot,
+    "tables": try_tables,
+    "data": try_data,
+}
 REFUSED: dict[str, Callable[[Environment], None]] = {
     "train": lambda here: here.refuses("fwnkf[train]", here.fwnkf, "train", "lorenz"),
     "plot": lambda here: here.refuses("fwnkf[plot]", here.fwnkf, "inspect", "model", "--plots", "plots"),
     "tables": lambda here: here.refuses("fwnkf[tables]", here.python, "-c", UNREAD),
+    "data": lambda here: here.refuses("fwnkf[data]", here.python, "-c", DOWNLOAD),
 }
 
 

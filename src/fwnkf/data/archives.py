@@ -89,7 +89,7 @@ def _extract(
         with ExitStack() as stack:
             for info, content in _members(archive, stack):
                 budget.take(info.size, archive)
-                path = folder / tarfile.data_filter(info, str(staging)).name
+                path = folder / _data_filter(info, str(staging)).name
                 is_inner = nested > 0 and path.name.lower().endswith(_ARCHIVES)
                 if info.isdir() or not (is_inner or select(str(path))):
                     continue
@@ -106,6 +106,13 @@ def _extract(
     for file, parent in inner:
         _extract(file, staging, parent, select, nested - 1, budget)
         file.unlink()
+
+
+def _data_filter(info: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
+    """``tarfile.data_filter``, which the first releases of Python 3.10 and 3.11 do not have."""
+    if not hasattr(tarfile, "data_filter"):
+        raise DataError("archives are extracted with Python 3.10.12, 3.11.4 or newer only; update Python")
+    return tarfile.data_filter(info, folder)
 
 
 def _members(archive: Path, stack: ExitStack) -> Iterator[Member]:
