@@ -24,3 +24,12 @@ def vibrating_imu(dido_recordings):
 
     data = Denoise().load(quick=True)
     return data.y, data.truth
+
+
+@pytest.fixture(scope="session")
+def drone_imu(dido_recordings):
+    """The quick test flight of ``dido-attitude``: raw IMU samples, and the true orientation at each."""
+    from tasks.dido.attitude import Attitude
+
+    (flight,) = Attitude().load(quick=True)
+    return flight.imu, flight.orientation
