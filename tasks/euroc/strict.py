@@ -121,8 +121,8 @@ class EurocStrict(Task):
         fit = Fit.parse(results.details["fit"])
         factor = results.details["noise_factor"]
         for name, model in (
-            ("ours without drag", fitting.without_drag(fit)),
-            ("ours without noise states (EKF)", fitting.plain_ekf(fit, factor)),
+            (texts.NO_DRAG, fitting.without_drag(fit)),
+            (texts.PLAIN_EKF, fitting.plain_ekf(fit, factor)),
         ):
             yield name, self.evaluate(model, data)
 
