@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LIBRARY, TASKS = ROOT / "src" / "fwnkf", ROOT / "tasks"
 DATA_SETS = ("euroc", "dido", "broad", "uipdb")
-READERS = {*(f"{name}.py" for name in DATA_SETS), "catalogue.py", "_checksums.py", "sources.py"}
+READERS = {*(f"{name}.py" for name in DATA_SETS), "catalogue.py"}
 """Files of ``fwnkf.data`` that may name a data set: its reader, and the table of where data sets come from."""
 LINE_LIMIT = 400
 LIBRARY_LIMIT = 18_000

@@ -15,11 +15,12 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ..errors import DataError, UnknownNameError
-from . import _checksums, broad, dido, euroc, uipdb
+from . import broad, dido, euroc, uipdb
 from ._files import file_digest
 from .archives import extract
 from .recording import Recording
@@ -63,6 +64,14 @@ class DataSet:
     """Possible names of the folder of the set; the first is the default."""
 
 
+def _checksums(name: str) -> dict[str, str]:
+    """SHA-256 of the published files of a data set, by path; files seen only as edited copies are not listed."""
+    lines = (resources.files(__package__) / "checksums.sha256").read_text(encoding="utf-8").splitlines()
+    pairs = (line.split("  ", 1) for line in lines)
+    return {path.removeprefix(f"{name}/"): digest for digest, path in pairs if path.startswith(f"{name}/")}
+
+
+_CHECKSUMS = {name: _checksums(name) for name in ("broad", "dido", "euroc", "uipdb")}
 _BROAD_TRIALS = (
     "01_undisturbed_slow_rotation_A", "02_undisturbed_slow_rotation_B", "03_undisturbed_slow_rotation_C",
     "04_undisturbed_slow_rotation_with_breaks_A", "05_undisturbed_slow_rotation_with_breaks_B",
@@ -99,9 +108,12 @@ _SETS = {
         "folder.",
         files=tuple(
             RemoteFile(
-                f"{trial}.mat", _checksums.BROAD.get(trial, ""), None, tuple(f"{m}{trial}.mat" for m in _BROAD_MIRRORS)
+                f"{trial}.mat",
+                _CHECKSUMS["broad"].get(trial, ""),
+                None,
+                tuple(f"{m}{trial}.mat" for m in _BROAD_MIRRORS),
             )
-            for trial in _BROAD_TRIALS
+            for name in _BROAD_TRIALS
         ),
         find=broad.find,
         read=broad.read,
@@ -119,7 +131,7 @@ _SETS = {
         manual="Manual download: the flights at https://github.com/zhangkunyi/DIDO are HDF5 files; convert each to "
         "a folder with imu_data.csv (header '# timestamp,accel_x,accel_y,accel_z,gyro_x,gyro_y,gyro_z'; "
         "seconds, acc, gyr) and groundTruthPoses.csv (no header; microseconds, gt_p, gt_q as w x y z).",
-        files=tuple(RemoteFile(path, digest) for path, digest in _checksums.DIDO.items()),
+        files=tuple(RemoteFile(path, digest) for path, digest in _CHECKSUMS["dido"].items()),
         find=dido.find,
         read=dido.read,
         folders=("dido", "dido_test"),
@@ -138,7 +150,7 @@ _SETS = {
         "archives (machine hall, Vicon room 1, Vicon room 2). Extract the tables of each, without the images, with "
         "fwnkf.data.catalogue.unpack('euroc', archive).",
         files=tuple(
-            RemoteFile(path := f"{name}/mav0/{table}/data.csv", _checksums.EUROC.get(path, ""))
+            RemoteFile(path := f"{name}/mav0/{table}/data.csv", _CHECKSUMS["euroc"].get(path, ""))
             for name in euroc.SEQUENCES
             for table in ("imu0", "state_groundtruth_estimate0")
         ),
@@ -160,7 +172,7 @@ _SETS = {
         files=(
             RemoteFile("train.pt", "695c532d", 323_109_217),
             RemoteFile("test.pt", "2fc24d01", 146_263_919),
-            *(RemoteFile(path, digest) for path, digest in _checksums.UIPDB.items()),
+            *(RemoteFile(path, digest) for path, digest in _CHECKSUMS["uipdb"].items()),
         ),
         find=uipdb.find,
         read=uipdb.read,
