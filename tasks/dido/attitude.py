@@ -47,7 +47,7 @@ LIMITS = """\
 - In the first seconds of a flight integrating the gyroscope can be better: drag needs time to tell a tilt.
 - Vertical velocity is not observable here. Heading is arbitrary: there is no magnetometer.
 - Motion capture and accelerometer disagree about the vertical by a constant of each flight, which no method here can
-  tell from an error. It is most of what is left, and a reason why NEES of the tilt is above one: the stated covariance
+  tell from an error. It is part of what is left, and a reason why NEES of the tilt is above one: the stated covariance
   does not include the error of the truth's frame.
 - One drone: flights of the test set are other flights of the same airframe, in the same room.
 """
