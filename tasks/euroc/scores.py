@@ -54,6 +54,12 @@ def errors(records: Records, mean: Float[Tensor, "N T 10"]) -> dict[str, float]:
     return values
 
 
+def position_rmse(*sets: tuple[Records, Gaussian]) -> float:
+    """``rmse_p`` of several sets together."""
+    error = [residual(one.layout, belief.mean, one.truth)[..., :3].flatten(0, 1) for one, belief in sets]
+    return math.sqrt(float(torch.cat(error).square().sum(-1).mean()))
+
+
 def pooled(sets: Sequence[tuple[Records, Gaussian]]) -> tuple[Float[Tensor, "M 9"], Float[Tensor, "M 9 9"]]:
     """Errors and stated covariances of all steps but the first, of several sets together."""
     error = torch.cat([residual(one.layout, belief.mean, one.truth)[:, 1:].flatten(0, 1) for one, belief in sets])

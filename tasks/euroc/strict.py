@@ -37,6 +37,7 @@ from tasks.interface import SEEDS, Say, Task
 from tasks.results import Results, Score, SeedScore, Target
 
 HORIZONS = (1, 5, 10)
+HEADLINE = 5
 BETTER = 0.7
 """A target of 30 % below the baseline it is set against."""
 REFERENCE = "strapdown_bias"
@@ -204,14 +205,17 @@ def beliefs(model: Filter, data: StrictData) -> Beliefs:
 
 
 def scored(data: StrictData, tracks: Beliefs, seconds: float) -> Score:
-    """Errors and consistency at every horizon, the latter also with the corrected truth of the tilted sequence."""
+    """Errors and consistency at every horizon; the headline and consistency also with the corrected truth."""
     score = scored_means(data, {horizon: track[0].mean for horizon, track in tracks.items()}, seconds)
     for horizon, track in tracks.items():
         test = data.test[horizon]
         values = scores.consistency_of((test, track[0]))
         score.metrics.update({f"{name}_{horizon}s": value for name, value in values.items()})
         if horizon in data.corrected:
-            values = scores.consistency_of(*without_tilted(test, track[0]), (data.corrected[horizon], track[1]))
+            sets = [*without_tilted(test, track[0]), (data.corrected[horizon], track[1])]
+            values = scores.consistency_of(*sets)
+            if horizon == HEADLINE:
+                values["rmse_p"] = scores.position_rmse(*sets)
             score.metrics.update({f"{name}_{horizon}s_corrected": value for name, value in values.items()})
     return score
 

@@ -46,6 +46,7 @@ def test_consistency_is_by_coordinate_and_over_several_sets(resting):
     by_axis = scores.consistency_by_axis(wrong)
     assert by_axis["position y"] == {"nees": 4.0, "coverage": 0.0}
     assert by_axis["velocity y"] == {"nees": 0.0, "coverage": 1.0}
+    assert scores.position_rmse(wrong, right) == pytest.approx(math.sqrt(2.0))
     assert scores.consistency_of(wrong)["nees"] == pytest.approx(4 / 9)
     assert scores.consistency_of(wrong, right)["nees"] == pytest.approx(2 / 9)
 
