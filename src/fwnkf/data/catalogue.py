@@ -113,7 +113,7 @@ _SETS = {
                 None,
                 tuple(f"{m}{trial}.mat" for m in _BROAD_MIRRORS),
             )
-            for name in _BROAD_TRIALS
+            for trial in _BROAD_TRIALS
         ),
         find=broad.find,
         read=broad.read,
