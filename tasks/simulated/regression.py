@@ -48,10 +48,10 @@ class PolynomialSystem(System):
         if records.u is not None:
             inputs = torch.cat((inputs, records.u[:, 1:].double().flatten(0, 1)), -1)
         step = self.layout.boxminus(following, here)
-        weight = torch.linalg.lstsq(inputs, step).solution
+        weight = least_squares(inputs, step)
         residual = step - inputs @ weight
         seen = _with_one(self.layout.features(truth.flatten(0, 1)))
-        observed = torch.linalg.lstsq(seen, y.flatten(0, 1)).solution
+        observed = least_squares(seen, y.flatten(0, 1))
         noise = y.flatten(0, 1) - seen @ observed
         split = inputs.shape[-1] - self.control_dim
         self.register_buffer("W", weight[:split].mT.contiguous())
@@ -85,6 +85,12 @@ def products(features: Float[Tensor, "*B k"], degree: int) -> Float[Tensor, "*B 
     padded = _with_one(features)
     chosen = torch.tensor(list(combinations_with_replacement(range(padded.shape[-1]), degree)), device=features.device)
     return padded[..., chosen].prod(-1)
+
+
+def least_squares(inputs: Float[Tensor, "N k"], outputs: Float[Tensor, "N d"]) -> Float[Tensor, "k d"]:
+    """The weights of least norm with the least squared error: squares of sine and cosine are not independent."""
+    scale = inputs.square().mean(0).sqrt()
+    return torch.linalg.lstsq(inputs / scale, outputs, rcond=1e-10, driver="gelsd").solution / scale.unsqueeze(-1)
 
 
 def fit_polynomial(records: Records, degree: int = 2) -> PolynomialSystem:
