@@ -88,7 +88,7 @@ class AdaptiveKalmanFilter(Filter):
     """Kalman filter for ``x⁺ = F x + B u + c + G e``, ``y = H x + v`` with ``e ~ N(0, Σ_t)``, ``v ~ N(0, R)``.
 
     ``Σ_t`` starts at ``S`` and follows the innovations: it is part of the state. ``G`` is scaled such that ``H G = I``,
-    so one step's ``e`` is what it adds to each channel (the innovations form of ARMA models), and ``Σ`` has the units of
+    so one step's ``e`` is what it adds to each channel (innovations form of ARMA models), and ``Σ`` has the units of
     the measurements squared. Without a prior the filter starts at the first measurement, ``H x = y_0``, with covariance
     ``P0``; a channel missing there starts at zero with its variance raised by one.
 
