@@ -20,10 +20,12 @@ from tasks.dido.protocol import AXES, RATE
 WINDOW, HOP, PEAKS = 512, 64, 2
 LOWEST, APART = 20.0, 10.0
 """Hz: where peaks are looked for, and how far they are from each other."""
+SIGNIFICANT = 20.0
+"""Over the median of the spectrum: lower peaks are noise and move no notch."""
 SMOOTHING = 0.5
 START = (35.0, 80.0)
 """Hz: centres before the first window is full."""
-QUALITIES = (1.0, 2.0, 4.0)
+QUALITIES = (1.0, 2.0, 4.0, 8.0, 16.0)
 CUTOFFS = (1.0, 1.5, 2.5, 4.0)
 """Of the cutoff of the axis's tuned low-pass alone."""
 
@@ -35,16 +37,21 @@ def track_peaks(y: Float[Tensor, "N T c"]) -> Float[Tensor, "N T c p"]:
     power = torch.fft.rfft((frames - frames.mean(-1, keepdim=True)) * window).abs().square()
     hertz = torch.arange(power.shape[-1], dtype=y.dtype) * RATE / WINDOW
     power = torch.where(hertz >= LOWEST, power, 0.0)
-    centres = []
+    floor = SIGNIFICANT * power[..., hertz >= LOWEST].median(-1).values
+    frequencies, significant = [], []
     for _ in range(PEAKS):
-        top = hertz[power[..., 1:-1].argmax(-1) + 1]
-        centres.append(top)
-        power = torch.where((hertz - top.unsqueeze(-1)).abs() < APART, 0.0, power)
-    peaks = torch.stack(centres, -1).sort(-1).values
+        height, place = power[..., 1:-1].max(-1)
+        frequencies.append(hertz[place + 1])
+        significant.append(height > floor)
+        power = torch.where((hertz - frequencies[-1].unsqueeze(-1)).abs() < APART, 0.0, power)
+    peaks, clear = torch.stack(frequencies, -1), torch.stack(significant, -1)
     centre = torch.tensor(START, dtype=y.dtype).expand(len(y), y.shape[-1], PEAKS)
     path = [centre.unsqueeze(1).expand(-1, WINDOW - 1, -1, -1)]
-    for frame in peaks.unbind(1):
-        centre = SMOOTHING * centre + (1 - SMOOTHING) * frame
+    for frame, seen in zip(peaks.unbind(1), clear.unbind(1), strict=True):
+        # the highest peak belongs to the notch next to it, so that peaks of changing height do not swap places
+        swap = ((centre - frame[..., :1]).abs().argmin(-1, keepdim=True) == 1).expand_as(frame)
+        frame, seen = torch.where(swap, frame.flip(-1), frame), torch.where(swap, seen.flip(-1), seen)
+        centre = torch.where(seen, SMOOTHING * centre + (1 - SMOOTHING) * frame, centre)
         path.append(centre.unsqueeze(1).expand(-1, HOP, -1, -1))
     return torch.cat(path, 1)[:, : y.shape[1]]
 
