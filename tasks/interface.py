@@ -7,7 +7,7 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import tasks
 from fwnkf import Filter
@@ -25,16 +25,16 @@ class Task(ABC):
     what it is, unit included. ``recording`` names what the bootstrap draws (flight, trial, subject, session).
     """
 
-    name: ClassVar[str] | str
-    title: ClassVar[str] | str
-    protocol: ClassVar[str] | str
-    metric: ClassVar[str] | str
-    label: ClassVar[str] | str
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
-    recording: ClassVar[str] = "record"
-    published: ClassVar[str | None] | str | None = None
+    name: str
+    title: str
+    protocol: str
+    metric: str
+    label: str
+    better: Literal["lower", "higher"] = "lower"
+    recording: str = "record"
+    published: str | None = None
     """The figure of the paper's public code for the same task, where there is one."""
-    columns: ClassVar[Sequence[str]] | Sequence[str] = ()
+    columns: Sequence[str] = ()
     """The metrics shown in the card's table, in this order; all if empty."""
 
     @abstractmethod

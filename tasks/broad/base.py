@@ -26,7 +26,7 @@ EVALUATION = "training on the undisturbed trials {}, test on the disturbed trial
 class BroadTask(Task):
     """A filter for BROAD's disturbed trials, searched on undisturbed ones."""
 
-    recording: ClassVar[str] = "trial"
+    recording: str = "trial"
     protocol = "strict: " + EVALUATION.format(", ".join(TRAIN), ", ".join(TEST))
     magnetometer: ClassVar[bool]
     budget: Budget

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from fwnkf import Filter, build
 from fwnkf.core.gaussian import solve_psd
-from fwnkf.identify import arma
 from fwnkf.shapes import Float
+from tasks.uipdb import arma
 from tasks.uipdb.baselines import ChannelModel, channel_filter
 from tasks.uipdb.protocol import BLOCK, STEP, Record, test_masks
 

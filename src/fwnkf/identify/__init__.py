@@ -1,4 +1,4 @@
-"""Fitting models to recordings: vibration modes, ARMA spectra, causal FIR filters, calibrations, covariance levels."""
+"""Fitting models to recordings: vibration modes, causal FIR filters, calibrations, covariance levels."""
 
 from .fir import apply_fir, choose_ridge, fit_fir
 from .levels import Levels, levels_left_out

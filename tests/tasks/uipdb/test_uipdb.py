@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from fwnkf.identify.arma import ARMA, monic
 from tasks.uipdb import baselines, ranges
+from tasks.uipdb.arma import ARMA, monic
 from tasks.uipdb.model import Adaptation, RangeModel, best_adaptation, channel_model
 from tasks.uipdb.protocol import BLOCK, MASKINGS, SHARE, STEP, Record, visible
 

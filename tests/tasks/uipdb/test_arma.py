@@ -8,7 +8,7 @@ import torch
 from scipy import signal
 
 from fwnkf.errors import ConfigError, DataError
-from fwnkf.identify import arma
+from tasks.uipdb import arma
 
 A, C = [1.0, -1.4, 0.7], [1.0, 0.5, 0.2]
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..errors import ConfigError, DataError
-from ..shapes import Float
+from fwnkf.errors import ConfigError, DataError
+from fwnkf.shapes import Float
 
 
 class ARMA(NamedTuple):
