@@ -15,13 +15,14 @@ import json
 import sys
 from pathlib import Path
 
+import scipy.signal
 import torch
+from before_after import before_after
 from torch import Tensor
 
 from fwnkf.checkpoint import load
 from fwnkf.metrics.consistency import whiten
-from fwnkf.metrics.spectrum import innovation_spectrum, named_peaks
-from fwnkf.report.before_after import before_after
+from fwnkf.metrics.spectrum import innovation_spectrum
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # tasks is not installed with the package
@@ -74,7 +75,10 @@ def main() -> None:
         WHITE: innovation_spectrum(white_innovations(tuned, test.y) / level, rate=RATE, segment=SEGMENT),
         OURS: innovation_spectrum(normalised, rate=RATE, segment=SEGMENT),
     }
-    peaks = named_peaks(spectra[WHITE].density.mean(-1), spectra[WHITE].frequency, PEAKS)
+    density = spectra[WHITE].density.mean(-1).log10().numpy()
+    places, properties = scipy.signal.find_peaks(density, prominence=0.6)  # a factor of four
+    largest = sorted(zip(-properties["prominences"], places, strict=True))[:PEAKS]
+    peaks = [float(spectra[WHITE].frequency[place]) for _, place in largest]
     raw = rmse(test.y, test.truth)
     errors = {
         LOW_PASS: rmse(classical.estimates(tuned, "low_pass_tuned", test.y), test.truth),
@@ -91,7 +95,7 @@ def main() -> None:
         title=f"DIDO: a quadrotor with rotor vibration in its IMU, {len(test.names)} test flights at {RATE:.0f} Hz",
         error_title="error of angular rate and specific force",
         error_label="RMSE (% of the raw sensor's)",
-        bands=[peak.frequency for peak in peaks],
+        bands=peaks,
     )
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=130)

@@ -11,18 +11,10 @@ import torch
 from torch import Tensor
 
 from fwnkf import Filter
-from fwnkf.identify import (
-    Spectra,
-    VibrationModel,
-    VibrationOptions,
-    apply_fir,
-    choose_ridge,
-    cross_spectra,
-    fit_fir,
-    fit_model,
-)
+from fwnkf.identify import Spectra, VibrationModel, VibrationOptions, cross_spectra, fit_model
 from fwnkf.shapes import Bool, Float
 from tasks.dido import classical, notch
+from tasks.dido.fir import apply_fir, choose_ridge, fit_fir
 from tasks.dido.protocol import AXES, RATE
 
 TAPS = 100

@@ -13,10 +13,10 @@ from fwnkf.core.gaussian import log_prob
 from fwnkf.data.protocols import Records
 from fwnkf.metrics import consistency
 from fwnkf.metrics.accuracy import residual
-from fwnkf.metrics.trajectory import Poses, ate, rpe
 from fwnkf.shapes import Float
 from tasks.euroc.protocol import by_source
 from tasks.euroc.strapdown import same_sign
+from tasks.euroc.trajectory import Poses, ate, rpe
 
 COORDINATES = tuple(f"{name} {axis}" for name in ("position", "velocity", "attitude") for axis in "xyz")
 BATCH = 256

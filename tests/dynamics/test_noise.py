@@ -161,7 +161,6 @@ def test_nonsense_is_refused():
     ):
         with pytest.raises(ConfigError):
             wrong()
-    assert noise.of_nyquist(25.0, 0.01) == 0.5
 
 
 # ---- the five scenarios and their models ----------------------------------------------------------------------------

@@ -226,10 +226,10 @@ class Filter(nn.Module):
     def step(
         self,
         state: Any,
-        y: Float[Tensor, "B m"],
-        u: Float[Tensor, "B p"] | None = None,
-        mask: Bool[Tensor, "B m"] | None = None,
-        dt: Float[Tensor, "B"] | None = None,
+        y: Float[Tensor, "B *N m"],
+        u: Float[Tensor, "B *N p"] | None = None,
+        mask: Bool[Tensor, "B *N m"] | None = None,
+        dt: Float[Tensor, "B *N"] | None = None,
         *,
         prepared: Any = None,
     ) -> tuple[Any, StepOutput]:

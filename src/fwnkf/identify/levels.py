@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,25 +11,10 @@ from torch import Tensor
 from ..errors import DataError
 from ..metrics.consistency import nis, variance_ratio
 from ..shapes import Float
+from ..types import Trajectory
 
-
-class Track(Protocol):
-    """What is compared of a trajectory."""
-
-    @property
-    def mean(self) -> Tensor: ...
-
-    @property
-    def cov(self) -> Tensor: ...
-
-    @property
-    def innovation(self) -> Tensor: ...
-
-    @property
-    def innovation_cov(self) -> Tensor: ...
-
-
-Run = Callable[[Float[Tensor, "N T m"]], Track]
+Run = Callable[[Float[Tensor, "N T m"]], Trajectory | Any]
+"""``filter.run``, or a function whose result has the same mean, covariance and innovations."""
 Fit = Callable[[Float[Tensor, "N T m"], Float[Tensor, "N T d"]], Run]
 
 

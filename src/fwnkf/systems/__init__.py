@@ -1,17 +1,6 @@
-"""One system, one file, and the disturbances its sensors meet. Importing this package registers the systems."""
+"""One system, one file, and the disturbances of its sensors. Importing this package registers the systems."""
 
-from . import (
-    attitude,
-    heading,
-    inertial_calibrated,
-    inertial_drag,
-    lorenz,
-    motion,
-    multirotor,
-    noise,
-    pendulum,
-    strapdown,
-)
+from . import noise
 from .attitude import Handheld, HandheldConfig
 from .heading import Heading, HeadingConfig
 from .inertial_calibrated import CalibratedStrapdown, CalibratedStrapdownConfig
@@ -22,33 +11,10 @@ from .multirotor import Multirotor, MultirotorConfig
 from .pendulum import Pendulum, PendulumConfig
 from .strapdown import Strapdown, StrapdownConfig
 
+# fmt: off
 __all__ = [
-    "CalibratedStrapdown",
-    "CalibratedStrapdownConfig",
-    "ConstantVelocity",
-    "ConstantVelocityConfig",
-    "DragStrapdown",
-    "DragStrapdownConfig",
-    "Handheld",
-    "HandheldConfig",
-    "Heading",
-    "HeadingConfig",
-    "Lorenz",
-    "LorenzConfig",
-    "Multirotor",
-    "MultirotorConfig",
-    "Pendulum",
-    "PendulumConfig",
-    "Strapdown",
-    "StrapdownConfig",
-    "attitude",
-    "heading",
-    "inertial_calibrated",
-    "inertial_drag",
-    "lorenz",
-    "motion",
-    "multirotor",
-    "noise",
-    "pendulum",
-    "strapdown",
+    "CalibratedStrapdown", "CalibratedStrapdownConfig", "ConstantVelocity", "ConstantVelocityConfig", "DragStrapdown",
+    "DragStrapdownConfig", "Handheld", "HandheldConfig", "Heading", "HeadingConfig", "Lorenz", "LorenzConfig",
+    "Multirotor", "MultirotorConfig", "Pendulum", "PendulumConfig", "Strapdown", "StrapdownConfig", "noise",
 ]
+# fmt: on

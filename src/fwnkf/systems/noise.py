@@ -3,8 +3,8 @@
 Additive parts (:class:`White`, :class:`Tone`, :class:`Band`, :class:`Drift`, :class:`Pink`) draw noise; operations
 (:class:`Dropout`, or your own) change measurements and their mask. A :class:`Scenario` mixes them. All are frozen
 dataclasses of plain values; every draw comes from the ``numpy.random.Generator`` handed in, so that one seed gives the
-same bits. Arrays are ``[B, T, m]``: trajectories, steps, channels. Frequencies are fractions of Nyquist
-(:func:`of_nyquist` converts hertz), poles are per sample.
+same bits. Arrays are ``[B, T, m]``: trajectories, steps, channels. Frequencies are fractions of Nyquist, poles are per
+sample.
 
 :func:`scenario` names the five scenarios of the benchmarks, and :func:`oscillators` gives the model of each as noise
 states.
@@ -276,11 +276,6 @@ def scenario(name: str, variance: float) -> Scenario:
     if name not in coloured:
         raise ConfigError(f"no scenario is called {name!r}; there are: {', '.join(SCENARIOS)}")
     return Scenario((replace(coloured[name], variance=1 - FLOOR), White(FLOOR)), variance=variance)  # type: ignore[type-var]
-
-
-def of_nyquist(hertz: float, dt: float) -> float:
-    """A frequency as a fraction of Nyquist, for samples ``dt`` seconds apart."""
-    return 2 * hertz * dt
 
 
 def _check_band(part: object, low: float, high: float) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +13,11 @@ from fwnkf.errors import ConfigError
 from fwnkf.metrics.spectrum import innovation_spectrum
 
 pytest.importorskip("matplotlib", reason="plots come with the extra 'plot'")
-from fwnkf.report.before_after import before_after
+ROOT = Path(__file__).parents[1]
+spec = importlib.util.spec_from_file_location("before_after", ROOT / "benchmarks" / "before_after.py")
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+before_after = module.before_after
 
 ERRORS = {"low-pass": {"x": 3.0, "y": 4.0}, "white": {"x": 2.0, "y": 5.0}, "ours": {"x": 1.0, "y": 1.5}}
 

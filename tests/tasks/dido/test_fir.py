@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fwnkf.errors import ConfigError, DataError
-from fwnkf.identify import apply_fir, choose_ridge, fit_fir
+from tasks.dido.fir import apply_fir, choose_ridge, fit_fir
 
 
 def test_output_is_the_convolution(rng):

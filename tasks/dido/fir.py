@@ -11,9 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.gaussian import solve_psd
-from ..errors import ConfigError, DataError
-from ..shapes import Float
+from fwnkf.core.gaussian import solve_psd
+from fwnkf.errors import ConfigError, DataError
+from fwnkf.shapes import Float
 
 
 class RidgeChoice(NamedTuple):

@@ -12,12 +12,12 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core import rotation
-from ..core.gaussian import matvec
-from ..core.layout import Layout
-from ..errors import ConfigError, ShapeError
-from ..shapes import Float
-from .accuracy import raw_difference, residual
+from fwnkf.core import rotation
+from fwnkf.core.gaussian import matvec
+from fwnkf.core.layout import Layout
+from fwnkf.errors import ConfigError, ShapeError
+from fwnkf.metrics.accuracy import raw_difference, residual
+from fwnkf.shapes import Float
 
 Alignment = Literal["none", "yaw", "se3"]
 _ORIENTATION = Layout.parse([("orientation", "quaternion", 4)])

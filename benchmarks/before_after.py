@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError
-from ..metrics.spectrum import Spectrum
-from ._style import DOTS, TRUTH, beside, finish, line, log_scale
+from fwnkf.errors import ConfigError
+from fwnkf.metrics.spectrum import Spectrum
+from fwnkf.report._style import DOTS, TRUTH, beside, finish, line, log_scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
