@@ -29,7 +29,7 @@ LIMITS = """\
   taps where the filter has {ours:.4f}. What the FIR does not give is an uncertainty, and its accuracy where samples are
   missing or stamps irregular (table above; methods that are no Kalman filter hold the last value and ignore stamps).
 - Flights of a take-off that is trained on are not scored: {not_scored}.
-  On all {others} other flights, that one included, the ratio is {wide:.4f} ± {wide_std:.4f} (the FIR's: {wide_fir:.3f}).
+  On all {others} other flights, that one included, the ratio is {wide:.4f} ± {wide_std:.4f} (FIR {wide_fir:.4f}).
 - One drone, one IMU, indoor flights: the vibration modes are those of this airframe and its rotor speeds. Fit your own
   with `fwnkf.identify.fit_vibration`.
 - The filter is linear with constant gains. Level and error bars were set on training flights left out, so they hold on
