@@ -147,7 +147,7 @@ def accuracy_row(task: Task, results: Results, card_path: str) -> str:
     return table_row(
         (
             f"[`{task.name}`]({card_path})",
-            task.label,
+            f"{task.title}; {task.label}",
             task.published or "–",
             "–" if best is None else f"{best[0]} {_value(best[1].metrics[results.metric])}",
             f"**{headline(results)}**",

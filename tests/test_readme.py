@@ -82,7 +82,7 @@ def test_the_commands_run_in_less_than_a_minute(tmp_path):
     text = section("From the command line")
     trained, _, elsewhere = printed
     stated = [float(number) for number in re.findall(r"\b0\.\d+", text.split("```")[2])]
-    methods = ("lorenz-coloured", "ekf", "noise_state_ekf")
+    methods = ("lorenz-coloured", "ekf", "oracle")
     measured = [*(mse(trained, method) for method in methods), mse(elsewhere, "lorenz-coloured")]
     assert stated[:4] == [pytest.approx(value, rel=0.02) for value in measured]
     assert "oscillators:" in printed[1]

@@ -57,7 +57,7 @@ class Attitude(Task):
     """Inclination from the raw IMU, initial attitude unknown."""
 
     name = "dido-attitude"
-    title = "dido-attitude: the vertical of a drone from gyroscope and accelerometer"
+    title = "The vertical of a drone from gyroscope and accelerometer (DIDO)"
     protocol = (
         "strict: flights 0, 4, 8, 12 train, the others test but flight 7, which training flight 8 continues; whole "
         "flights, initial attitude unknown, scored from 1 s on"

@@ -58,7 +58,7 @@ class Denoise(Task):
     """Clean rate and force from a vibrating IMU."""
 
     name = "dido"
-    title = "dido: clean rate and force from a vibrating IMU"
+    title = "Clean rate and force from a vibrating IMU (DIDO)"
     protocol = (
         "strict: flights 0, 4, 8, 12 train, eleven of other take-offs test, first 12,000 samples at 400 Hz, causal, "
         "zero delay"

@@ -45,10 +45,10 @@ class EurocPaper(Task):
     """Inertial navigation over one second on known flights."""
 
     name = "euroc"
-    title = "Calibrated strapdown EKF for EuRoC, protocol `paper`"
+    title = "Inertial navigation over 1 s with one calibration a flight (EuRoC, protocol `paper`)"
     protocol = "paper"
     metric = "mse"
-    label = "EuRoC paper, 1 s windows: MSE over the ten numbers of the state"
+    label = "MSE over the ten numbers of the state"
     recording = "sequence"
     published = "0.0352 ± 0.0035"
 

@@ -68,10 +68,10 @@ class EurocStrict(Task):
     """Inertial navigation of a multirotor on flights that nothing was fitted to."""
 
     name = "euroc-strict"
-    title = "FW-NKF for EuRoC, protocol `strict`"
+    title = "Inertial navigation of new flights with rotor drag (EuRoC, protocol `strict`)"
     protocol = "strict"
     metric = "rmse_p_5s"
-    label = "EuRoC strict, new flights, 5 s windows: position RMSE (m)"
+    label = "position RMSE over windows of 5 s (m)"
     recording = "flight"
     columns = tuple(
         f"{name}_{horizon}s"

@@ -128,7 +128,7 @@ class HeldOutRanges(Task):
     """Ranges that were measured but hidden, from those shown at present and in the past."""
 
     name = "uipdb"
-    title = "uipdb: held-out ranges between body-worn radios"
+    title = "Held-out ranges between body-worn radios (UIP-DB)"
     protocol = "ranges hidden at random (20 %) and for whole seconds (20 % of the time), two other subjects, causal"
     metric = RATIO
     label = "RMSE of hidden ranges over that of the better Kalman filter with fitted noise"
