@@ -131,9 +131,9 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
 
     @classmethod
     def infer_options(cls, options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        inferred: dict[str, Any] = {}
         if system is not None:
-            found = {
+            inferred = {
                 "state_dim": system.layout.size,
                 "observation_dim": system.observation_layout.size,
                 "control_dim": system.control_dim,
@@ -150,11 +150,11 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             ("H", -2, "observation_dim"),
         ):
             if name in arrays and options.get("layout") is None and system is None:
-                found[field] = arrays[name].shape[axis]
+                inferred[field] = arrays[name].shape[axis]
         for name, field in (("Q", "diagonal_process"), ("R", "diagonal_noise")):
             if name in arrays:
-                found[field] = not bool((arrays[name] - arrays[name].diagonal().diag()).any())
-        return {**found, **options}
+                inferred[field] = not bool((arrays[name] - arrays[name].diagonal().diag()).any())
+        return {**inferred, **options}
 
     # ---- contract -------------------------------------------------------------------------------------------
 

@@ -57,7 +57,9 @@ def fit(
     if matrix == "scale":
         spread = (weights * truth.square()).sum(0)
         if bool((spread <= 0).any()):
-            raise ConfigError("a channel of the reference never changes: its scale cannot be told; fit the bias alone")
+            raise ConfigError(
+                "a channel of the reference never changes: its scale cannot be estimated; fit the bias alone"
+            )
         forward = torch.diag((weights * truth * y).sum(0) / spread)
     else:
         transposed, ok = solve_psd((weights * truth).mT @ truth, (weights * truth).mT @ y)

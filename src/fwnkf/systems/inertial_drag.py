@@ -30,7 +30,7 @@ STANDING_BLOCKS = 5
 
 @dataclass(frozen=True)
 class DragStrapdownConfig(CalibratedStrapdownConfig):
-    """As :class:`CalibratedStrapdownConfig`, and how flight is told from standing.
+    """As :class:`CalibratedStrapdownConfig`, and how flight is distinguished from standing.
 
     The sensor is averaged over blocks of samples. Vibration is the root mean square of the second difference of the
     specific force (m/s²) in a block. Motion is the standard deviation of the block means, of the angular rate (rad/s)
