@@ -59,7 +59,7 @@ def read_state(path: Path) -> dict[str, Any]:
         if metadata.get("fwnkf_run") != FORMAT:
             raise CheckpointError(f"{path}: format {metadata.get('fwnkf_run')!r}, this version reads {FORMAT!r}")
         tree = _unpack(json.loads(metadata["tree"]), tensors)
-    except (SafetensorError, KeyError, ValueError, TypeError, RecursionError, OSError) as error:
+    except (SafetensorError, RuntimeError, KeyError, ValueError, TypeError, OSError) as error:  # torch maps the file
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(f"{path} is not the saved state of a run: {type(error).__name__}: {error}") from error
