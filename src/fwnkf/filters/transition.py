@@ -129,7 +129,7 @@ class ResidualTransition(nn.Module):
         u: Tensor | None,
         dt: Tensor | None,
         ratio: Tensor | None,
-    ) -> tuple[Float[Tensor, "B n"], Float[Tensor, "B d d"]]:
+    ) -> tuple[Float[Tensor, "B n"], Float[Tensor, "*C d d"]]:
         (system,) = self._system
         mean, F = (x, self.eye) if system is None else system.linearize_transition(x, u, dt)
         if self.network is None:

@@ -21,8 +21,8 @@ class CalibrationValues(NamedTuple):
 
 
 def fit(
-    measured: Sequence[Float[Tensor, "T m"]],
-    reference: Sequence[Float[Tensor, "T m"]],
+    measured: Sequence[Float[Tensor, "_ m"]],
+    reference: Sequence[Float[Tensor, "_ m"]],
     *,
     matrix: Literal["identity", "scale", "full"] = "identity",
 ) -> CalibrationValues:
