@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -10,7 +12,9 @@ import torch
 
 import fwnkf
 from fwnkf.errors import ConfigError, FwnkfError, UnknownNameError
-from fwnkf.registry import FILTERS, Registry, at_least, parse_config
+from fwnkf.registry import FILTERS, PREPROCESS, SYSTEMS, Registry, at_least, parse_config
+
+SOURCE = Path(fwnkf.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -91,3 +95,19 @@ def test_an_unknown_name_lists_the_registered_names():
 def test_build_errors_name_the_fault(name, options, message):
     with pytest.raises(ConfigError, match=message):
         fwnkf.build(name, **options)
+
+
+def test_every_declared_name_is_registered_by_the_module_declared_for_it():
+    for registry, package in ((FILTERS, "filters"), (SYSTEMS, "systems"), (PREPROCESS, "preprocess")):
+        files = (SOURCE / package).glob("*.py")
+        found = {name for file in files for name in re.findall(r'\.register\("(\w+)"\)', file.read_text("utf-8"))}
+        assert found <= set(registry), "declare the new name in the __init__.py of its package"
+        assert all(registry.name_of(registry[name]) == name for name in found)
+
+
+def test_a_name_of_the_package_cannot_be_taken_before_its_module_is_imported():
+    names: Registry[type] = Registry("animal")
+    names.declare("zoo", cat="felines")
+    assert "cat" in names
+    with pytest.raises(ConfigError, match=r"animal 'cat' is registered twice: zoo.felines and .*int"):
+        names.register("cat")(int)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .lazy import attach
+
 if TYPE_CHECKING:
     from . import filters
     from .checkpoint import dump_state, load, load_state, save
@@ -25,17 +27,20 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "checkpoint": ("dump_state", "load", "load_state", "save"),
-    "core.layout": ("Layout", "Part"),
-    "core.preprocess": ("Preprocess",),
-    "core.system": ("LinearSystem", "System"),
-    "filters.base": ("Filter", "build"),
-    "runtime.compiled": ("compile_step",),
-    "types": ("Gaussian", "Status", "StepOutput", "Trajectory"),
-}
+_attribute = attach(
+    __name__,
+    {
+        "checkpoint": ("dump_state", "load", "load_state", "save"),
+        "core.layout": ("Layout", "Part"),
+        "core.preprocess": ("Preprocess",),
+        "core.system": ("LinearSystem", "System"),
+        "filters": (),
+        "filters.base": ("Filter", "build"),
+        "runtime.compiled": ("compile_step",),
+        "types": ("Gaussian", "Status", "StepOutput", "Trajectory"),
+    },
+)
 _REGISTRIES = {"register_filter": "FILTERS", "register_preprocess": "PREPROCESS", "register_system": "SYSTEMS"}
-_WHERE = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Filter",
@@ -62,20 +67,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        # register the package's filters, systems and preprocessing before anything is built or loaded by name
-        importlib.import_module(".filters", __name__)
-        importlib.import_module(".systems", __name__)
-        importlib.import_module(".preprocess", __name__)
-        value = getattr(importlib.import_module(f".{_WHERE[name]}", __name__), name)
-    elif name in _REGISTRIES:
-        value = getattr(importlib.import_module(".registry", __name__), _REGISTRIES[name]).register
-    elif name == "filters":
-        value = importlib.import_module(".filters", __name__)
-    else:
+    if name.startswith("__"):  # Python asks for __path__ and the like while the package is being imported
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    # the names of the package's filters, systems and preprocessing must be known before anything is built by name
+    for part in ("filters", "systems", "preprocess"):
+        importlib.import_module(f".{part}", __name__)
+    if name in _REGISTRIES:
+        return getattr(importlib.import_module(".registry", __name__), _REGISTRIES[name]).register
+    return _attribute(name)
 
 
 def __dir__() -> list[str]:

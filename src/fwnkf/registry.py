@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import importlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from types import NoneType, UnionType
@@ -21,21 +22,28 @@ class Registry(Generic[T]):
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._classes: dict[str, T] = {}
+        self._modules: dict[str, str] = {}
+
+    def declare(self, package: str, **modules: str) -> None:
+        """Name the modules of ``package`` that register a class, so that each is imported when its name is used."""
+        self._modules.update({name: f"{package}.{module}" for name, module in modules.items()})
 
     def register(self, name: str) -> Callable[[T], T]:
         """A class decorator that registers the class under ``name``, by which ``build`` and ``load`` refer to it."""
 
         def add(cls: T) -> T:
-            if name in self._classes:
-                raise ConfigError(
-                    f"{self.kind} {name!r} is registered twice: {self._classes[name]} and {cls}; rename one of them"
-                )
+            home = getattr(cls, "__module__", None)
+            if name in self._classes or self._modules.get(name, home) != home:
+                other = self._classes.get(name) or self._modules[name]
+                raise ConfigError(f"{self.kind} {name!r} is registered twice: {other} and {cls}; rename one of them")
             self._classes[name] = cls
             return cls
 
         return add
 
     def __getitem__(self, name: str) -> T:
+        if name not in self._classes and name in self._modules:
+            importlib.import_module(self._modules[name])
         if name not in self._classes:
             raise UnknownNameError(
                 f"no {self.kind} is called {name!r}; there are: {', '.join(sorted(self))}. "
@@ -44,7 +52,7 @@ class Registry(Generic[T]):
         return self._classes[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._classes)
+        return iter({**self._modules, **self._classes})
 
     def name_of(self, cls: type) -> str | None:
         """The name under which this class is registered, or None."""

@@ -1,33 +1,23 @@
-"""The filters, one per file. Importing this package registers them."""
+"""The filters, one per file. Importing this package makes their names known; each is imported when it is used."""
 
-from . import (
-    adaptive,
-    autoregressive,
-    bayesian_kalmannet,
-    extended,
-    fwnkf,
-    hypotheses,
-    kalman,
-    kalmannet,
-    recursive_kalmannet,
-    rkn,
-    unscented,
-)
+from ..lazy import attach
+from ..registry import FILTERS
 from .base import Filter, available, build
 
-__all__ = [
-    "Filter",
-    "adaptive",
-    "autoregressive",
-    "available",
-    "bayesian_kalmannet",
-    "build",
-    "extended",
-    "fwnkf",
-    "hypotheses",
-    "kalman",
-    "kalmannet",
-    "recursive_kalmannet",
-    "rkn",
-    "unscented",
-]
+_MODULES = {
+    "adaptive_kf": "adaptive",
+    "arkf": "autoregressive",
+    "bayesian_kalmannet": "bayesian_kalmannet",
+    "ekf": "extended",
+    "fwnkf": "fwnkf",
+    "fwnkf_hypotheses": "hypotheses",
+    "kalmannet": "kalmannet",
+    "kf": "kalman",
+    "recursive_kalmannet": "recursive_kalmannet",
+    "rkn": "rkn",
+    "ukf": "unscented",
+}
+FILTERS.declare(__name__, **_MODULES)
+__getattr__ = attach(__name__, dict.fromkeys(_MODULES.values(), ()))
+
+__all__ = ["Filter", "available", "build"]

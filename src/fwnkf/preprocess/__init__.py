@@ -1,10 +1,37 @@
-"""Preprocessing of raw samples for particular sensors, one kind a file. Importing this package registers them all."""
+"""Preprocessing of raw samples for particular sensors, one kind a file; each is imported when it is used."""
 
-from .magnetometer import TiltCompensatedMagnetometer, TiltCompensatedMagnetometerConfig
-from .pooled_imu import PooledIMU, PooledIMUConfig
-from .preintegration import PreintegratedIMU, PreintegratedIMUConfig
-from .rotor_drag import RotorDrag, RotorDragConfig
-from .strapdown_imu import StrapdownIMU, StrapdownIMUConfig
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy import attach
+from ..registry import PREPROCESS
+
+if TYPE_CHECKING:
+    from .magnetometer import TiltCompensatedMagnetometer, TiltCompensatedMagnetometerConfig
+    from .pooled_imu import PooledIMU, PooledIMUConfig
+    from .preintegration import PreintegratedIMU, PreintegratedIMUConfig
+    from .rotor_drag import RotorDrag, RotorDragConfig
+    from .strapdown_imu import StrapdownIMU, StrapdownIMUConfig
+
+PREPROCESS.declare(
+    __name__,
+    tilt_compensated_magnetometer="magnetometer",
+    pooled_imu="pooled_imu",
+    preintegrated_imu="preintegration",
+    rotor_drag="rotor_drag",
+    strapdown_imu="strapdown_imu",
+)
+__getattr__ = attach(
+    __name__,
+    {
+        "magnetometer": ("TiltCompensatedMagnetometer", "TiltCompensatedMagnetometerConfig"),
+        "pooled_imu": ("PooledIMU", "PooledIMUConfig"),
+        "preintegration": ("PreintegratedIMU", "PreintegratedIMUConfig"),
+        "rotor_drag": ("RotorDrag", "RotorDragConfig"),
+        "strapdown_imu": ("StrapdownIMU", "StrapdownIMUConfig"),
+    },
+)
 
 __all__ = [
     "PooledIMU",

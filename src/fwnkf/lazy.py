@@ -1,0 +1,31 @@
+"""Names of a package that are imported on first use (PEP 562), so that importing the package stays fast."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+def attach(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """A module-level ``__getattr__`` for a package.
+
+    ``homes`` maps submodules to the names they define; a submodule is itself a name.
+
+    >>> attach("json", {"decoder": ["JSONDecoder"]})("JSONDecoder").__name__
+    'JSONDecoder'
+    """
+    modules = {name: module for module, names in homes.items() for name in names}
+
+    def getattribute(name: str) -> Any:
+        if name in modules:
+            value = getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+        elif name in homes:
+            value = importlib.import_module(f"{package}.{name}")
+        else:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return getattribute
