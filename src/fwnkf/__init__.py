@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from . import filters
     from .checkpoint import dump_state, load, load_state, save
     from .core.layout import Layout, Part
+    from .core.linear import LinearSystem
     from .core.preprocess import Preprocess
-    from .core.system import LinearSystem, System
+    from .core.system import System
     from .filters.base import Filter, build
     from .registry import FILTERS, PREPROCESS, SYSTEMS
     from .runtime.compiled import compile_step
@@ -33,7 +34,8 @@ _attribute = attach(
         "checkpoint": ("dump_state", "load", "load_state", "save"),
         "core.layout": ("Layout", "Part"),
         "core.preprocess": ("Preprocess",),
-        "core.system": ("LinearSystem", "System"),
+        "core.linear": ("LinearSystem",),
+        "core.system": ("System",),
         "filters": (),
         "filters.base": ("Filter", "build"),
         "runtime.compiled": ("compile_step",),

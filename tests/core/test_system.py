@@ -10,7 +10,8 @@ from scipy.linalg import expm
 
 from fwnkf import LinearSystem
 from fwnkf.core.gaussian import DiagonalNoise, FullNoise, dense
-from fwnkf.core.system import build_system, discretize
+from fwnkf.core.integrate import discretize
+from fwnkf.core.system import build_system
 from fwnkf.errors import ConfigError
 
 from .. import systems

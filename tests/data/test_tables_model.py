@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fwnkf
-from fwnkf.core.system import discretize
+from fwnkf.core.integrate import discretize
 from fwnkf.data import tables
 from fwnkf.data._identify import DENSITY_FLOOR, _density, logm
 from fwnkf.data.tables import Columns

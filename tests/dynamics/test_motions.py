@@ -9,7 +9,7 @@ from scipy.integrate import solve_ivp
 from scipy.spatial.transform import Rotation
 
 from fwnkf.core import rotation
-from fwnkf.core.system import discretize
+from fwnkf.core.integrate import discretize
 from fwnkf.systems import (
     ConstantVelocity,
     ConstantVelocityConfig,

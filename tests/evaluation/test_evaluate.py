@@ -10,7 +10,7 @@ import torch
 from scipy.stats import multivariate_normal
 
 from fwnkf.core.layout import Layout
-from fwnkf.core.system import LinearSystem
+from fwnkf.core.linear import LinearSystem
 from fwnkf.data import protocols
 from fwnkf.data.protocols import Protocol, Records, Split
 from fwnkf.data.recording import Span

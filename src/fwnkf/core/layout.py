@@ -116,6 +116,22 @@ class Layout:
                 differences.append(rotation.wrap(a - b) if part.kind == "angle" else a - b)
         return torch.cat(differences, -1)
 
+    def project(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B n"]:
+        """The same point with angles wrapped and quaternions of unit norm."""
+        if self.flat:
+            return x
+        maps = {"quaternion": rotation.normalize, "angle": rotation.wrap}
+        pieces = zip(self.parts, self.split(x), strict=True)
+        return torch.cat([maps[part.kind](piece) if part.kind in maps else piece for part, piece in pieces], -1)
+
+    def split(self, x: Float[Tensor, "*B n"]) -> tuple[Tensor, ...]:
+        """The parts of a point."""
+        return x.split(self._sizes, -1)
+
+    def split_tangent(self, delta: Float[Tensor, "*B d"]) -> tuple[Tensor, ...]:
+        """The parts of a tangent vector."""
+        return delta.split(self._tangent_sizes, -1)
+
     def boxplus_jacobians(
         self, delta: Float[Tensor, "*B d"]
     ) -> tuple[Float[Tensor, "*C d d"], Float[Tensor, "*C d d"]]:

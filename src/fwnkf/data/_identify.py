@@ -15,7 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.system import LinearSystem, discretize
+from ..core.integrate import discretize
+from ..core.linear import LinearSystem
 from ..errors import ConfigError, DataError
 from ..extras import need
 from ..shapes import Bool, Float

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ..core.gaussian import Noise, condition, matvec, propagate
-from ..core.system import LinearConfig, LinearSystem, System
+from ..core.linear import LinearConfig, LinearSystem
+from ..core.system import System
 from ..errors import ConfigError
 from ..registry import FILTERS, at_least
 from ..types import Gaussian, StepOutput

@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from ..core.gaussian import Noise, condition, matvec, propagate
-from ..core.system import LinearConfig, LinearSystem, System
+from ..core.linear import LinearConfig, LinearSystem
+from ..core.system import System
 from ..errors import ConfigError
 from ..registry import FILTERS
 from ..types import Gaussian, StepOutput

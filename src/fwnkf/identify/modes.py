@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from ..core import oscillators
 from ..core.gaussian import safe_cholesky, solve_psd
+from ..core.integrate import discretize
+from ..core.linear import LinearSystem
 from ..core.riccati import constant_gain, frequency_response, steady_state
-from ..core.system import LinearSystem, discretize
 from ..errors import ConfigError
 from ..filters.base import Filter, build
 from ..filters.shaping import NoiseStates

@@ -31,6 +31,7 @@ SYSTEMS.declare(
     pendulum="pendulum",
     strapdown="strapdown",
 )
+SYSTEMS.declare("fwnkf.core", linear="linear")
 __getattr__ = attach(
     __name__,
     {

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ..core.layout import Layout, Part
-from ..core.system import LinearSystem, System
+from ..core.linear import LinearSystem
+from ..core.system import System
 from ..data import protocols, tables
 from ..data.protocols import Protocol, Records
 from ..errors import ConfigError

@@ -1,0 +1,137 @@
+"""Linear systems from matrices: discrete, or in continuous time and discretised exactly."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import ConfigError
+from ..registry import SYSTEMS, parse_config
+from .gaussian import matvec
+from .integrate import discretize
+from .layout import Layout
+from .system import Covariance, System
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearConfig:
+    """Sizes and options of a :class:`LinearSystem`; the matrices themselves are tensors of the module.
+
+    ``learn`` lists which of ``F B H Q R`` are parameters. With ``continuous``, ``F`` is the drift matrix of
+    ``dx = F x dt + B u dt + noise`` and ``Q`` its spectral density, discretised exactly for every ``dt``.
+    """
+
+    state_dim: int
+    observation_dim: int
+    control_dim: int = 0
+    learn: tuple[str, ...] = ()
+    continuous: bool = False
+    diagonal_noise: bool = False
+    dt: float = 1.0
+    layout: tuple[Any, ...] = ()
+
+
+@SYSTEMS.register("linear")
+class LinearSystem(System):
+    """``x⁺ = F x + B u + w``, ``y = H x + v`` with ``w ~ N(0, Q)``, ``v ~ N(0, R)`` (Eqs. ssm_state, ssm_measure)."""
+
+    Config = LinearConfig
+    F: Tensor
+    B: Tensor
+    H: Tensor
+    Q: Covariance
+    R: Covariance
+
+    def __init__(
+        self,
+        config: LinearConfig,
+        F: Tensor | None = None,
+        B: Tensor | None = None,
+        H: Tensor | None = None,
+        Q: Tensor | None = None,
+        R: Tensor | None = None,
+    ) -> None:
+        super().__init__(config)
+        unknown = set(config.learn) - set("FBHQR")
+        if unknown:
+            raise ConfigError(f"learn = {config.learn}: only F, B, H, Q and R can be learned, not {sorted(unknown)}")
+        n, m, p = config.state_dim, config.observation_dim, config.control_dim
+        self.layout = Layout.parse(config.layout) if config.layout else Layout.euclidean(n)
+        if self.layout.size != n or not self.layout.flat:
+            raise ConfigError("a linear system has a Euclidean state; its layout must have state_dim components")
+        self.observation_layout = Layout.euclidean(m, "y")
+        self.control_dim, self.dt, self.diagonal_noise = p, config.dt, config.diagonal_noise
+        start = torch.zeros(n, n) if config.continuous else torch.eye(n)
+        values_and_defaults = {
+            "F": (F, start),
+            "B": (B, torch.zeros(n, p)),
+            "H": (H, torch.eye(m, n)),
+            "Q": (Q, torch.eye(n)),
+            "R": (R, torch.eye(m)),
+        }
+        for name, (value, default) in values_and_defaults.items():
+            value = default if value is None else torch.as_tensor(value)
+            if value.shape != default.shape:
+                raise ConfigError(f"{name} has shape {tuple(value.shape)}, wanted {tuple(default.shape)}")
+            learn = name in config.learn
+            if name in "QR":
+                self.add_module(name, Covariance(value, learn))
+            elif learn:
+                self.register_parameter(name, nn.Parameter(value.clone()))
+            else:
+                self.register_buffer(name, value.clone())
+        if config.diagonal_noise and R is not None and bool((R - R.diagonal().diag()).any()):
+            raise ConfigError("diagonal_noise=True, but R has entries off its diagonal; set it to False")
+
+    @classmethod
+    def of(cls, F: Tensor, H: Tensor, Q: Tensor, R: Tensor, B: Tensor | None = None, **options: Any) -> LinearSystem:
+        """Build from matrices; sizes, and whether ``R`` is diagonal, are inferred."""
+        sizes = {
+            "state_dim": F.shape[-1],
+            "observation_dim": H.shape[-2],
+            "control_dim": 0 if B is None else B.shape[-1],
+            "diagonal_noise": not bool((R - R.diagonal().diag()).any()) and "R" not in options.get("learn", ()),
+        }
+        return cls(parse_config(LinearConfig, {**sizes, **options}, "linear system"), F=F, B=B, H=H, Q=Q, R=R)
+
+    @property
+    def takes_dt(self) -> bool:
+        return bool(self.config.continuous)
+
+    def matrices(self, dt: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """``F, B, Q`` of one step of ``dt`` seconds: ``[n, n]`` without ``dt``, otherwise one per batch item."""
+        Q = self.Q()
+        if not self.config.continuous:
+            if dt is not None:
+                raise ConfigError(
+                    "this linear system is discrete: F and Q are those of a step of fixed length. "
+                    "Leave dt out, or build the system with continuous=True from its drift matrix"
+                )
+            return self.F, self.B, Q
+        step = self.F.new_tensor(self.dt) if dt is None else dt
+        return discretize(self.F, self.B, Q, step)
+
+    def transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> Tensor:
+        return self.linearize_transition(x, u, dt)[0]
+
+    def linearize_transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> tuple[Tensor, Tensor]:
+        F, B, _ = self.matrices(dt)
+        moved = matvec(F, x)
+        return (moved if u is None else moved + matvec(B, u)), F
+
+    def observe(self, x: Tensor) -> Tensor:
+        return matvec(self.H, x)
+
+    def linearize_observation(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.observe(x), self.H
+
+    def process_noise(self, dt: Tensor | None) -> Tensor:
+        return self.matrices(dt)[2]
+
+    def measurement_covariance(self) -> Tensor:
+        R: Tensor = self.R()
+        # a learned R stays diagonal where the channels are declared independent
+        return R.diagonal().diag() if self.diagonal_noise else R
