@@ -2,7 +2,8 @@
 
 A filter is a folder with ``config.json`` (names and plain options) and ``model.safetensors`` (all tensors). Loading
 looks names up in the registry, parses the options, and requires exactly the tensors of the filter, so an untrusted file
-cannot execute code.
+cannot execute code. Constructing the filter may take no more memory and operations than the header of the tensor file
+explains, so that a small file cannot take much time or memory.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import load_file, save_file
 from safetensors.torch import save as tensors_to_bytes
 
+from .core.budget import Budget, BudgetExceededError
 from .core.preprocess import build_preprocess
 from .core.system import build_system
 from .core.tree import named_leaves, tree_unflatten
-from .errors import CheckpointError
+from .errors import CheckpointError, FwnkfError
 from .filters.base import Filter, make, options_of
-from .registry import FILTERS, PREPROCESS, SYSTEMS, Registry, parse_config
+from .registry import FILTERS, PREPROCESS, SYSTEMS, Registry, as_tuples, parse_config
 
 FORMAT = 2
 """Format 2 added preprocessing and covariance calibration; format 1 is read as a filter without them."""
@@ -30,6 +32,10 @@ CONFIG_FILE = "config.json"
 TENSOR_FILE = "model.safetensors"
 CONFIG_LIMIT = 1 << 20
 """Largest size of a config in bytes; a larger file is not read."""
+BYTES_BASE, BYTES_PER_BYTE = 1 << 26, 8
+"""Memory that constructing a filter may take: 64 MB for constants, and this many bytes per byte of its tensor file."""
+OPERATIONS_BASE, OPERATIONS_PER_TENSOR = 5000, 500
+"""Calls of torch that constructing a filter may take: a constant, and this many per tensor in its file."""
 NESTING_LIMIT = 3
 """A preprocessing may have an inner filter, which may itself have a preprocessing, up to this depth."""
 _DTYPES = {
@@ -38,6 +44,7 @@ _DTYPES = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
 }
+_SAFETENSORS_DTYPES = {"F32": "float32", "F64": "float64", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}
 _FIELDS = {"format", "dtype", "filter", "config", "system", "preprocess", "covariance_scale"}
 _PART_FIELDS = {"name", "config"}
 
@@ -61,8 +68,10 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Filter:
     """Read a filter written by :func:`save`. Raises CheckpointError naming file and field on any mismatch."""
     folder = Path(folder)
     description = _read_config(folder / CONFIG_FILE)
-    model = _build_filter(description, str(folder / CONFIG_FILE)).to(dtype=_DTYPES[description["dtype"]])
-    _fill(model, folder / TENSOR_FILE)
+    saved = _read_header(folder / TENSOR_FILE)
+    model = _construct(description, folder, len(saved))
+    _compare(model, saved, folder / TENSOR_FILE)
+    model.load_state_dict(load_file(folder / TENSOR_FILE), strict=True)
     return model.to(device)
 
 
@@ -132,6 +141,7 @@ def _build_filter(description: dict[str, Any], where: str) -> Filter:
     config = parse_config(cls.Config, description["config"], f"{where}: filter {description['filter']}")
     part = description["system"]
     model = make(cls, config, None if part is None else build_system(part["name"], part["config"]), {})
+    _check_sizes(model, where)
     part = description["preprocess"]
     if part is not None:
         inner = None if part.get("filter") is None else _build_filter(part["filter"], where)
@@ -139,6 +149,22 @@ def _build_filter(description: dict[str, Any], where: str) -> Filter:
     if description["covariance_scale"]:
         model.calibrate_covariance(torch.ones(model.layout.tangent_size))
     return model
+
+
+def _check_sizes(model: Filter, where: str) -> None:
+    """Sizes in the config of a filter on a system repeat those of the system, and must be equal to them."""
+    actual = {
+        "state_dim": model.layout.size,
+        "observation_dim": model.observation_layout.size,
+        "control_dim": model.control_dim if model.system is None else model.system.control_dim,
+    }
+    for name, value in actual.items():
+        stated = getattr(model.config, name, value)
+        if stated != value:
+            raise CheckpointError(f"{where}: filter {model.name}: {name} = {stated}, but its system has {value}")
+    layout = getattr(model.config, "layout", ())
+    if layout and as_tuples(layout) != as_tuples(model.layout.describe()):
+        raise CheckpointError(f"{where}: filter {model.name}: layout is not that of its system")
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -156,7 +182,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     if version == 1:
         description = {**description, "preprocess": None, "covariance_scale": False}
     _check_names(_FIELDS, set(description), str(path))
-    if description["dtype"] not in _DTYPES:
+    if description["dtype"] not in list(_DTYPES):  # a list, because the value may not be hashable
         raise CheckpointError(f"{path}: dtype {description['dtype']!r} is none of {', '.join(_DTYPES)}")
     _check_filter({name: description[name] for name in description if name not in ("format", "dtype")}, str(path))
     return description
@@ -169,7 +195,7 @@ def _check_filter(description: Any, where: str, depth: int = 0) -> None:
     _check_names(_FIELDS - {"format", "dtype"}, set(description), where)
     scaled = description["covariance_scale"]
     if not (
-        isinstance(description["filter"], str) and isinstance(description["config"], dict) and scaled in (True, False)
+        isinstance(description["filter"], str) and isinstance(description["config"], dict) and isinstance(scaled, bool)
     ):
         raise CheckpointError(f"{where}: filter or config does not have the form save() writes")
     for kind in ("system", "preprocess"):
@@ -187,23 +213,56 @@ def _check_filter(description: Any, where: str, depth: int = 0) -> None:
             _check_filter(part["filter"], where, depth + 1)
 
 
-def _fill(model: Filter, path: Path) -> None:
-    """Load the tensors; names, shapes and dtypes must match exactly."""
+TensorSignature = tuple[tuple[int, ...], str]
+"""Shape and dtype of a tensor."""
+
+
+def _construct(description: dict[str, Any], folder: Path, count: int) -> Filter:
+    """The filter that the config describes, if it is no larger than the ``count`` tensors of its file explain."""
+    where = folder / CONFIG_FILE
+    size = (folder / TENSOR_FILE).stat().st_size
+    budget = Budget(BYTES_BASE + BYTES_PER_BYTE * size, OPERATIONS_BASE + OPERATIONS_PER_TENSOR * count)
+    try:
+        with budget:
+            model = _build_filter(description, str(where)).to(dtype=_DTYPES[description["dtype"]])
+    except BudgetExceededError as error:
+        raise CheckpointError(
+            f"{where} describes a filter that does not belong to {TENSOR_FILE}: {error}, which its {count} tensor(s) "
+            f"({size:,} bytes) do not explain"
+        ) from error
+    except FwnkfError:
+        raise
+    except (TypeError, ValueError, ArithmeticError, RuntimeError, MemoryError) as error:
+        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CheckpointError(f"{where}: no filter can be built from these options: {first_line}") from error
+    return model
+
+
+def _read_header(path: Path) -> dict[str, TensorSignature]:
+    """Names, shapes and dtypes of the tensors in a file, without reading the tensors."""
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist; copy it beside {CONFIG_FILE}")
     try:
-        tensors = load_file(path)
-    except SafetensorError as error:
+        with safe_open(path, "pt") as file:
+            names = file.keys()
+            slices = {name: file.get_slice(name) for name in names}
+            return {
+                name: (tuple(item.get_shape()), _SAFETENSORS_DTYPES.get(item.get_dtype(), item.get_dtype()))
+                for name, item in slices.items()
+            }
+    except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is not a safetensors file: {error}") from error
+
+
+def _compare(model: Filter, saved: dict[str, TensorSignature], path: Path) -> None:
+    """Names, shapes and dtypes must match exactly."""
     wanted = model.state_dict()
-    _check_names(set(wanted), set(tensors), str(path))
+    _check_names(set(wanted), set(saved), str(path))
     for name, tensor in wanted.items():
-        saved = tensors[name]
-        if saved.shape != tensor.shape or saved.dtype != tensor.dtype:
-            raise CheckpointError(
-                f"{path}: {name} is {saved.dtype} {tuple(saved.shape)}, wanted {tensor.dtype} {tuple(tensor.shape)}"
-            )
-    model.load_state_dict(tensors, strict=True)
+        shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+        if saved[name] != (shape, dtype):
+            saved_shape, saved_dtype = saved[name]
+            raise CheckpointError(f"{path}: {name} is {saved_dtype} {saved_shape}, wanted {dtype} {shape}")
 
 
 def _check_names(wanted: set[str], names: set[str], where: str) -> None:
