@@ -16,8 +16,14 @@ if TYPE_CHECKING:
     from .core.layout import Layout, Part
     from .core.linear import LinearSystem
     from .core.preprocess import Preprocess
+<<<<<<< HEAD
     from .core.system import System
     from .filters.base import Filter, build
+=======
+    from .core.system import LinearSystem, System
+    from .filters.base import Filter
+    from .filters.factory import build
+>>>>>>> 922197c (Split the filter base: checks of inputs and building by name are modules of their own)
     from .registry import FILTERS, PREPROCESS, SYSTEMS
     from .runtime.compiled import compile_step
     from .types import Gaussian, Status, StepOutput, Trajectory
@@ -37,7 +43,8 @@ _attribute = attach(
         "core.linear": ("LinearSystem",),
         "core.system": ("System",),
         "filters": (),
-        "filters.base": ("Filter", "build"),
+        "filters.base": ("Filter",),
+        "filters.factory": ("build",),
         "runtime.compiled": ("compile_step",),
         "types": ("Gaussian", "Status", "StepOutput", "Trajectory"),
     },

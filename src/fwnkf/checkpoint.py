@@ -23,7 +23,8 @@ from .core.preprocess import build_preprocess
 from .core.system import build_system
 from .core.tree import named_leaves, tree_unflatten
 from .errors import CheckpointError, FwnkfError
-from .filters.base import Filter, make, options_of
+from .filters.base import Filter
+from .filters.factory import make, options_of
 from .registry import FILTERS, PREPROCESS, SYSTEMS, Registry, as_tuples, parse_config
 
 FORMAT = 2

@@ -23,7 +23,8 @@ from fwnkf.evaluation.evaluate import estimate
 from fwnkf.evaluation.plain import number, plain
 from fwnkf.evaluation.rows import Row
 from fwnkf.evaluation.runs import mean_and_std
-from fwnkf.filters.base import Filter, build
+from fwnkf.filters.base import Filter
+from fwnkf.filters.factory import build
 from fwnkf.metrics.accuracy import summarize
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from fwnkf.data import protocols
 from fwnkf.evaluation.baselines import baselines, notched, oracle, strongest_tone
 from fwnkf.evaluation.evaluate import evaluate
 from fwnkf.evaluation.particle import particle_filter
-from fwnkf.filters.base import build
+from fwnkf.filters.factory import build
 
 SMALL = {"train": 32, "val": 4, "test": 60}
 

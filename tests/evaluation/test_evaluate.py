@@ -18,7 +18,8 @@ from fwnkf.errors import ConfigError, DataError
 from fwnkf.evaluation.baselines import baselines, estimates, mean_state
 from fwnkf.evaluation.evaluate import estimate, evaluate, inputs_for, masked_square
 from fwnkf.evaluation.rows import by_part, known_steps, row
-from fwnkf.filters.base import Filter, build
+from fwnkf.filters.base import Filter
+from fwnkf.filters.factory import build
 from fwnkf.types import Gaussian
 
 SMALL = {"train": 32, "val": 4, "test": 60}

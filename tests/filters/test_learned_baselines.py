@@ -20,7 +20,7 @@ from fwnkf.core import gaussian
 from fwnkf.core.tree import named_leaves
 from fwnkf.errors import ConfigError, NoObservationModelError, ShapeError
 from fwnkf.filters import rkn
-from fwnkf.filters.base import options_of
+from fwnkf.filters.factory import options_of
 from fwnkf.filters.gain_features import unit
 from fwnkf.registry import FILTERS, parse_config
 

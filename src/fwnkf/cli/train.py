@@ -240,8 +240,9 @@ def _draw(fitted: Fitted) -> list[Path]:
     import torch
 
     from ..evaluation.evaluate import inputs_for
-    from ..filters.base import Filter, build
+    from ..filters.base import Filter
     from ..filters.diagnostics import noise_over_time
+    from ..filters.factory import build
     from ..report import plots
     from ..training.checkpointing import read_history
 

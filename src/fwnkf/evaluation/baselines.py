@@ -20,7 +20,8 @@ from ..core.gaussian import log_prob
 from ..core.system import System
 from ..data.protocols import SIMULATED_SIZES, Protocol, Records
 from ..errors import ConfigError, DataError
-from ..filters.base import Filter, build
+from ..filters.base import Filter
+from ..filters.factory import build
 from ..filters.shaping import NoiseStates
 from ..registry import SYSTEMS
 from ..shapes import Float

@@ -41,7 +41,7 @@ def estimate(model: Filter, records: Records, *, batch: int = 1024) -> Estimate:
     Works in the filter's dtype and on its device; what it returns is on the CPU.
 
     >>> from ..data import protocols
-    >>> from ..filters.base import build
+    >>> from ..filters.factory import build
     >>> test = protocols.simulated("lorenz", "strict", train=1, val=1, test=4).split.test
     >>> estimate(build("ekf", system=test.system), test).mean.shape
     torch.Size([4, 100, 3])
@@ -94,7 +94,7 @@ def evaluate(model: Filter, protocol: Protocol, method: str, *, batch: int = 102
         extra: further entries of the row, such as ``scenario``.
 
     >>> from ..data import protocols
-    >>> from ..filters.base import build
+    >>> from ..filters.factory import build
     >>> protocol = protocols.simulated("lorenz", "strict", train=1, val=1, test=4)
     >>> line = evaluate(build("ekf", system=protocol.split.test.system), protocol, "ekf", scenario="white")
     >>> line["records"], line["scenario"], line["flagged_steps"]

@@ -2,7 +2,8 @@
 
 from ..lazy import attach
 from ..registry import FILTERS
-from .base import Filter, available, build
+from .base import Filter
+from .factory import available, build
 
 _MODULES = {
     "adaptive_kf": "adaptive",

@@ -6,7 +6,6 @@ A filter implements two methods. ``prepare`` computes what is the same in all st
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,10 +17,11 @@ from ..core.preprocess import Inputs, Preprocess, Preprocessed, grouped
 from ..core.scan import scan
 from ..core.system import System
 from ..errors import ConfigError, NoObservationModelError, ShapeError
-from ..registry import FILTERS, parse_config
+from ..registry import FILTERS
 from ..shapes import Bool, Float
 from ..types import Gaussian, StepOutput, Trajectory
-from .outputs import clean, per_step, scale_covariance
+from .inputs import InputSizes, batched_prior, check_inputs, clean
+from .outputs import per_step, scale_covariance
 
 
 class Statistics(NamedTuple):
@@ -200,26 +200,9 @@ class Filter(nn.Module):
         like = self._like()
         if prior is None:
             prior = Gaussian(self.layout.origin(like), torch.eye(self.layout.tangent_size).to(like))
-        n, d = self.layout.size, self.layout.tangent_size
-        if prior.mean.shape[-1] < n and self.system is not None:
+        if prior.mean.shape[-1] < self.layout.size and self.system is not None:
             prior = self.system.complete_prior(prior)
-        if prior.mean.dtype != like.dtype or prior.mean.device != like.device:
-            raise ShapeError(
-                f"filter {self.name!r} is {like.dtype} on {like.device}, but the prior is {prior.mean.dtype} on "
-                f"{prior.mean.device}; convert one of them"
-            )
-        leads = ((), (1,), (batch_size,))
-        if prior.mean.shape not in [(*lead, n) for lead in leads] or prior.cov.shape not in [
-            (*lead, d, d) for lead in leads
-        ]:
-            raise ShapeError(
-                f"prior of filter {self.name!r}: mean {tuple(prior.mean.shape)}, cov {tuple(prior.cov.shape)}; "
-                f"wanted [{batch_size}, {n}] and [{batch_size}, {d}, {d}]"
-            )
-        belief = Gaussian(
-            prior.mean.expand(batch_size, n).clone(),
-            prior.cov.to(prior.mean).expand(batch_size, d, d).clone(),
-        )
+        belief = batched_prior(self.name, prior, batch_size, self.layout, like)
         state = self.init_state(belief, generator)
         return state if self.preprocess is None else Preprocessed(self.preprocess.init(batch_size, like), state)
 
@@ -324,58 +307,12 @@ class Filter(nn.Module):
 
     def _check(self, y: Tensor, u: Tensor | None, mask: Tensor | None, dt: Tensor | None, time_axes: int) -> None:
         preprocess = self.preprocess
-        channels = self.observation_dim if preprocess is None else preprocess.observation_dim
-        controls = self.control_dim if preprocess is None else preprocess.control_dim
-        block = 1 if preprocess is None else preprocess.block
-        axes: tuple[str, ...] = ("B", "T") if time_axes else ("B",) if block == 1 else ("B", str(block))
-        lead = y.shape[: len(axes)]
-        wanted = f"[{', '.join((*axes, str(channels)))}]"
-        complete = time_axes or block == 1 or lead[-1] == block
-        if y.ndim != 1 + len(axes) or y.shape[-1] != channels or not complete:
-            raise ShapeError(f"filter {self.name!r}: y has shape {tuple(y.shape)}, wanted {wanted}")
-        like = self._like()
-        if y.dtype != like.dtype or y.device != like.device:
-            raise ShapeError(
-                f"filter {self.name!r} is {like.dtype} on {like.device}, but y is {y.dtype} on {y.device}; "
-                "convert one of them, e.g. filter.to(y)"
-            )
-        if mask is not None and (mask.shape != y.shape or mask.dtype != torch.bool):
-            raise ShapeError(f"mask is {mask.dtype} {tuple(mask.shape)}, wanted torch.bool {tuple(y.shape)}")
-        if dt is not None and dt.shape != lead:
-            raise ShapeError(f"dt has shape {tuple(dt.shape)}, wanted {tuple(lead)}: seconds per stream and step")
-        for name, item in (("u", u), ("dt", dt)):
-            if item is not None and item.dtype != y.dtype:
-                raise ShapeError(f"{name} is {item.dtype}, but y is {y.dtype}; convert it, e.g. {name}.to(y)")
-        if u is not None and (controls == 0 or u.shape != (*lead, controls)):
-            raise ShapeError(
-                f"u has shape {tuple(u.shape)}, filter {self.name!r} takes "
-                + (f"{(*lead, controls)}" if controls else "no control")
-            )
-
-
-def build(name: str, **options: Any) -> Filter:
-    """Build a filter by name from options of its config, tensors by name, and ``system=…``.
-
-    >>> import torch, fwnkf
-    >>> eye = torch.eye(2)
-    >>> kf = fwnkf.build("kf", F=eye, H=eye, Q=0.1 * eye, R=eye)
-    >>> kf.run(torch.zeros(1, 5, 2)).mean.shape
-    torch.Size([1, 5, 2])
-    """
-    cls = FILTERS[name]
-    system = options.pop("system", None)
-    arrays = {key: torch.as_tensor(options.pop(key)) for key in cls.arrays if options.get(key) is not None}
-    options = {key: value for key, value in options.items() if not (key in cls.arrays and value is None)}
-    config = parse_config(cls.Config, cls.infer_options(options, arrays, system), f"filter {name}")
-    return make(cls, config, system, arrays)
-
-
-def make(cls: Any, config: Any, system: System | None, arrays: dict[str, Tensor]) -> Filter:
-    """Construct a filter with the dtype and device of its system or arrays."""
-    built: Filter = cls(config, system=system, **arrays)
-    source = list(arrays.values()) if system is None else [*system.parameters(), *system.buffers()]
-    reference = next((tensor for tensor in source if tensor.is_floating_point()), None)
-    return built if reference is None else built.to(dtype=reference.dtype, device=reference.device)
+        sizes = (
+            InputSizes(self.observation_dim, self.control_dim)
+            if preprocess is None
+            else InputSizes(preprocess.observation_dim, preprocess.control_dim, preprocess.block)
+        )
+        check_inputs(self.name, sizes, self._like(), y, u, mask, dt, time_axes)
 
 
 def adopt(module: Filter, system: System | None) -> System:
@@ -385,13 +322,3 @@ def adopt(module: Filter, system: System | None) -> System:
     module.layout, module.observation_layout = system.layout, system.observation_layout
     module.control_dim = system.control_dim
     return system
-
-
-def available() -> list[str]:
-    """The names of all registered filters."""
-    return sorted(FILTERS)
-
-
-def options_of(config: Any) -> dict[str, Any]:
-    """A config as plain values, ready for JSON."""
-    return dataclasses.asdict(config)

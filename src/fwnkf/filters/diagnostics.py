@@ -18,8 +18,8 @@ from ..types import Gaussian
 from .base import Filter
 from .fwnkf import FrequencyWeightedNeuralKalmanFilter, FWState, Prepared
 from .hypotheses import FrequencyHypotheses
+from .inputs import clean
 from .networks import Hidden
-from .outputs import clean
 
 BLOCK, BLOCKS = 100, 5
 """Steps between two checks for a steady state, and the number of checks before an error is raised."""

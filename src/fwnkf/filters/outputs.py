@@ -1,23 +1,11 @@
-"""Cleaning of inputs and assembly of outputs, shared by all filters."""
+"""Assembly of the outputs of a step, shared by all filters."""
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from ..shapes import Bool, Float, Int
 from ..types import Gaussian, Status, StepOutput
-
-
-def clean(
-    y: Float[Tensor, "*B m"], mask: Bool[Tensor, "*B m"] | None
-) -> tuple[Float[Tensor, "*B m"], Float[Tensor, "*B m"], Int[Tensor, "*B"]]:
-    """Finite values, weights, and a status bit where an unmasked channel is not finite."""
-    finite = (y - y) == 0  # two kernel calls; torch.isfinite takes five
-    present = finite if mask is None else finite & mask
-    invalid = ~finite if mask is None else mask & ~finite
-    flagged = invalid.any(-1) * int(Status.NON_FINITE_OBSERVATION)
-    return torch.where(present, y, 0.0), present.to(y.dtype), flagged
 
 
 def per_step(flags: Int[Tensor, "*B"], axes: int) -> Int[Tensor, "*C"]:

@@ -25,7 +25,8 @@ from ..core.integrate import discretize
 from ..core.linear import LinearSystem
 from ..core.riccati import constant_gain, frequency_response, steady_state
 from ..errors import ConfigError
-from ..filters.base import Filter, build
+from ..filters.base import Filter
+from ..filters.factory import build
 from ..filters.shaping import NoiseStates
 from ..shapes import Float
 from .spectra import Spectra, cross_spectra

@@ -16,8 +16,9 @@ from ..core import iir, oscillators
 from ..core.gaussian import dense
 from ..core.shaped import spectral_radius
 from ..errors import ConfigError, NumericalFailureError
-from ..filters.base import Filter, options_of
+from ..filters.base import Filter
 from ..filters.diagnostics import nominal_noise, steady_state_loop
+from ..filters.factory import options_of
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from ..filters.hypotheses import HypothesisStates
 from ..filters.shaping import InnovationShaper, NoiseStates

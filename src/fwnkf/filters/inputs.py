@@ -1,0 +1,91 @@
+"""Checks and cleaning of the inputs of a filter: shapes, dtypes, missing values, priors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core.layout import Layout
+from ..errors import ShapeError
+from ..shapes import Bool, Float, Int
+from ..types import Gaussian, Status
+
+
+class InputSizes(NamedTuple):
+    """What a filter reads: channels of the measurement, of the control, and samples per step."""
+
+    channels: int
+    controls: int
+    block: int = 1
+
+
+def clean(
+    y: Float[Tensor, "*B m"], mask: Bool[Tensor, "*B m"] | None
+) -> tuple[Float[Tensor, "*B m"], Float[Tensor, "*B m"], Int[Tensor, "*B"]]:
+    """Finite values, weights, and a status bit where an unmasked channel is not finite."""
+    finite = (y - y) == 0  # two kernel calls; torch.isfinite takes five
+    present = finite if mask is None else finite & mask
+    invalid = ~finite if mask is None else mask & ~finite
+    flagged = invalid.any(-1) * int(Status.NON_FINITE_OBSERVATION)
+    return torch.where(present, y, 0.0), present.to(y.dtype), flagged
+
+
+def batched_prior(owner: str, prior: Gaussian, batch_size: int, layout: Layout, like: Tensor) -> Gaussian:
+    """A prior with a batch axis of ``batch_size``. Raises ShapeError if it does not fit the filter ``owner``."""
+    n, d = layout.size, layout.tangent_size
+    if prior.mean.dtype != like.dtype or prior.mean.device != like.device:
+        raise ShapeError(
+            f"filter {owner!r} is {like.dtype} on {like.device}, but the prior is {prior.mean.dtype} on "
+            f"{prior.mean.device}; convert one of them"
+        )
+    leads = ((), (1,), (batch_size,))
+    if prior.mean.shape not in [(*lead, n) for lead in leads] or prior.cov.shape not in [
+        (*lead, d, d) for lead in leads
+    ]:
+        raise ShapeError(
+            f"prior of filter {owner!r}: mean {tuple(prior.mean.shape)}, cov {tuple(prior.cov.shape)}; "
+            f"wanted [{batch_size}, {n}] and [{batch_size}, {d}, {d}]"
+        )
+    return Gaussian(
+        prior.mean.expand(batch_size, n).clone(),
+        prior.cov.to(prior.mean).expand(batch_size, d, d).clone(),
+    )
+
+
+def check_inputs(
+    owner: str,
+    sizes: InputSizes,
+    like: Tensor,
+    y: Tensor,
+    u: Tensor | None,
+    mask: Tensor | None,
+    dt: Tensor | None,
+    time_axes: int,
+) -> None:
+    """Raise ShapeError where the shape, dtype or device of an input does not fit the filter ``owner``."""
+    channels, controls, block = sizes
+    axes: tuple[str, ...] = ("B", "T") if time_axes else ("B",) if block == 1 else ("B", str(block))
+    lead = y.shape[: len(axes)]
+    wanted = f"[{', '.join((*axes, str(channels)))}]"
+    complete = time_axes or block == 1 or lead[-1] == block
+    if y.ndim != 1 + len(axes) or y.shape[-1] != channels or not complete:
+        raise ShapeError(f"filter {owner!r}: y has shape {tuple(y.shape)}, wanted {wanted}")
+    if y.dtype != like.dtype or y.device != like.device:
+        raise ShapeError(
+            f"filter {owner!r} is {like.dtype} on {like.device}, but y is {y.dtype} on {y.device}; "
+            "convert one of them, e.g. filter.to(y)"
+        )
+    if mask is not None and (mask.shape != y.shape or mask.dtype != torch.bool):
+        raise ShapeError(f"mask is {mask.dtype} {tuple(mask.shape)}, wanted torch.bool {tuple(y.shape)}")
+    if dt is not None and dt.shape != lead:
+        raise ShapeError(f"dt has shape {tuple(dt.shape)}, wanted {tuple(lead)}: seconds per stream and step")
+    for name, item in (("u", u), ("dt", dt)):
+        if item is not None and item.dtype != y.dtype:
+            raise ShapeError(f"{name} is {item.dtype}, but y is {y.dtype}; convert it, e.g. {name}.to(y)")
+    if u is not None and (controls == 0 or u.shape != (*lead, controls)):
+        raise ShapeError(
+            f"u has shape {tuple(u.shape)}, filter {owner!r} takes "
+            + (f"{(*lead, controls)}" if controls else "no control")
+        )
