@@ -16,14 +16,9 @@ if TYPE_CHECKING:
     from .core.layout import Layout, Part
     from .core.linear import LinearSystem
     from .core.preprocess import Preprocess
-<<<<<<< HEAD
     from .core.system import System
-    from .filters.base import Filter, build
-=======
-    from .core.system import LinearSystem, System
     from .filters.base import Filter
     from .filters.factory import build
->>>>>>> 922197c (Split the filter base: checks of inputs and building by name are modules of their own)
     from .registry import FILTERS, PREPROCESS, SYSTEMS
     from .runtime.compiled import compile_step
     from .types import Gaussian, Status, StepOutput, Trajectory
