@@ -42,8 +42,8 @@ class TunedKalmanFilter(ExtendedKalmanFilter):
 
     Config = TunedConfig
 
-    def __init__(self, config: TunedConfig, system: fwnkf.System | None = None) -> None:
-        super().__init__(config, system)
+    def setup(self, config: TunedConfig, system: fwnkf.System | None, arrays: dict[str, Tensor]) -> None:
+        super().setup(config, system, arrays)
         self.log_model = nn.Parameter(torch.zeros(()))
         self.log_sensor = nn.Parameter(torch.tensor(math.log(config.trust)))  # the factor is positive for any value
 

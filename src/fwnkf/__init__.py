@@ -17,8 +17,19 @@ if TYPE_CHECKING:
     from .core.linear import LinearSystem
     from .core.preprocess import Preprocess
     from .core.system import System
+    from .filters.adaptive import AdaptiveKalmanFilter as AdaptiveKF
+    from .filters.autoregressive import AutoregressiveKalmanFilter as ARKF
     from .filters.base import Filter
+    from .filters.bayesian_kalmannet import BayesianKalmanNet
+    from .filters.extended import ExtendedKalmanFilter as EKF
     from .filters.factory import build
+    from .filters.fwnkf import FrequencyWeightedNeuralKalmanFilter as FWNKF
+    from .filters.hypotheses import FrequencyHypotheses as FWNKFHypotheses
+    from .filters.kalman import KalmanFilter as KF
+    from .filters.kalmannet import KalmanNet
+    from .filters.recursive_kalmannet import RecursiveKalmanNet
+    from .filters.rkn import RecurrentKalmanNetwork as RKN
+    from .filters.unscented import UnscentedKalmanFilter as UKF
     from .registry import FILTERS, PREPROCESS, SYSTEMS
     from .runtime.compiled import compile_step
     from .types import Gaussian, Status, StepOutput, Trajectory
@@ -40,6 +51,17 @@ _attribute = attach(
         "filters": (),
         "filters.base": ("Filter",),
         "filters.factory": ("build",),
+        "filters.adaptive": {"AdaptiveKF": "AdaptiveKalmanFilter"},
+        "filters.autoregressive": {"ARKF": "AutoregressiveKalmanFilter"},
+        "filters.bayesian_kalmannet": ("BayesianKalmanNet",),
+        "filters.extended": {"EKF": "ExtendedKalmanFilter"},
+        "filters.fwnkf": {"FWNKF": "FrequencyWeightedNeuralKalmanFilter"},
+        "filters.hypotheses": {"FWNKFHypotheses": "FrequencyHypotheses"},
+        "filters.kalman": {"KF": "KalmanFilter"},
+        "filters.kalmannet": ("KalmanNet",),
+        "filters.recursive_kalmannet": ("RecursiveKalmanNet",),
+        "filters.rkn": {"RKN": "RecurrentKalmanNetwork"},
+        "filters.unscented": {"UKF": "UnscentedKalmanFilter"},
         "runtime.compiled": ("compile_step",),
         "types": ("Gaussian", "Status", "StepOutput", "Trajectory"),
     },
@@ -47,12 +69,23 @@ _attribute = attach(
 _REGISTRIES = {"register_filter": "FILTERS", "register_preprocess": "PREPROCESS", "register_system": "SYSTEMS"}
 
 __all__ = [
+    "ARKF",
+    "EKF",
+    "FWNKF",
+    "KF",
+    "RKN",
+    "UKF",
+    "AdaptiveKF",
+    "BayesianKalmanNet",
+    "FWNKFHypotheses",
     "Filter",
     "Gaussian",
+    "KalmanNet",
     "Layout",
     "LinearSystem",
     "Part",
     "Preprocess",
+    "RecursiveKalmanNet",
     "Status",
     "StepOutput",
     "System",

@@ -24,7 +24,7 @@ from .core.system import build_system
 from .core.tree import named_leaves, tree_unflatten
 from .errors import CheckpointError, FwnkfError
 from .filters.base import Filter
-from .filters.factory import make, options_of
+from .filters.factory import options_of
 from .registry import FILTERS, PREPROCESS, SYSTEMS, Registry, as_tuples, parse_config
 
 FORMAT = 2
@@ -141,7 +141,7 @@ def _build_filter(description: dict[str, Any], where: str) -> Filter:
     cls = FILTERS[description["filter"]]
     config = parse_config(cls.Config, description["config"], f"{where}: filter {description['filter']}")
     part = description["system"]
-    model = make(cls, config, None if part is None else build_system(part["name"], part["config"]), {})
+    model: Filter = cls.from_config(config, None if part is None else build_system(part["name"], part["config"]))
     _check_sizes(model, where)
     part = description["preprocess"]
     if part is not None:

@@ -8,19 +8,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
-def attach(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+def attach(package: str, homes: Mapping[str, Sequence[str] | Mapping[str, str]]) -> Callable[[str], Any]:
     """A module-level ``__getattr__`` for a package.
 
-    ``homes`` maps submodules to the names they define; a submodule is itself a name.
+    ``homes`` maps submodules to the names they define, or to a mapping of names of the package to theirs; a submodule
+    is itself a name.
 
     >>> attach("json", {"decoder": ["JSONDecoder"]})("JSONDecoder").__name__
     'JSONDecoder'
     """
-    modules = {name: module for module, names in homes.items() for name in names}
+    places = {
+        name: (module, names[name] if isinstance(names, Mapping) else name)
+        for module, names in homes.items()
+        for name in names
+    }
 
     def getattribute(name: str) -> Any:
-        if name in modules:
-            value = getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+        if name in places:
+            module, attribute = places[name]
+            value = getattr(importlib.import_module(f"{package}.{module}"), attribute)
         elif name in homes:
             value = importlib.import_module(f"{package}.{name}")
         else:

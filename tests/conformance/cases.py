@@ -99,25 +99,36 @@ def latent(dtype: torch.dtype) -> fwnkf.Filter:
 
 
 NARROW: dict[str, Any] = {"in_mult": 2, "out_mult": 2, "calmed": 0.2}
-SMALL: dict[str, Any] = {"hidden": 8, "residual_width": 8, "observation_width": 8, "sections": 2, "shaken": 0.1}
+
+
+def small(options: dict[str, Any], transition: str) -> dict[str, Any]:
+    """The options with small sizes of the parts that they choose."""
+    sizes: dict[str, Any] = {"hidden": 8, "shaken": 0.1}
+    if options.get("transition", transition) == "residual":
+        sizes["residual_width"] = 8
+    if options.get("observation") == "learned_network":
+        sizes["observation_width"] = 8
+    if options.get("shaping") != "none":
+        sizes["sections"] = 2
+    return sizes | options
 
 
 def weighted(name: str = "fwnkf", *, full: bool = False, control_dim: int = 1, **options: Any) -> Builder:
     """An FW-NKF without a system, with noise added to every parameter."""
 
     def build(dtype: torch.dtype) -> fwnkf.Filter:
-        arrays = {key: value for key, value in systems.linear_matrices(dtype, full).items() if key in "HQR"}
+        arrays: dict[str, Any] = {k: v for k, v in systems.linear_matrices(dtype, full).items() if k in "HQR"}
         if options.get("observation") == "learned_network":
             arrays.pop("H")
-            return built("fwnkf", **arrays, control_dim=control_dim, state_dim=3, observation_dim=2, **SMALL | options)
-        return built(name, **arrays, control_dim=control_dim, **SMALL | options)
+            arrays |= {"state_dim": 3, "observation_dim": 2}
+        return built(name, **arrays, control_dim=control_dim, **small(options, "locally_linear"))
 
     return build
 
 
 def weighted_on(make: Callable[..., fwnkf.System], correlation: float = 0.0, **options: Any) -> Builder:
     """An FW-NKF that extends a toy system."""
-    return lambda dtype: built("fwnkf", system=make(dtype, correlation=correlation), **SMALL | options)
+    return lambda dtype: built("fwnkf", system=make(dtype, correlation=correlation), **small(options, "residual"))
 
 
 def calibrated(dtype: torch.dtype) -> fwnkf.Filter:

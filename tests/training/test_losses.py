@@ -189,8 +189,7 @@ def test_rotation_and_angle_errors_are_the_shortest():
     layout = Layout.parse([("angle", "angle", 1), ("q", "quaternion", 4)])
 
     class Turning(fwnkf.Filter):
-        def __init__(self) -> None:
-            super().__init__(None)
+        def setup(self, config, system, arrays) -> None:
             self.layout = layout
 
     rotations = Rotation.random(6, random_state=0)
@@ -203,7 +202,7 @@ def test_rotation_and_angle_errors_are_the_shortest():
         mean, truth, valid, valid[..., None], valid.double(), None, Gaussian(mean, mean), torch.ones(1).double()
     )
     track = Trajectory(mean, *[mean] * 6, valid.long(), None)
-    loss = float(parse_terms([{"kind": "state"}], "")[0][0](Turning(), batch, track))
+    loss = float(parse_terms([{"kind": "state"}], "")[0][0](Turning.from_config(None), batch, track))
     arcs = np.angle(np.exp(1j * (angles[:3] - angles[3:]).numpy()))
     turns = (rotations[3:].inv() * rotations[:3]).magnitude()
     assert loss == pytest.approx((arcs**2 + turns**2).mean(), rel=1e-10)

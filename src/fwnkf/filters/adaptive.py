@@ -33,6 +33,7 @@ from ..shapes import Float, Int
 from ..types import Gaussian, StepOutput
 from .base import Filter
 from .kalman import infer_sizes
+from .options import arguments
 from .outputs import step_output
 
 
@@ -104,6 +105,7 @@ class AdaptiveKalmanFilter(Filter):
     Config = AdaptiveConfig
     arrays = ("F", "B", "H", "G", "S", "R", "c", "P0")
     takes_system = False
+    instead_of_system = "matrices F, H, G, S, R"
     F: Tensor
     B: Tensor
     H: Tensor
@@ -113,10 +115,30 @@ class AdaptiveKalmanFilter(Filter):
     c: Tensor
     P0: Tensor
 
-    def __init__(self, config: AdaptiveConfig, system: System | None = None, **arrays: Tensor) -> None:
-        super().__init__(config)
-        if system is not None:
-            raise ConfigError("filter 'adaptive_kf' takes matrices F, H, G, S, R, not a system")
+    def __init__(
+        self,
+        *,
+        F: Tensor | None = None,
+        B: Tensor | None = None,
+        H: Tensor | None = None,
+        G: Tensor | None = None,
+        S: Tensor | None = None,
+        R: Tensor | None = None,
+        c: Tensor | None = None,
+        P0: Tensor | None = None,
+        state_dim: int | None = None,
+        observation_dim: int | None = None,
+        control_dim: int | None = None,
+        half_life: float | None = None,
+        update_every: int = 1,
+        shrink: float = 0.0,
+        nugget: float = 0.0,
+        diagonal_noise: bool | None = None,
+        solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto",
+    ) -> None:
+        super().__init__(**arguments(locals()))
+
+    def setup(self, config: AdaptiveConfig, system: System | None, arrays: dict[str, Tensor]) -> None:
         n, m, p = config.state_dim, config.observation_dim, config.control_dim
         defaults = {
             "F": torch.eye(n),

@@ -16,6 +16,7 @@ from ..registry import FILTERS, at_least
 from ..types import Gaussian, StepOutput
 from .base import Filter
 from .kalman import infer_sizes
+from .options import arguments
 from .outputs import step_output
 
 
@@ -52,12 +53,29 @@ class AutoregressiveKalmanFilter(Filter):
     Config = AutoregressiveConfig
     arrays = ("F", "B", "H", "Q", "R")
     takes_system = False
+    instead_of_system = "matrices F [order, n, n], H, Q, R"
 
-    def __init__(self, config: AutoregressiveConfig, system: System | None = None, **matrices: Tensor) -> None:
-        super().__init__(config)
-        if system is not None:
-            raise ConfigError("filter 'arkf' takes matrices F [order, n, n], H, Q, R, not a system")
+    def __init__(
+        self,
+        *,
+        F: Tensor | None = None,
+        B: Tensor | None = None,
+        H: Tensor | None = None,
+        Q: Tensor | None = None,
+        R: Tensor | None = None,
+        state_dim: int | None = None,
+        observation_dim: int | None = None,
+        control_dim: int | None = None,
+        order: int | None = None,
+        learn: tuple[str, ...] = (),
+        diagonal_noise: bool | None = None,
+        solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto",
+    ) -> None:
+        super().__init__(**arguments(locals()))
+
+    def setup(self, config: AutoregressiveConfig, system: System | None, arrays: dict[str, Tensor]) -> None:
         n = config.state_dim
+        matrices = dict(arrays)
         coefficients = matrices.pop("F", None)
         if coefficients is None:
             coefficients = torch.cat((torch.eye(n)[None], torch.zeros(config.order - 1, n, n)))

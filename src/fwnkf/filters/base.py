@@ -6,8 +6,8 @@ A filter implements two methods. ``prepare`` computes what is the same in all st
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from ..registry import FILTERS
 from ..shapes import Bool, Float
 from ..types import Gaussian, StepOutput, Trajectory
 from .inputs import InputSizes, batched_prior, check_inputs, clean
+from .options import check_system, parse_options
 from .outputs import per_step, scale_covariance
 
 
@@ -40,6 +41,9 @@ class Statistics(NamedTuple):
     step: Float[Tensor, " d"]
 
 
+FilterType = TypeVar("FilterType", bound="Filter")
+
+
 class Filter(nn.Module):
     """Base class of all filters. The state is a NamedTuple of tensors; a step changes nothing on ``self``."""
 
@@ -54,19 +58,56 @@ class Filter(nn.Module):
     """Whether the system is rebuilt from the filter's own config instead of being saved with it."""
     takes_system: ClassVar[bool] = True
     """Whether the filter takes ``system=…``, the equations of motion."""
+    instead_of_system: ClassVar[str] = ""
+    """What to give to a filter that takes no system."""
     preprocess: Preprocess | None
     """Preprocessing of raw samples; saved with the filter, applied by both :meth:`run` and :meth:`step`."""
     covariance_scale: Tensor | None
     """Factors on the reported variances of the state, see :meth:`calibrate_covariance`."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, system: System | None = None, **options: Any) -> None:
+        """Options of the config and tensors by name. Filters of the package state theirs in a signature of their own.
+
+        Such a constructor passes its arguments on and does nothing else; a filter is set up by :meth:`setup`.
+        """
+        config, arrays = self.parse(system, options)
+        self._set_up(config, system, arrays)
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "Config" in vars(cls) and "__init__" not in vars(cls):
+            cls.__init__ = Filter.__init__  # type: ignore[method-assign]  # the parent's has not these options
+
+    @classmethod
+    def from_config(cls: type[FilterType], config: Any, system: System | None = None, **arrays: Tensor) -> FilterType:
+        """A filter from a config that is complete, such as one that was saved."""
+        model = cls.__new__(cls)
+        model._set_up(config, system, arrays)
+        return model
+
+    @classmethod
+    def parse(cls, system: System | None, options: Mapping[str, Any]) -> tuple[Any, dict[str, Tensor]]:
+        """The config and the tensors of a constructor's arguments; None stands for an option that was not given."""
+        return parse_options(cls, system, options)
+
+    def _set_up(self, config: Any, system: System | None, arrays: dict[str, Tensor]) -> None:
+        check_system(type(self), system)
         super().__init__()
         self.config = config
         self.system = None
         self.preprocess = None
         self.register_buffer("covariance_scale", None)
+        self.setup(config, system, arrays)
+        source = list(arrays.values()) if system is None else [*system.parameters(), *system.buffers()]
+        reference = next((tensor for tensor in source if tensor.is_floating_point()), None)
+        if reference is not None:
+            self.to(dtype=reference.dtype, device=reference.device)
 
     # ---- implemented by each filter -------------------------------------------------------------------------
+
+    def setup(self, config: Any, system: System | None, arrays: dict[str, Tensor]) -> None:
+        """Create layouts, parameters and buffers; called by the constructor, which then sets dtype and device."""
+        raise NotImplementedError
 
     def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Any:
         """The state before the first step, from a batched belief."""
@@ -106,6 +147,11 @@ class Filter(nn.Module):
     def infer_options(cls, options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:
         """Options completed with what follows from the arrays or the system, mostly sizes."""
         return options
+
+    @classmethod
+    def unused_options(cls, config: Any, given: Mapping[str, Any]) -> list[str]:
+        """A sentence for each option given that has no effect with the others."""
+        return []
 
     # ---- the public interface -------------------------------------------------------------------------------
 

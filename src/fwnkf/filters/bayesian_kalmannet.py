@@ -19,6 +19,7 @@ from ..types import Gaussian, StepOutput
 from .base import adopt
 from .extended import SystemFilter
 from .gain_features import applied_correction, last_seen, observation_change, unit
+from .options import arguments
 from .outputs import step_output
 
 TEMPERATURE = 0.1
@@ -117,8 +118,23 @@ class BayesianKalmanNet(SystemFilter):
 
     Config = BayesianKalmanNetConfig
 
-    def __init__(self, config: BayesianKalmanNetConfig, system: System | None = None) -> None:
-        super().__init__(config)
+    def __init__(
+        self,
+        system: System,
+        *,
+        members: int = 20,
+        dropout: Literal["concrete", "fixed"] = "concrete",
+        probability: float = 0.1,
+        weight_regularizer: float = 1e-6,
+        dropout_regularizer: float = 1e-5,
+        in_mult: int = 80,
+        hidden_mult: int = 4,
+        out_mult: int = 4,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(**arguments(locals()))
+
+    def setup(self, config: BayesianKalmanNetConfig, system: System | None, arrays: dict[str, Tensor]) -> None:
         self.system = adopt(self, system)
         self.network = GainNetwork(self.layout.tangent_size, self.observation_dim, config)
         if config.probability >= 1 or (config.dropout == "concrete" and config.probability == 0):

@@ -14,6 +14,7 @@ from ..core.system import System
 from ..registry import FILTERS
 from ..types import Gaussian, StepOutput
 from .base import Filter, adopt
+from .options import arguments
 from .outputs import step_output
 
 
@@ -60,8 +61,16 @@ class ExtendedKalmanFilter(SystemFilter):
 
     Config = ExtendedConfig
 
-    def __init__(self, config: ExtendedConfig, system: System | None = None) -> None:
-        super().__init__(config)
+    def __init__(
+        self,
+        system: System,
+        *,
+        moments: Literal["linear", "second_order"] = "linear",
+        solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto",
+    ) -> None:
+        super().__init__(**arguments(locals()))
+
+    def setup(self, config: ExtendedConfig, system: System | None, arrays: dict[str, Tensor]) -> None:
         self.system = adopt(self, system)
 
     def predict(self, prepared: Any, belief: Gaussian, u: Tensor | None, dt: Tensor | None) -> Gaussian:

@@ -5,11 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from ..core.system import System
-from ..registry import FILTERS, parse_config
+from ..registry import FILTERS
 from .base import Filter
 
 
@@ -24,18 +20,9 @@ def build(name: str, **options: Any) -> Filter:
     """
     cls = FILTERS[name]
     system = options.pop("system", None)
-    arrays = {key: torch.as_tensor(options.pop(key)) for key in cls.arrays if options.get(key) is not None}
-    options = {key: value for key, value in options.items() if not (key in cls.arrays and value is None)}
-    config = parse_config(cls.Config, cls.infer_options(options, arrays, system), f"filter {name}")
-    return make(cls, config, system, arrays)
-
-
-def make(cls: Any, config: Any, system: System | None, arrays: dict[str, Tensor]) -> Filter:
-    """Construct a filter with the dtype and device of its system or arrays."""
-    built: Filter = cls(config, system=system, **arrays)
-    source = list(arrays.values()) if system is None else [*system.parameters(), *system.buffers()]
-    reference = next((tensor for tensor in source if tensor.is_floating_point()), None)
-    return built if reference is None else built.to(dtype=reference.dtype, device=reference.device)
+    config, arrays = cls.parse(system, options)
+    built: Filter = cls.from_config(config, system, **arrays)
+    return built
 
 
 def available() -> list[str]:

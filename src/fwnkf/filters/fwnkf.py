@@ -7,7 +7,8 @@ are in ``docs/design/fwnkf.md``.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +23,10 @@ from ..registry import FILTERS
 from ..shapes import Float
 from ..types import Gaussian, StepOutput
 from .base import Filter, Statistics
-from .fwnkf_config import FWNKFConfig
+from .fwnkf_config import FWNKFConfig, infer_options, unused_options
 from .networks import CellWeights, GRUStack, Hidden, gru_step
 from .observation import NetworkObservation, ObservationModel, make_observation
+from .options import arguments
 from .outputs import step_output
 from .shaping import InnovationShaper, NoiseStates, OscillatorMatrices
 from .transition import LocallyLinearTransition, ResidualTransition, Transition
@@ -84,8 +86,44 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
     arrays = ("H", "Q", "R")
     system: System | None
 
-    def __init__(self, config: FWNKFConfig, system: System | None = None, **arrays: Tensor) -> None:
-        super().__init__(config)
+    def __init__(
+        self,
+        system: System | None = None,
+        *,
+        H: Tensor | None = None,
+        Q: Tensor | None = None,
+        R: Tensor | None = None,
+        state_dim: int | None = None,
+        observation_dim: int | None = None,
+        control_dim: int | None = None,
+        layout: tuple[Any, ...] | None = None,
+        dt: float | None = None,
+        transition: Literal["locally_linear", "residual"] | None = None,
+        gate: Literal["diagonal", "low_rank", "full"] = "low_rank",
+        rank: int = 1,
+        residual_width: int = 64,
+        residual_order: Literal[1, 2] = 1,
+        moments: Literal["linear", "second_order"] = "linear",
+        observation: Literal["given_matrix", "given_function", "learned_matrix", "learned_network"] | None = None,
+        observation_width: int = 64,
+        shaping: Literal["none", "innovation", "noise"] = "innovation",
+        sections: int = 1,
+        modes: int = 0,
+        shared_shaper: bool = True,
+        pole_radius: float = 0.999,
+        covariance: Literal["joseph", "augmented"] = "joseph",
+        gain: Literal["kalman", "shaped", "joint"] = "kalman",
+        encoder_reads: Literal["previous", "current"] = "previous",
+        hidden: int = 64,
+        layers: int = 1,
+        adapt: float = 6.0,
+        diagonal_noise: bool | None = None,
+        diagonal_process: bool | None = None,
+        solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto",
+    ) -> None:
+        super().__init__(**arguments(locals()))
+
+    def setup(self, config: FWNKFConfig, system: System | None, arrays: dict[str, Tensor]) -> None:
         self.system = system
         if system is None:
             self.layout = as_layout(config.layout, config.state_dim)
@@ -131,30 +169,11 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
 
     @classmethod
     def infer_options(cls, options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:
-        inferred: dict[str, Any] = {}
-        if system is not None:
-            inferred = {
-                "state_dim": system.layout.size,
-                "observation_dim": system.observation_layout.size,
-                "control_dim": system.control_dim,
-                "layout": system.layout.describe(),
-                "dt": system.dt,
-                "transition": "residual",
-                "observation": "given_function",
-                "diagonal_noise": system.diagonal_noise,
-                "diagonal_process": False,
-            }
-        for name, axis, field in (
-            ("Q", -1, "state_dim"),
-            ("H", -1, "state_dim"),
-            ("H", -2, "observation_dim"),
-        ):
-            if name in arrays and options.get("layout") is None and system is None:
-                inferred[field] = arrays[name].shape[axis]
-        for name, field in (("Q", "diagonal_process"), ("R", "diagonal_noise")):
-            if name in arrays:
-                inferred[field] = not bool((arrays[name] - arrays[name].diagonal().diag()).any())
-        return {**inferred, **options}
+        return infer_options(options, arrays, system)
+
+    @classmethod
+    def unused_options(cls, config: FWNKFConfig, given: Mapping[str, Any]) -> list[str]:
+        return unused_options(config, given)
 
     # ---- contract -------------------------------------------------------------------------------------------
 

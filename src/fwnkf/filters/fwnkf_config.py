@@ -1,39 +1,74 @@
-"""The options of the FW-NKF."""
+"""The options of the FW-NKF, grouped by the form they belong to.
+
+An option that has no effect in the forms chosen is refused when a filter is built (:func:`unused_options`). The groups
+are base classes of one flat config: saved filters, YAML files and constructors name an option without a path.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from torch import Tensor
+
+from ..core.system import System
 from ..errors import ConfigError
 from ..registry import at_least
 
 
 @dataclass(frozen=True)
-class FWNKFConfig:
-    """Sizes and choices of an FW-NKF; every option is a plain value.
-
-    ``hidden=0`` leaves the encoder out (``Φ`` or noise states alone), ``residual_width=0`` the network of a residual
-    transition. ``adapt`` bounds how far the encoder may move the log-variances of ``Q_t`` and ``R_t`` from their base.
-    With ``shaping="noise"``, ``sections`` counts the oscillators of each channel alone and ``modes`` those that all
-    channels share, each with a gain and a phase for every channel. ``pole_radius`` bounds every pole that is learned.
-    ``residual_order=2`` lets a residual transition read products of state coordinates. ``moments="second_order"`` adds
-    what the transition's curvature does to mean and covariance.
-    """
+class Sizes:
+    """Sizes of state, measurement and control, and the nominal step in seconds; a system determines all of them."""
 
     state_dim: int
     observation_dim: int
     control_dim: int = 0
     layout: tuple[Any, ...] = ()
     dt: float = 1.0
+
+
+@dataclass(frozen=True)
+class TransitionOptions:
+    """``"locally_linear"`` is Algorithm 3 of the paper, with a ``gate`` (of ``rank``, if low-rank) from the encoder.
+
+    ``"residual"`` is a system, or the identity, plus a network of ``residual_width``; 0 leaves the network out.
+    ``residual_order=2`` lets it read products of state coordinates, and ``moments="second_order"`` adds what the
+    transition's curvature does to mean and covariance.
+    """
+
     transition: Literal["locally_linear", "residual"] = "locally_linear"
     gate: Literal["diagonal", "low_rank", "full"] = "low_rank"
     rank: int = at_least(1, 1)
     residual_width: int = at_least(0, 64)
     residual_order: Literal[1, 2] = 1
     moments: Literal["linear", "second_order"] = "linear"
+
+    def transition_faults(self) -> list[str]:
+        """Choices that exclude each other, one sentence each."""
+        if self.moments != "linear" and self.transition != "residual":
+            return ["moments='second_order' needs a transition that bends: set transition='residual'"]
+        return []
+
+
+@dataclass(frozen=True)
+class ObservationOptions:
+    """A given matrix or function, a learned matrix, or a learned network of ``observation_width``."""
+
     observation: Literal["given_matrix", "given_function", "learned_matrix", "learned_network"] = "given_matrix"
     observation_width: int = at_least(1, 64)
+
+
+@dataclass(frozen=True)
+class ShapingOptions:
+    """``"innovation"`` is the paper's ``Φ`` of ``sections`` biquads; ``"noise"`` are noise states.
+
+    For noise states, ``sections`` counts the oscillators of each channel alone and ``modes`` those that all channels
+    share, each with a gain and a phase for every channel. ``shared_shaper`` gives all channels the same parameters,
+    ``pole_radius`` bounds every pole that is learned. ``covariance="augmented"`` is exact for the paper's ``Φ``, and
+    ``gain`` then chooses what is optimised.
+    """
+
     shaping: Literal["none", "innovation", "noise"] = "innovation"
     sections: int = at_least(0, 1)
     modes: int = at_least(0, 0)
@@ -41,15 +76,9 @@ class FWNKFConfig:
     pole_radius: float = 0.999
     covariance: Literal["joseph", "augmented"] = "joseph"
     gain: Literal["kalman", "shaped", "joint"] = "kalman"
-    encoder_reads: Literal["previous", "current"] = "previous"
-    hidden: int = at_least(0, 64)
-    layers: int = at_least(1, 1)
-    adapt: float = 6.0
-    diagonal_noise: bool = True
-    diagonal_process: bool = True
-    solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto"
 
-    def __post_init__(self) -> None:
+    def shaping_faults(self) -> list[str]:
+        """Choices that exclude each other, one sentence each."""
         faults = []
         if self.covariance == "augmented" and self.shaping != "innovation":
             faults.append(
@@ -57,17 +86,114 @@ class FWNKFConfig:
             )
         if self.gain != "kalman" and self.covariance != "augmented":
             faults.append(f"gain={self.gain!r} needs the joint covariance: set covariance='augmented'")
-        if self.solve == "sequential" and not self.diagonal_noise:
-            faults.append("solve='sequential' needs independent channels: diagonal_noise=True")
         if self.modes and self.shaping != "noise":
             faults.append(f"modes = {self.modes} are noise states; set shaping='noise'")
         if not self.sections and (self.shaping == "innovation" or (self.shaping == "noise" and not self.modes)):
             faults.append(
                 f"sections = 0 leaves nothing of shaping={self.shaping!r}; set at least 1, or modes for noise"
             )
-        if self.moments != "linear" and self.transition != "residual":
-            faults.append("moments='second_order' needs a transition that bends: set transition='residual'")
         if not 0 < self.pole_radius < 1:
             faults.append(f"pole_radius = {self.pole_radius} must lie strictly between 0 and 1")
+        return faults
+
+
+@dataclass(frozen=True)
+class EncoderOptions:
+    """The GRU: ``hidden`` units in each of ``layers``; ``hidden=0`` leaves it out.
+
+    It reads the ``"previous"`` measurement, or the ``"current"`` one as in the paper. ``adapt`` bounds how far the
+    log-variances of ``Q_t`` and ``R_t`` move from their base, by the encoder or, without it, by training.
+    """
+
+    encoder_reads: Literal["previous", "current"] = "previous"
+    hidden: int = at_least(0, 64)
+    layers: int = at_least(1, 1)
+    adapt: float = 6.0
+
+
+@dataclass(frozen=True)
+class NoiseOptions:
+    """Which base covariances are diagonal, as the matrices or the system say, and how small systems are solved."""
+
+    diagonal_noise: bool = True
+    diagonal_process: bool = True
+    solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto"
+
+    def noise_faults(self) -> list[str]:
+        """Choices that exclude each other, one sentence each."""
+        if self.solve == "sequential" and not self.diagonal_noise:
+            return ["solve='sequential' needs independent channels: diagonal_noise=True"]
+        return []
+
+
+# the fields of a dataclass follow those of its bases, from the last base to the first
+@dataclass(frozen=True)
+class FWNKFConfig(NoiseOptions, EncoderOptions, ShapingOptions, ObservationOptions, TransitionOptions, Sizes):
+    """All options of an FW-NKF; every option is a plain value."""
+
+    def __post_init__(self) -> None:
+        faults = [*self.transition_faults(), *self.shaping_faults(), *self.noise_faults()]
         if faults:
             raise ConfigError("\n".join(f"filter fwnkf: {fault}" for fault in faults))
+
+
+EFFECTIVE_WITH: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "gate": ("transition", ("locally_linear",)),
+    "rank": ("gate", ("low_rank",)),
+    "residual_width": ("transition", ("residual",)),
+    "residual_order": ("transition", ("residual",)),
+    "observation_width": ("observation", ("learned_network",)),
+    "sections": ("shaping", ("innovation", "noise")),
+    "shared_shaper": ("shaping", ("innovation", "noise")),
+    "pole_radius": ("shaping", ("innovation", "noise")),
+}
+"""Options that have an effect with some choices of another option only."""
+
+
+def unused_options(config: FWNKFConfig, given: Mapping[str, Any]) -> list[str]:
+    """A sentence for each option in ``given`` that differs from its default and has no effect in this config."""
+    defaults = {field.name: field.default for field in fields(config)}
+    changed = {name: value for name, value in given.items() if value != defaults.get(name)}
+    faults = []
+    for name, (form, choices) in EFFECTIVE_WITH.items():
+        if name in changed and getattr(config, form) not in choices:
+            wanted = " or ".join(f"{form}={choice!r}" for choice in choices)
+            faults.append(
+                f"{name} = {changed[name]!r} has no effect with {form}={getattr(config, form)!r}; "
+                f"it belongs to {wanted}: set that, or leave {name} out"
+            )
+    for name in ("layers", "encoder_reads"):
+        if name in changed and not config.hidden:
+            faults.append(
+                f"{name} = {changed[name]!r} has no effect without an encoder (hidden = 0); "
+                f"set hidden to its size, or leave {name} out"
+            )
+    return faults
+
+
+def infer_options(options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:
+    """The options, completed with what a system or the matrices determine."""
+    inferred: dict[str, Any] = {}
+    if system is not None:
+        inferred = {
+            "state_dim": system.layout.size,
+            "observation_dim": system.observation_layout.size,
+            "control_dim": system.control_dim,
+            "layout": system.layout.describe(),
+            "dt": system.dt,
+            "transition": "residual",
+            "observation": "given_function",
+            "diagonal_noise": system.diagonal_noise,
+            "diagonal_process": False,
+        }
+    for name, axis, field in (
+        ("Q", -1, "state_dim"),
+        ("H", -1, "state_dim"),
+        ("H", -2, "observation_dim"),
+    ):
+        if name in arrays and options.get("layout") is None and system is None:
+            inferred[field] = arrays[name].shape[axis]
+    for name, field in (("Q", "diagonal_process"), ("R", "diagonal_noise")):
+        if name in arrays:
+            inferred[field] = not bool((arrays[name] - arrays[name].diagonal().diag()).any())
+    return {**inferred, **options}

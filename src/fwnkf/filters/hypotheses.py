@@ -8,7 +8,7 @@ adaptive estimation, Magill 1965), and the output is the mean and covariance of 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +22,10 @@ from ..errors import ConfigError
 from ..registry import FILTERS, at_least
 from ..shapes import Float
 from ..types import Gaussian, StepOutput
+from .base import Filter
 from .fwnkf import FrequencyWeightedNeuralKalmanFilter, FWState, Prepared
 from .fwnkf_config import FWNKFConfig
+from .options import arguments
 from .shaping import NoiseStates
 
 FALLBACK_PRIOR = 0.01
@@ -38,6 +40,7 @@ class HypothesesConfig(FWNKFConfig):
     is white with the variance before training. They limit the error where the noise differs from that of training.
     """
 
+    shaping: Literal["none", "innovation", "noise"] = "noise"
     hypotheses: int = at_least(1, 8)
     fallback: bool = False
 
@@ -106,8 +109,47 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
 
     Config = HypothesesConfig
 
-    def __init__(self, config: HypothesesConfig, system: System | None = None, **arrays: Tensor) -> None:
-        super().__init__(config, system, **arrays)
+    def __init__(
+        self,
+        system: System | None = None,
+        *,
+        H: Tensor | None = None,
+        Q: Tensor | None = None,
+        R: Tensor | None = None,
+        state_dim: int | None = None,
+        observation_dim: int | None = None,
+        control_dim: int | None = None,
+        layout: tuple[Any, ...] | None = None,
+        dt: float | None = None,
+        transition: Literal["locally_linear", "residual"] | None = None,
+        gate: Literal["diagonal", "low_rank", "full"] = "low_rank",
+        rank: int = 1,
+        residual_width: int = 64,
+        residual_order: Literal[1, 2] = 1,
+        moments: Literal["linear", "second_order"] = "linear",
+        observation: Literal["given_matrix", "given_function", "learned_matrix", "learned_network"] | None = None,
+        observation_width: int = 64,
+        shaping: Literal["none", "innovation", "noise"] = "noise",
+        sections: int = 1,
+        modes: int = 0,
+        shared_shaper: bool = True,
+        pole_radius: float = 0.999,
+        covariance: Literal["joseph", "augmented"] = "joseph",
+        gain: Literal["kalman", "shaped", "joint"] = "kalman",
+        encoder_reads: Literal["previous", "current"] = "previous",
+        hidden: int = 64,
+        layers: int = 1,
+        adapt: float = 6.0,
+        diagonal_noise: bool | None = None,
+        diagonal_process: bool | None = None,
+        solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto",
+        hypotheses: int = 8,
+        fallback: bool = False,
+    ) -> None:
+        Filter.__init__(self, **arguments(locals()))  # not the parent's, which has not all of these options
+
+    def setup(self, config: Any, system: System | None, arrays: dict[str, Tensor]) -> None:
+        super().setup(config, system, arrays)
         self.noise_states = HypothesisStates(
             config.observation_dim,
             config.sections,
@@ -196,7 +238,7 @@ def with_fallback(model: FrequencyWeightedNeuralKalmanFilter) -> FrequencyHypoth
     options = {field.name: getattr(model.config, field.name) for field in fields(model.config)}
     if not isinstance(model, FrequencyHypotheses):
         options["hypotheses"] = 1
-    mixture = FrequencyHypotheses(HypothesesConfig(**{**options, "fallback": True}), model.system)
+    mixture = FrequencyHypotheses.from_config(HypothesesConfig(**{**options, "fallback": True}), model.system)
     weights = model.state_dict()
     own = mixture.state_dict()
     mixture.load_state_dict({name: weights[name].reshape(own[name].shape) for name in own})

@@ -10,11 +10,11 @@ from torch import Tensor
 from ..core.gaussian import Noise, condition, matvec, propagate
 from ..core.linear import LinearConfig, LinearSystem
 from ..core.system import System
-from ..errors import ConfigError
 from ..registry import FILTERS
 from ..types import Gaussian, StepOutput
 from .base import adopt
 from .extended import SystemFilter
+from .options import arguments
 from .outputs import step_output
 
 
@@ -46,15 +46,32 @@ class KalmanFilter(SystemFilter):
     Config = KalmanConfig
     arrays = ("F", "B", "H", "Q", "R")
     owns_system = True
+    takes_system = False
+    instead_of_system = "matrices F, H, Q, R (for a system there is 'ekf', which equals it if the system is linear)"
     system: LinearSystem
 
-    def __init__(self, config: KalmanConfig, system: System | None = None, **matrices: Tensor) -> None:
-        super().__init__(config)
-        if system is not None:
-            raise ConfigError(
-                "filter 'kf' takes matrices F, H, Q, R; for a system use 'ekf', which equals it if the system is linear"
-            )
-        linear = LinearSystem(config, **matrices)
+    def __init__(
+        self,
+        *,
+        F: Tensor | None = None,
+        B: Tensor | None = None,
+        H: Tensor | None = None,
+        Q: Tensor | None = None,
+        R: Tensor | None = None,
+        state_dim: int | None = None,
+        observation_dim: int | None = None,
+        control_dim: int | None = None,
+        learn: tuple[str, ...] = (),
+        continuous: bool = False,
+        diagonal_noise: bool | None = None,
+        dt: float = 1.0,
+        layout: tuple[Any, ...] = (),
+        solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto",
+    ) -> None:
+        super().__init__(**arguments(locals()))
+
+    def setup(self, config: KalmanConfig, system: System | None, arrays: dict[str, Tensor]) -> None:
+        linear = LinearSystem(config, **arrays)
         self.system = linear
         adopt(self, linear)
 

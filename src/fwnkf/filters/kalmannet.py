@@ -16,6 +16,7 @@ from ..types import Gaussian, StepOutput
 from .base import adopt
 from .extended import SystemFilter
 from .gain_features import applied_correction, last_seen, observation_change, unit
+from .options import arguments
 from .outputs import step_output
 
 
@@ -114,8 +115,16 @@ class KalmanNet(SystemFilter):
 
     Config = KalmanNetConfig
 
-    def __init__(self, config: KalmanNetConfig, system: System | None = None) -> None:
-        super().__init__(config)
+    def __init__(
+        self,
+        system: System,
+        *,
+        in_mult: int = 5,
+        out_mult: int = 40,
+    ) -> None:
+        super().__init__(**arguments(locals()))
+
+    def setup(self, config: KalmanNetConfig, system: System | None, arrays: dict[str, Tensor]) -> None:
         self.system = adopt(self, system)
         self.network = GainNetwork(self.layout.tangent_size, self.observation_dim, config.in_mult, config.out_mult)
 

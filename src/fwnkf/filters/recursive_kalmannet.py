@@ -16,6 +16,7 @@ from ..types import Gaussian, StepOutput
 from .base import adopt
 from .extended import SystemFilter
 from .gain_features import applied_correction, last_seen, observation_change
+from .options import arguments
 from .outputs import step_output
 
 
@@ -90,8 +91,19 @@ class RecursiveKalmanNet(SystemFilter):
 
     Config = RecursiveKalmanNetConfig
 
-    def __init__(self, config: RecursiveKalmanNetConfig, system: System | None = None) -> None:
-        super().__init__(config)
+    def __init__(
+        self,
+        system: System,
+        *,
+        fc1_mult: int = 10,
+        hidden_mult: int = 10,
+        fc2_mult: int = 20,
+        squared_features: bool = True,
+        previous_gain: bool = True,
+    ) -> None:
+        super().__init__(**arguments(locals()))
+
+    def setup(self, config: RecursiveKalmanNetConfig, system: System | None, arrays: dict[str, Tensor]) -> None:
         self.system = adopt(self, system)
         d, m = self.layout.tangent_size, self.observation_dim
         features = 2 * m + m * d + d

@@ -18,6 +18,7 @@ from ..registry import FILTERS, at_least
 from ..shapes import Float
 from ..types import Gaussian, StepOutput
 from .base import Filter, Statistics
+from .options import arguments
 from .outputs import step_output
 
 MIN_VARIANCE = 1e-6
@@ -116,15 +117,27 @@ class RecurrentKalmanNetwork(Filter):
 
     Config = RKNConfig
     takes_system = False
+    instead_of_system = "state_dim and observation_dim (it learns its model)"
     shift: Tensor
     scale: Tensor
     centre: Tensor
     spread: Tensor
 
-    def __init__(self, config: RKNConfig, system: System | None = None) -> None:
-        super().__init__(config)
-        if system is not None:
-            raise ConfigError("filter 'rkn' learns its model: give state_dim and observation_dim, not a system")
+    def __init__(
+        self,
+        state_dim: int,
+        observation_dim: int,
+        *,
+        latent_dim: int = 16,
+        basis: int = 8,
+        bandwidth: int = 3,
+        hidden: tuple[int, ...] = (64,),
+        initial_variance: float = 10.0,
+        layout: tuple[tuple[str | int, ...], ...] = (),
+    ) -> None:
+        super().__init__(**arguments(locals()))
+
+    def setup(self, config: RKNConfig, system: System | None, arrays: dict[str, Tensor]) -> None:
         self.layout = as_layout(config.layout, config.state_dim)
         self.observation_layout = Layout.euclidean(config.observation_dim, "y")
         l, m, d = config.latent_dim, config.observation_dim, self.layout.tangent_size

@@ -21,6 +21,7 @@ from ..registry import FILTERS
 from ..types import Gaussian, StepOutput
 from .base import adopt
 from .extended import SystemFilter
+from .options import arguments
 from .outputs import step_output
 
 
@@ -40,8 +41,18 @@ class UnscentedKalmanFilter(SystemFilter):
 
     Config = UnscentedConfig
 
-    def __init__(self, config: UnscentedConfig, system: System | None = None) -> None:
-        super().__init__(config)
+    def __init__(
+        self,
+        system: System,
+        *,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        kappa: float = 0.0,
+        solve: Literal["auto", "cholesky", "unrolled"] = "auto",
+    ) -> None:
+        super().__init__(**arguments(locals()))
+
+    def setup(self, config: UnscentedConfig, system: System | None, arrays: dict[str, Tensor]) -> None:
         self.system = adopt(self, system)
         self.rule = sigma_rule(self.layout.tangent_size, config.alpha, config.beta, config.kappa)
 
