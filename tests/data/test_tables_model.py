@@ -106,6 +106,17 @@ def test_correlated_channels_keep_their_correlation(tmp_path, rng):
     np.testing.assert_allclose(system.H.numpy(), [[1.0], [2.0]], atol=0.01)
 
 
+def test_small_noise_on_a_wide_range_is_measured_as_it_is(tmp_path, rng):
+    """A vehicle that travels kilometres with a sensor of a few centimetres; the channels keep their names."""
+    x = np.cumsum(rng.standard_normal(4000)) + np.linspace(0, 5000, 4000)
+    values = {"t [s]": np.arange(4000) * 0.1, "x": x, "gps": x + 0.05 * rng.standard_normal(4000)}
+    write(tmp_path, "a.csv", {name: v.tolist() for name, v in values.items()})
+    protocol, _ = tables.load(tmp_path, Columns(("x",), ("gps",), time="t"), dtype=torch.float64)
+    system = protocol.split.train.system
+    assert float(system.R()) == pytest.approx(0.05**2, rel=0.1)
+    assert [part.name for part in system.observation_layout.parts] == ["gps"]
+
+
 def test_a_large_offset_leaves_the_transition_near_the_identity(tmp_path, rng):
     x = 500.0 + np.sin(np.arange(4000) / 30) + 0.01 * rng.standard_normal(4000)
     values = {"t [s]": np.arange(4000) * 0.1, "x": x, "y": x + 0.1 * rng.standard_normal(4000)}

@@ -39,6 +39,21 @@ def test_known_oscillators_are_recovered_from_short_records():
     assert float(estimate[3]) == pytest.approx(0.09, rel=0.15)
 
 
+@pytest.mark.parametrize("cycles", [0.17, 0.1712])  # on a bin of the periodogram, and between two
+def test_a_pure_tone_is_recovered_with_its_power(cycles):
+    g = torch.Generator().manual_seed(0)
+    phase = 2 * math.pi * torch.rand(160, 1, generator=g, dtype=torch.float64)
+    time = torch.arange(200, dtype=torch.float64)
+    tone = 0.3 * torch.sin(2 * math.pi * cycles * time + phase)
+    noise = tone + 0.05 * torch.randn(160, 200, generator=g, dtype=torch.float64)
+    spectrum = torch.fft.rfft(noise).abs().square().mean(0) / 200
+    frequency, radius, power, floor = fit_oscillators(spectrum, 1, 200)
+    assert float(frequency) == pytest.approx(2 * math.pi * cycles, rel=1e-3)
+    assert float(radius) > 0.999
+    assert float(power) == pytest.approx(0.3**2 / 2, rel=0.02)
+    assert float(floor) == pytest.approx(0.05**2, rel=0.03)
+
+
 @pytest.mark.parametrize(("scenario", "sections"), [("drift", 1), ("high_band", 3), ("pink", 3)])
 def test_a_filter_with_estimated_noise_is_nearly_as_accurate_as_the_oracle(scenario, sections):
     protocol = protocols.simulated("lorenz", "strict", scenario=scenario, train=300, val=150, test=1)

@@ -12,7 +12,7 @@ from ..errors import ConfigError
 from ..registry import SYSTEMS, parse_config
 from .gaussian import matvec
 from .integrate import discretize
-from .layout import Layout
+from .layout import Layout, Part
 from .system import Covariance, System
 
 
@@ -21,7 +21,8 @@ class LinearConfig:
     """Sizes and options of a :class:`LinearSystem`; the matrices themselves are tensors of the module.
 
     ``learn`` lists which of ``F B H Q R`` are parameters. With ``continuous``, ``F`` is the drift matrix of
-    ``dx = F x dt + B u dt + noise`` and ``Q`` its spectral density, discretised exactly for every ``dt``.
+    ``dx = F x dt + B u dt + noise`` and ``Q`` its spectral density, discretised exactly for every ``dt``. ``channels``
+    names the measurements, for tables and plots.
     """
 
     state_dim: int
@@ -32,6 +33,7 @@ class LinearConfig:
     diagonal_noise: bool = False
     dt: float = 1.0
     layout: tuple[Any, ...] = ()
+    channels: tuple[str, ...] = ()
 
 
 @SYSTEMS.register("linear")
@@ -62,7 +64,13 @@ class LinearSystem(System):
         self.layout = Layout.parse(config.layout) if config.layout else Layout.euclidean(n)
         if self.layout.size != n or not self.layout.flat:
             raise ConfigError("a linear system has a Euclidean state; its layout must have state_dim components")
-        self.observation_layout = Layout.euclidean(m, "y")
+        if config.channels and len(config.channels) != m:
+            raise ConfigError(f"channels = {config.channels}: wanted one name for each of the {m} measurements")
+        self.observation_layout = (
+            Layout(tuple(Part(name, "euclidean", 1) for name in config.channels))
+            if config.channels
+            else Layout.euclidean(m, "y")
+        )
         self.control_dim, self.dt, self.diagonal_noise = p, config.dt, config.diagonal_noise
         start = torch.zeros(n, n) if config.continuous else torch.eye(n)
         values_and_defaults = {

@@ -25,7 +25,7 @@ from .protocols import Records
 RIDGE = 1e-6
 """Weight of the regularization relative to the data, all columns scaled to unit mean square."""
 FLOOR = 1e-6
-"""Lower bound of the noise, relative to the mean square step (``Q``) or the variance of the channel (``R``)."""
+"""Lower bound of the noise, relative to the mean square step (``Q``) or, squared, the mean square value (``R``)."""
 LEAST_EIGENVALUE = 1e-3
 """Replaces eigenvalues of ``F`` on the negative real axis, which have no real logarithm."""
 DENSITY_FLOOR = 1e-4
@@ -53,7 +53,7 @@ def fit_linear(train: Records) -> LinearSystem:
 
 
 def identify(train: Records, channels: Sequence[str] = (), dtype: torch.dtype | None = None) -> Fit:
-    """:func:`fit_linear`, with remarks that refer to the channels by their names."""
+    """:func:`fit_linear`, with channels by name in the system and in the remarks."""
     if not train.layout.flat:
         raise ConfigError("a linear model needs a Euclidean state; this one contains angles or quaternions")
     n, p = train.layout.size, 0 if train.u is None else train.u.shape[-1]
@@ -80,8 +80,8 @@ def identify(train: Records, channels: Sequence[str] = (), dtype: torch.dtype | 
     floor = FLOOR * (after - before).square().mean(0) + FLOOR**2 * before.square().mean(0)
     floor = torch.where(floor > 0, floor, FLOOR**2)
     Q = residual.mT @ residual / max(1, len(residual) - n - p) + floor.diag()
-    channels = channels or [f"channel {number}" for number in range(y.shape[-1])]
-    H, R, channel_notes = _observation(x, y, train.mask & known[..., None] & y.isfinite(), channels)
+    names = channels or [f"channel {number}" for number in range(y.shape[-1])]
+    H, R, channel_notes = _observation(x, y, train.mask & known[..., None] & y.isfinite(), names)
     matrices = {"F": drift, "H": H, "Q": _density(drift, Q, step), "R": R, **({"B": B_drift} if p else {})}
     matrices = {name: value.to(dtype or train.y.dtype) for name, value in matrices.items()}
     if not all(bool(value.isfinite().all()) for value in matrices.values()) or not all(
@@ -91,7 +91,9 @@ def identify(train: Records, channels: Sequence[str] = (), dtype: torch.dtype | 
             f"{train.name}: the linear model exceeds the range of {matrices['F'].dtype}; "
             "scale very large or very small columns, or use float64"
         )
-    system = LinearSystem.of(**matrices, continuous=True, dt=step, layout=train.layout.describe())
+    system = LinearSystem.of(
+        **matrices, continuous=True, dt=step, layout=train.layout.describe(), channels=tuple(channels)
+    )
     change = (after - before).square().mean(0)
     explained = 1 - residual.square().mean(0) / torch.where(change > 0, change, 1.0)
     shares = ", ".join(f"{part.name} {float(r):.0%}" for part, r in zip(train.layout.parts, explained, strict=False))
@@ -132,7 +134,8 @@ def _observation(
         error = outputs - inputs @ H[channel]
         residual[..., channel][here] = error
         size, spread = float(outputs.square().mean()), float(outputs.var())
-        variance[channel] = error.square().sum() / (len(error) - n) + (FLOOR * spread + FLOOR**2 * size or FLOOR**2)
+        # the floor is one of rounding: a share of the spread would drown the noise of a wide-ranging position
+        variance[channel] = error.square().sum() / (len(error) - n) + (FLOOR**2 * (spread + size) or FLOOR**2)
         if spread <= 1e-12 * size:
             notes.append(f"{channels[channel]} is constant and carries no information")
         elif float(error.square().mean()) > 0.5 * spread:

@@ -20,8 +20,9 @@ from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from ..filters.hypotheses import HypothesisStates
 from ..shapes import Float
 
-STEPS = 1500
-RATE = 0.03
+ITERATIONS = 150
+STARTING_RADII = (0.9, 0.999)
+"""A broad and a narrow starting point; a fit that starts on the wrong side of its peak's width may stop early."""
 TONE_RADIUS = 0.998
 """Initial pole radius of a hypothesis: broad enough to cover frequencies between two hypotheses."""
 SHARE_FLOOR = 1e-4
@@ -91,15 +92,17 @@ def fit_oscillators(
 ) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"], Float[Tensor, " k"], Float[Tensor, ""]]:
     """Maximum-likelihood frequencies, pole radii and powers of ``count`` oscillators, and the white floor."""
     floor = spectrum.quantile(0.1)
-    # two starting points, because a strong peak hides a weak one: quantiles of the power and of its logarithm
-    starts = ((spectrum - floor).clamp_min(0) + 1e-6 * spectrum.mean(), (spectrum / floor).log().clamp_min(0) + 1e-6)
-    fits = [_maximise_likelihood(spectrum, weight, count, length) for weight in starts]
+    # several starting points, because a strong peak hides a weak one: quantiles of the power and of its logarithm
+    weights = ((spectrum - floor).clamp_min(0) + 1e-6 * spectrum.mean(), (spectrum / floor).log().clamp_min(0) + 1e-6)
+    fits = [
+        _maximise_likelihood(spectrum, weight, radius, count, length) for weight in weights for radius in STARTING_RADII
+    ]
     best = min(fits, key=lambda fit: float(fit[0]))
     return best[1:]
 
 
 def _maximise_likelihood(
-    spectrum: Tensor, weight: Tensor, count: int, length: int
+    spectrum: Tensor, weight: Tensor, radius: float, count: int, length: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Fit from one starting point; returns the negative log-likelihood and the parameters."""
     total = spectrum.mean()
@@ -108,7 +111,7 @@ def _maximise_likelihood(
     start = (bins.to(spectrum) + 0.25) / (len(spectrum) - 1)
     raw = [
         torch.logit(start.clamp(1e-3, 1 - 1e-3)),
-        torch.full_like(start, math.log(0.9 / 0.1)),
+        torch.full_like(start, math.log(radius / (1 - radius))),
         (0.8 * total / count).log().expand(count).clone(),
         (0.2 * total).log().clone(),
     ]
@@ -118,20 +121,26 @@ def _maximise_likelihood(
     taper = 1 - lags / length
     omega = 2 * math.pi * torch.arange(len(spectrum), dtype=spectrum.dtype) / length
     waves = (omega[:, None] * lags).cos() * taper
-    optimizer = torch.optim.Adam(raw, RATE)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda k: 0.5 * (1 + math.cos(math.pi * k / STEPS)))
+    optimizer = torch.optim.LBFGS(
+        raw, max_iter=ITERATIONS, history_size=20, tolerance_change=1e-10, line_search_fn="strong_wolfe"
+    )
 
     def parameters() -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return math.pi * raw[0].sigmoid(), raw[1].sigmoid(), raw[2].exp(), raw[3].exp() + SHARE_FLOOR * total
 
-    for _ in range(STEPS):
+    def negative_log_likelihood() -> Tensor:
         frequency, radius, power, floor = parameters()
         covariance = (power[:, None] * radius[:, None] ** lags * (frequency[:, None] * lags).cos()).sum(0)
-        expected = 2 * (waves @ covariance) - covariance[0] + floor
-        loss = (expected.log() + spectrum / expected).mean()
+        # positive in exact arithmetic; a very narrow peak leaves rounding errors between its side lobes
+        expected = (2 * (waves @ covariance) - covariance[0] + floor).clamp_min(SHARE_FLOOR * total)
+        return (expected.log() + spectrum / expected).mean()
+
+    def closure() -> Tensor:
         optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-    frequency, radius, power, floor = (value.detach() for value in parameters())
-    return loss.detach(), frequency, radius, power, floor
+        loss = negative_log_likelihood()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    optimizer.step(closure)  # type: ignore[no-untyped-call, arg-type]
+    with torch.no_grad():
+        return negative_log_likelihood(), *parameters()

@@ -12,7 +12,6 @@ pytest.importorskip("lightning")
 
 from fwnkf.errors import ConfigError, NumericalFailureError
 from fwnkf.training import fit as training
-from fwnkf.training import noise_start
 from tasks.__main__ import main
 from tasks.simulated import ablations, ablations_page
 from tasks.simulated.ablations import LIKELIHOODS, NOISE_STATES, PAPER, POSTERIOR, STUDIES
@@ -82,9 +81,8 @@ def test_every_part_names_methods_that_differ_and_are_measured():
 
 
 @pytest.fixture
-def tiny(monkeypatch):
+def tiny():
     """The pendulum's study with three variants, two of which are one experiment."""
-    monkeypatch.setattr(noise_start, "STEPS", 20)  # of 1500: how well noise is fitted is not asked here
     study = ablations.chosen(["pendulum-drift"])[0]
     return replace(study, variants=tuple(study.variant(name) for name in (PAPER, "λ_Φ = 0.01", NOISE_STATES)))
 

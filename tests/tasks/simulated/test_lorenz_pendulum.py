@@ -92,8 +92,7 @@ def test_a_small_task_is_trained_scored_and_not_trained_again(tmp_path):
         tiny(UnknownDynamics, overrides=("optimizer.learning_rate=0.5",)).train(tmp_path / "tiny", **options)
 
 
-def test_coloured_noise_is_scored_between_the_white_ekf_and_the_oracle(tmp_path, monkeypatch):
-    monkeypatch.setattr("fwnkf.training.noise_start.STEPS", 20)  # of 1500: how well the noise is fitted does not matter
+def test_coloured_noise_is_scored_between_the_white_ekf_and_the_oracle(tmp_path):
     task = tiny(ColouredNoise, overrides=("data.test=40", "filter.options.sections=1"))
     kept = task.train(tmp_path / "tiny", seeds=(0,), say=lambda text: None, runs=tmp_path / "runs")
     errors = {name: score.metrics["mse"] for name, score in kept.baselines.items()}
