@@ -66,6 +66,7 @@ class KalmanFilter(SystemFilter):
         diagonal_noise: bool | None = None,
         dt: float = 1.0,
         layout: tuple[Any, ...] = (),
+        channels: tuple[str, ...] = (),
         solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto",
     ) -> None:
         super().__init__(**arguments(locals()))

@@ -138,9 +138,9 @@ def _maximise_likelihood(
     def closure() -> Tensor:
         optimizer.zero_grad()
         loss = negative_log_likelihood()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss
 
-    optimizer.step(closure)  # type: ignore[no-untyped-call, arg-type]
+    optimizer.step(closure)
     with torch.no_grad():
         return negative_log_likelihood(), *parameters()
