@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .filters.recursive_kalmannet import RecursiveKalmanNet
     from .filters.rkn import RecurrentKalmanNetwork as RKN
     from .filters.unscented import UnscentedKalmanFilter as UKF
+    from .filters.smoothing import Smoothed, smooth, smooth_in_chunks
     from .registry import FILTERS, PREPROCESS, SYSTEMS
     from .runtime.compiled import compile_step
     from .types import Gaussian, Status, StepOutput, Trajectory
@@ -62,6 +63,7 @@ _attribute = attach(
         "filters.recursive_kalmannet": ("RecursiveKalmanNet",),
         "filters.rkn": {"RKN": "RecurrentKalmanNetwork"},
         "filters.unscented": {"UKF": "UnscentedKalmanFilter"},
+        "filters.smoothing": ("Smoothed", "smooth", "smooth_in_chunks"),
         "runtime.compiled": ("compile_step",),
         "types": ("Gaussian", "Status", "StepOutput", "Trajectory"),
     },
@@ -86,6 +88,7 @@ __all__ = [
     "Part",
     "Preprocess",
     "RecursiveKalmanNet",
+    "Smoothed",
     "Status",
     "StepOutput",
     "System",
@@ -100,6 +103,8 @@ __all__ = [
     "register_preprocess",
     "register_system",
     "save",
+    "smooth",
+    "smooth_in_chunks",
 ]
 
 

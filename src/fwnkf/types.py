@@ -67,6 +67,8 @@ class Trajectory(NamedTuple):
     innovation_cov: Float[Tensor, "B T m m"]
     status: Int[Tensor, "B T"]
     state: Any
+    linear: Any = None
+    """The linear models of all steps (:class:`fwnkf.core.smoothing.LinearSteps`), with ``run(…, smoothing=True)``."""
 
     def raise_for_status(self, streams: Sequence[str] | None = None) -> Trajectory:
         """Raise :class:`NumericalFailureError` naming the first failing stream and step, or return ``self``."""

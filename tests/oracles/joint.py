@@ -61,6 +61,36 @@ def autoregressive_causes(history_mean, history_cov, coefficients, pushes, Qs):
     return Causes(mean, cov, maps, offsets)
 
 
+class Smoothed(NamedTuple):
+    mean: np.ndarray
+    cov: np.ndarray
+    cross_cov: np.ndarray
+    """Of each step with the next."""
+
+
+def joint_smoothed(causes: Causes, H, R, y, mask, lag=None) -> Smoothed:
+    """Belief in every ``x_t`` given the measured channels of all ``y``, or of those up to ``lag`` steps later."""
+    steps, m = y.shape
+    stacked = np.concatenate([H @ A for A in causes.maps])
+    offset = np.concatenate([H @ (A @ causes.mean + a) for A, a in zip(causes.maps, causes.offsets, strict=True)])
+    y_cov = stacked @ causes.cov @ stacked.T + np.kron(np.eye(steps), R)
+
+    def belief(count):
+        """The causes given the first ``count`` measurements."""
+        rows = np.flatnonzero(mask.reshape(-1)[: count * m])
+        cross = causes.cov @ stacked[rows].T
+        K = np.linalg.solve(y_cov[np.ix_(rows, rows)], cross.T).T
+        return causes.mean + K @ (y.reshape(-1)[rows] - offset[rows]), causes.cov - K @ cross.T
+
+    beliefs = [belief(steps if lag is None else min(t + lag + 1, steps)) for t in range(steps)]
+    pairs = list(zip(causes.maps, causes.offsets, beliefs, strict=True))
+    return Smoothed(
+        np.stack([A @ mean + a for A, a, (mean, _) in pairs]),
+        np.stack([A @ cov @ A.T for A, _, (_, cov) in pairs]),
+        np.stack([A @ cov @ B.T for (A, _, (_, cov)), (B, _, _) in zip(pairs[:-1], pairs[1:], strict=True)]),
+    )
+
+
 def joint_posterior(causes: Causes, H, R, y, mask) -> Posterior:
     """Belief in every ``x_t`` given the measured channels of ``y_1 … y_t`` (and before ``y_t``)."""
     steps, m = y.shape

@@ -87,10 +87,44 @@ def safe_cholesky(A: Float[Tensor, "*B n n"]) -> tuple[Float[Tensor, "*B n n"], 
     return torch.where(ok[..., None, None], factor, eye), ok
 
 
+def factor_psd(P: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
+    """``A`` with ``A Aᵀ = P`` for a positive semidefinite ``P``; eigenvalues below zero by rounding count as zero.
+
+    The Cholesky factor where there is one. A singular ``P`` is factored by its eigenvectors, after scaling to a unit
+    diagonal, so that coordinates of small units keep their digits.
+    """
+    factor, info = torch.linalg.cholesky_ex(P)
+    failed = info != 0
+    if bool(failed.any()):
+        singular = P[failed]
+        scale = torch.diagonal(singular, dim1=-2, dim2=-1).clamp_min(0).sqrt()
+        inverse = torch.where(scale > 0, 1 / scale, 0.0)
+        values, vectors = torch.linalg.eigh(singular * (inverse.unsqueeze(-1) * inverse.unsqueeze(-2)))
+        factor = factor.masked_scatter(
+            failed[..., None, None], scale.unsqueeze(-1) * vectors * values.clamp_min(0).sqrt().unsqueeze(-2)
+        )
+    return factor
+
+
+def triangularize(
+    A: Float[Tensor, "*B k n"],
+) -> tuple[Float[Tensor, "*B k k"], Float[Tensor, "*B n n"]]:
+    """``A = O [U; 0]`` with an orthogonal ``O`` and an upper triangular ``U``, for ``k ≥ n``."""
+    O, U = torch.linalg.qr(A, mode="complete")
+    return O, U[..., : A.shape[-1], :]
+
+
 def solve_psd(A: Float[Tensor, "*B n n"], b: Float[Tensor, "*B n k"]) -> tuple[Tensor, Bool[Tensor, "*B"]]:
     """``A⁻¹ b`` for positive definite ``A``, and a success flag per item."""
     factor, ok = safe_cholesky(A)
     return torch.cholesky_solve(b, factor), ok
+
+
+def pseudo_solve(A: Float[Tensor, "*B n n"], b: Float[Tensor, "*B n k"]) -> Float[Tensor, "*B n k"]:
+    """The smallest ``x`` with ``A x = b``, for any ``A`` whose range contains ``b``; rows are scaled to one size."""
+    scale = A.square().sum(-1, keepdim=True).sqrt()
+    inverse = torch.where(scale > 0, 1 / scale, 0.0)
+    return torch.linalg.pinv(A * inverse) @ (b * inverse)
 
 
 def congruence(

@@ -1,4 +1,4 @@
-"""Jacobians, second-order terms and sigma points: the propagation of a Gaussian through a nonlinear function."""
+"""Jacobians, second-order terms and sigma points: the propagation of a Gaussian through a nonlinear function; mixtures."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..shapes import Bool, Float
+from ..types import Gaussian
 from .gaussian import safe_cholesky, solve_psd, symmetrize
 from .layout import Layout
 
@@ -156,3 +157,17 @@ def statistical_linearization(
     solved, ok = solve_psd(_with_jitter(P), cross)
     A = solved.mT
     return A, image_cov - A @ cross, ok
+
+
+def mix(
+    layout: Layout, weight: Float[Tensor, "B K"], mean: Float[Tensor, "B K n"], cov: Float[Tensor, "B K d d"]
+) -> Gaussian:
+    """Mean and covariance of a mixture, taken in the tangent space at its likeliest member."""
+    place = weight.argmax(-1)[:, None, None].expand(-1, 1, mean.shape[-1])
+    reference = mean.gather(1, place)
+    apart = layout.boxminus(mean, reference.expand_as(mean))
+    share = weight.unsqueeze(-1)
+    centre = (share * apart).sum(1)
+    spread = apart - centre.unsqueeze(1)
+    whole = cov + spread.unsqueeze(-1) * spread.unsqueeze(-2)
+    return Gaussian(layout.boxplus(reference.squeeze(1), centre), (share.unsqueeze(-1) * whole).sum(1))

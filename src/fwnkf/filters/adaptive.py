@@ -26,6 +26,7 @@ from ..core.gaussian import (
 )
 from ..core.layout import Layout
 from ..core.preprocess import Inputs
+from ..core.smoothing import LinearStep, Measurement
 from ..core.system import System
 from ..errors import ConfigError
 from ..registry import FILTERS, at_least, limited
@@ -195,7 +196,7 @@ class AdaptiveKalmanFilter(Filter):
     def observe(self, x: Tensor) -> Tensor:
         return matvec(self.H, x)
 
-    def advance(
+    def advance_linearized(
         self,
         prepared: Matrices,
         state: AdaptiveState,
@@ -203,13 +204,14 @@ class AdaptiveKalmanFilter(Filter):
         weight: Tensor,
         u: Tensor | None,
         dt: Tensor | None,
-    ) -> tuple[AdaptiveState, StepOutput]:
+    ) -> tuple[AdaptiveState, StepOutput, LinearStep]:
         if dt is not None:
             raise ConfigError("filter 'adaptive_kf' counts in steps: its F has no length in seconds, leave dt out")
         F, B, c, _, H, R = prepared
         mean = matvec(F, state.mean) + c
         mean = mean if u is None else mean + matvec(B, u)
-        cov = propagate(state.cov, F, self._process_noise(prepared, state.noise_cov))
+        Q = self._process_noise(prepared, state.noise_cov)
+        cov = propagate(state.cov, F, Q)
         innovation = (y - matvec(H, mean)) * weight
         update = condition(cov, innovation, H, R, weight, self.config.solve)
         prior, posterior = Gaussian(mean, cov), Gaussian(mean + update.correction, update.cov)
@@ -224,7 +226,9 @@ class AdaptiveKalmanFilter(Filter):
                 steps=state.steps + 1,
             )
         )
-        return following, step_output(prior, posterior, innovation, update.innovation_cov, update.ok)
+        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok)
+        measurement = Measurement(innovation, H, R, weight, update.ok)
+        return following, out, LinearStep(F, Q, measurement, update.correction, posterior.mean)
 
     def _process_noise(self, prepared: Matrices, noise_cov: Tensor) -> Float[Tensor, "B n n"]:
         """``G Σ Gᵀ`` of the shrunk ``Σ``, and the nugget."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..core.gaussian import Noise, condition, matvec, propagate
 from ..core.linear import LinearConfig, LinearSystem
+from ..core.smoothing import LinearStep, Measurement
 from ..core.system import System
 from ..errors import ConfigError
 from ..registry import FILTERS, at_least
@@ -129,7 +130,7 @@ class AutoregressiveKalmanFilter(Filter):
     def observe(self, x: Tensor) -> Tensor:
         return self.noise.observe(x)
 
-    def advance(
+    def advance_linearized(
         self,
         prepared: Companion,
         state: Gaussian,
@@ -137,7 +138,7 @@ class AutoregressiveKalmanFilter(Filter):
         weight: Tensor,
         u: Tensor | None,
         dt: Tensor | None,
-    ) -> tuple[Gaussian, StepOutput]:
+    ) -> tuple[Gaussian, StepOutput, LinearStep]:
         if dt is not None:
             raise ConfigError("filter 'arkf' is discrete: its lags are in steps, not in seconds; leave dt out")
         mean = matvec(prepared.F, state.mean)
@@ -149,4 +150,11 @@ class AutoregressiveKalmanFilter(Filter):
         n = self.layout.size
         current = Gaussian(posterior.mean[..., :n], posterior.cov[..., :n, :n])
         prior = Gaussian(mean[..., :n], cov[..., :n, :n])
-        return posterior, step_output(prior, current, innovation, update.innovation_cov, update.ok)
+        out = step_output(prior, current, innovation, update.innovation_cov, update.ok)
+        measurement = Measurement(innovation, prepared.H, prepared.R, weight, update.ok)
+        lagged = posterior.mean[..., n:]
+        return (
+            posterior,
+            out,
+            LinearStep(prepared.F, prepared.Q, measurement, update.correction, current.mean, lagged),
+        )

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..core.layout import Layout
 from ..core.preprocess import Inputs, Preprocess, Preprocessed, grouped
 from ..core.scan import scan
+from ..core.smoothing import LinearStep, LinearSteps, batched
 from ..core.system import System
 from ..errors import ConfigError, NoObservationModelError, ShapeError
 from ..registry import FILTERS
@@ -127,7 +128,26 @@ class Filter(nn.Module):
         dt: Float[Tensor, "B"] | None,
     ) -> tuple[Any, StepOutput]:
         """One step on clean inputs: ``y`` is finite, ``weight`` is 1 where a channel was measured and 0 elsewhere."""
-        raise NotImplementedError
+        return self.advance_linearized(prepared, state, y, weight, u, dt)[:2]
+
+    def advance_linearized(
+        self,
+        prepared: Any,
+        state: Any,
+        y: Float[Tensor, "B m"],
+        weight: Float[Tensor, "B m"],
+        u: Float[Tensor, "B p"] | None,
+        dt: Float[Tensor, "B"] | None,
+    ) -> tuple[Any, StepOutput, LinearStep]:
+        """As :meth:`advance`, and the linear model of the step. A filter implements this one if it can be smoothed."""
+        raise ConfigError(
+            f"filter {self.name!r} cannot be smoothed: the covariance it states, if any, does not follow from a linear "
+            "model of each step. Use a filter with a covariance recursion, such as 'ekf' or 'fwnkf'"
+        )
+
+    def joint_covariance(self, state: Any) -> Float[Tensor, "B D D"]:
+        """The covariance in a state, over all coordinates of :class:`LinearStep`."""
+        return state.cov
 
     def observe(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B m"]:
         """``H(x)``, where the filter has an observation model."""
@@ -275,16 +295,16 @@ class Filter(nn.Module):
         return state, out._replace(status=out.status | per_step(flagged, 1))
 
     def _advance(
-        self, advance: Callable[..., tuple[Any, StepOutput]], prepared: Any, state: Any, inputs: Inputs
-    ) -> tuple[Any, StepOutput]:
+        self, advance: Callable[..., tuple[Any, ...]], prepared: Any, state: Any, inputs: Inputs
+    ) -> tuple[Any, ...]:
         """Preprocessing, one step of the filter, and calibration of the covariance it reports."""
         if self.preprocess is None:
-            state, out = advance(prepared, state, *inputs)
+            state, out, *more = advance(prepared, state, *inputs)
         else:
             memory, inputs = self.preprocess(state.preprocess, inputs)
-            filter_state, out = advance(prepared, state.filter, *inputs)
+            filter_state, out, *more = advance(prepared, state.filter, *inputs)
             state = Preprocessed(memory, filter_state)
-        return state, out if self.covariance_scale is None else scale_covariance(out, self.covariance_scale)
+        return state, out if self.covariance_scale is None else scale_covariance(out, self.covariance_scale), *more
 
     def run(
         self,
@@ -300,13 +320,14 @@ class Filter(nn.Module):
         generator: torch.Generator | None = None,
         prepared: Any = None,
         advance: Callable[..., tuple[Any, StepOutput]] | None = None,
+        smoothing: bool = False,
     ) -> Trajectory:
         """Filter complete sequences from a prior, or continue from the ``trajectory.state`` of an earlier run.
 
         Without either, the filter starts from :meth:`initial_belief`, or from zero with unit covariance. With a
         preprocessing that reads blocks of samples there is one output per complete block. ``truncate=k`` detaches the
         state every ``k`` steps, ``checkpoint=k`` trades time for memory in training. ``advance`` replaces
-        :meth:`advance`, for example by a compiled version.
+        :meth:`advance`, for example by a compiled version. ``smoothing=True`` records what :func:`fwnkf.smooth` needs.
         """
         self._check(y, u, mask, dt, time_axes=1)
         if state is not None and prior is not None:
@@ -319,15 +340,22 @@ class Filter(nn.Module):
         if prepared is None:
             prepared = self.prepare()
 
-        step = self.advance if advance is None else advance
+        if smoothing and advance is not None:
+            raise ConfigError("smoothing=True records what advance computes inside: leave advance=… out")
+        step = self.advance_linearized if smoothing else self.advance if advance is None else advance
 
-        def body(carry: Any, inputs: Any) -> tuple[Any, StepOutput]:
-            return self._advance(step, prepared, carry, Inputs(*inputs))
+        def body(carry: Any, inputs: Any) -> tuple[Any, tuple[StepOutput, LinearStep | None]]:
+            carry, out, *linear = self._advance(step, prepared, carry, Inputs(*inputs))
+            return carry, (out, batched(linear[0]) if linear else None)
 
         inputs = [grouped(item, block) for item in (y, weight, u, dt)]
-        state, out = scan(body, state, inputs, truncate=truncate, checkpoint=checkpoint)
+        first = state
+        state, (out, steps) = scan(body, state, inputs, truncate=truncate, checkpoint=checkpoint)
         out = out._replace(status=out.status | per_step(flagged if block == 1 else flagged.unfold(1, block, block), 2))
-        return Trajectory(**out._asdict(), state=state)
+        linear = None
+        if smoothing:
+            linear = LinearSteps(self.joint_covariance(first if self.preprocess is None else first.filter), steps)
+        return Trajectory(**out._asdict(), state=state, linear=linear)
 
     @torch.no_grad()
     def calibrate_covariance(self, scale: Float[Tensor, " d"] | None) -> None:

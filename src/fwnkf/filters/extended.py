@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..core.gaussian import Noise, condition, propagate
 from ..core.linearize import repeated, second_order_correction
+from ..core.smoothing import LinearStep, Measurement
 from ..core.system import System
 from ..registry import FILTERS
 from ..types import Gaussian, StepOutput
@@ -73,26 +74,31 @@ class ExtendedKalmanFilter(SystemFilter):
     def setup(self, config: ExtendedConfig, system: System | None, arrays: dict[str, Tensor]) -> None:
         self.system = adopt(self, system)
 
-    def predict(self, prepared: Any, belief: Gaussian, u: Tensor | None, dt: Tensor | None) -> Gaussian:
-        """The belief after one step, before the measurement."""
+    def predict(
+        self, prepared: Any, belief: Gaussian, u: Tensor | None, dt: Tensor | None
+    ) -> tuple[Gaussian, Tensor, Tensor]:
+        """The belief after one step, before the measurement, and the ``F`` and ``Q`` of its covariance."""
         mean, F = self.system.linearize_transition(belief.mean, u, dt)
         Q = prepared.Q if dt is None else self.system.process_noise(dt)
         if self.config.moments == "linear":
-            return Gaussian(mean, propagate(belief.cov, F, Q))
+            return Gaussian(mean, propagate(belief.cov, F, Q)), F, Q
 
         def move(points: Tensor) -> Tensor:
             count = points.shape[0] // belief.mean.shape[0]
             return self.system.transition(points, repeated(u, count), repeated(dt, count))
 
         second_order = second_order_correction(move, *belief, self.layout, self.layout)
-        return Gaussian(self.layout.boxplus(mean, second_order.shift), propagate(belief.cov, F, Q + second_order.cov))
+        Q = Q + second_order.cov
+        return Gaussian(self.layout.boxplus(mean, second_order.shift), propagate(belief.cov, F, Q)), F, Q
 
-    def advance(
+    def advance_linearized(
         self, prepared: Any, state: Gaussian, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
-    ) -> tuple[Gaussian, StepOutput]:
-        prior = self.predict(prepared, state, u, dt)
+    ) -> tuple[Gaussian, StepOutput, LinearStep]:
+        prior, F, Q = self.predict(prepared, state, u, dt)
         predicted, H = self.system.linearize_observation(prior.mean)
         innovation = self.innovation(y, predicted, weight)
         update = condition(prior.cov, innovation, H, prepared.R, weight, self.config.solve)
         posterior = Gaussian(self.layout.boxplus(prior.mean, update.correction), update.cov)
-        return posterior, step_output(prior, posterior, innovation, update.innovation_cov, update.ok)
+        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok)
+        measurement = Measurement(innovation, H, prepared.R, weight, update.ok)
+        return posterior, out, LinearStep(F, Q, measurement, update.correction, posterior.mean)

@@ -17,6 +17,7 @@ from ..core import iir
 from ..core.gaussian import DiagonalNoise, FullNoise, Noise, block_diagonal, condition, matvec, propagate
 from ..core.linearize import SecondOrderCorrection, repeated, second_order_correction
 from ..core.shaped import Shaper, condition_shaped, shaper_blocks
+from ..core.smoothing import LinearStep, Measurement, StatedCovariance
 from ..core.system import Covariance, System, as_layout
 from ..errors import ConfigError
 from ..registry import FILTERS
@@ -206,6 +207,11 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         hidden = () if self.encoder is None else self.encoder.start(mean)
         return FWState(mean, cov, noise, memory, self.observe(mean), hidden)
 
+    def joint_covariance(self, state: FWState) -> Tensor:
+        # of the covariance of error and shaper memory the part of the state, as for the linear step below
+        d = self.layout.tangent_size
+        return state.cov if self.shaper is None else state.cov[..., :d, :d]
+
     def prepare(self) -> Prepared:
         if self.system is None:
             Q, R = self.base_Q(), self.base_R()
@@ -231,9 +237,9 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             states,
         )
 
-    def advance(
+    def advance_linearized(
         self, prepared: Prepared, state: FWState, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
-    ) -> tuple[FWState, StepOutput]:
+    ) -> tuple[FWState, StepOutput, LinearStep]:
         ratio = None if dt is None else dt / self.config.dt
         hidden, head = self._encode(prepared, state, y, weight, u)
         split = self.transition.head_size
@@ -316,7 +322,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
 
     def _plainly(
         self, prepared: Prepared, state: FWState, ahead: Prediction, y: Tensor, weight: Tensor
-    ) -> tuple[FWState, StepOutput]:
+    ) -> tuple[FWState, StepOutput, LinearStep]:
         """The paper's update: the gain of white noise on the shaped innovation."""
         innovation = self.observation_layout.boxminus(y, ahead.observed) * weight
         prior = Gaussian(ahead.mean, propagate(state.cov, ahead.F, ahead.Q))
@@ -326,7 +332,9 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         update = condition(prior.cov, shaped, ahead.H, ahead.noise, weight, self.config.solve)
         posterior = Gaussian(self.layout.boxplus(ahead.mean, update.correction), update.cov)
         out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, shaped * weight)
-        return FWState(*posterior, state.noise, memory, torch.lerp(ahead.observed, y, weight), ahead.hidden), out
+        following = FWState(*posterior, state.noise, memory, torch.lerp(ahead.observed, y, weight), ahead.hidden)
+        measurement = Measurement(shaped, ahead.H, ahead.noise, weight, update.ok)
+        return following, out, LinearStep(ahead.F, ahead.Q, measurement, update.correction, posterior.mean)
 
     def _with_noise_states(
         self,
@@ -336,14 +344,15 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         y: Tensor,
         weight: Tensor,
         ratio: Tensor | None,
-    ) -> tuple[FWState, StepOutput]:
+    ) -> tuple[FWState, StepOutput, LinearStep]:
         """The Kalman filter on ``[x; ν]``: exact gain and covariance for coloured noise."""
         A, noise_Q, C = oscillators
         if ratio is not None and self.noise_states is not None:
             A, noise_Q = self.noise_states.transition(ratio)
         d = self.layout.tangent_size
         noise_mean = matvec(A, state.noise)
-        joint = propagate(state.cov, block_diagonal(ahead.F, A), block_diagonal(ahead.Q, noise_Q))
+        joint_F, joint_Q = block_diagonal(ahead.F, A), block_diagonal(ahead.Q, noise_Q)
+        joint = propagate(state.cov, joint_F, joint_Q)
         innovation = self.observation_layout.boxminus(y, ahead.observed + matvec(C, noise_mean)) * weight
         joint_H = torch.cat((ahead.H, C.expand(*ahead.H.shape[:-2], *C.shape)), -1)
         update = condition(joint, innovation, joint_H, ahead.noise, weight, self.config.solve)
@@ -352,11 +361,13 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok)
         seen = torch.lerp(ahead.observed, y, weight)
         noise_mean = noise_mean + update.correction[..., d:]
-        return FWState(posterior.mean, update.cov, noise_mean, state.memory, seen, ahead.hidden), out
+        following = FWState(posterior.mean, update.cov, noise_mean, state.memory, seen, ahead.hidden)
+        measurement = Measurement(innovation, joint_H, ahead.noise, weight, update.ok)
+        return following, out, LinearStep(joint_F, joint_Q, measurement, update.correction, posterior.mean, noise_mean)
 
     def _with_joint_covariance(
         self, blocks: Shaper, state: FWState, ahead: Prediction, y: Tensor, weight: Tensor
-    ) -> tuple[FWState, StepOutput]:
+    ) -> tuple[FWState, StepOutput, LinearStep]:
         """The paper's update with the exact covariance of error and shaper memory together."""
         d = self.layout.tangent_size
         still = torch.eye(state.cov.shape[-1] - d).to(ahead.F)  # the shaper's memory waits for the innovation
@@ -370,7 +381,10 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, update.shaped * weight)
         memory = update.memory.unflatten(1, state.memory.shape[1:])
         seen = torch.lerp(ahead.observed, y, weight)
-        return FWState(posterior.mean, update.joint_cov, state.noise, memory, seen, ahead.hidden), out
+        following = FWState(posterior.mean, update.joint_cov, state.noise, memory, seen, ahead.hidden)
+        # the memory is known, so the belief is about the state alone; its covariance is not that of a Kalman gain
+        stated = StatedCovariance(posterior.cov)
+        return following, out, LinearStep(ahead.F, ahead.Q, stated, update.correction, posterior.mean)
 
 
 def _outer_root(scale: Tensor) -> Tensor:

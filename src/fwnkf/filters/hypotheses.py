@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from ..core import constrain, oscillators
 from ..core.gaussian import log_prob
-from ..core.layout import Layout
+from ..core.linearize import mix
+from ..core.smoothing import LinearStep
 from ..core.system import System
 from ..core.tree import tree_map
 from ..errors import ConfigError
@@ -186,7 +187,10 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         start[: states.hypotheses] = (1 - FALLBACK_PRIOR * states.silent) / states.hypotheses
         return HypothesesState(members, start.log().expand(len(belief.mean), -1).clone())
 
-    def advance(  # type: ignore[override]
+    def joint_covariance(self, state: HypothesesState) -> Tensor:  # type: ignore[override]
+        return state.members.cov.flatten(0, 1)
+
+    def advance_linearized(  # type: ignore[override]
         self,
         prepared: Prepared,
         state: HypothesesState,
@@ -194,7 +198,7 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         weight: Tensor,
         u: Tensor | None,
         dt: Tensor | None,
-    ) -> tuple[HypothesesState, StepOutput]:
+    ) -> tuple[HypothesesState, StepOutput, LinearStep]:
         count = self.count
         if dt is None:
             dt = torch.full_like(y[:, 0], self.config.dt)
@@ -208,7 +212,7 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
             return leaf.unflatten(0, (-1, count))
 
         flat = tree_map(lambda leaf: leaf.flatten(0, 1), state.members)
-        following, out = super().advance(
+        following, out, linear = super().advance_linearized(
             prepared, flat, each(y), each(weight), None if u is None else each(u), each(dt)
         )
         likelihood, _ = log_prob(out.innovation, out.innovation_cov, each(weight))
@@ -222,6 +226,7 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         return (
             HypothesesState(tree_map(apart, following), log_weight),
             StepOutput(*posterior, *prior, innovation.mean, innovation.mean, innovation.cov, status),
+            linear._replace(log_weight=log_weight),
         )
 
 
@@ -244,17 +249,3 @@ def with_fallback(model: FrequencyWeightedNeuralKalmanFilter) -> FrequencyHypoth
     mixture.load_state_dict({name: weights[name].reshape(own[name].shape) for name in own})
     like = next(model.parameters())
     return mixture.to(device=like.device, dtype=like.dtype)
-
-
-def mix(
-    layout: Layout, weight: Float[Tensor, "B K"], mean: Float[Tensor, "B K n"], cov: Float[Tensor, "B K d d"]
-) -> Gaussian:
-    """Mean and covariance of a mixture, taken in the tangent space at its likeliest member."""
-    place = weight.argmax(-1)[:, None, None].expand(-1, 1, mean.shape[-1])
-    reference = mean.gather(1, place)
-    apart = layout.boxminus(mean, reference.expand_as(mean))
-    share = weight.unsqueeze(-1)
-    centre = (share * apart).sum(1)
-    spread = apart - centre.unsqueeze(1)
-    whole = cov + spread.unsqueeze(-1) * spread.unsqueeze(-2)
-    return Gaussian(layout.boxplus(reference.squeeze(1), centre), (share.unsqueeze(-1) * whole).sum(1))

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..core.gaussian import Noise, condition, matvec, propagate
 from ..core.linear import LinearConfig, LinearSystem
+from ..core.smoothing import LinearStep, Measurement
 from ..core.system import System
 from ..registry import FILTERS
 from ..types import Gaussian, StepOutput
@@ -83,7 +84,7 @@ class KalmanFilter(SystemFilter):
     def prepare(self) -> Matrices:
         return Matrices(*self.system.matrices(None), self.system.H, self.system.measurement_noise())
 
-    def advance(
+    def advance_linearized(
         self,
         prepared: Matrices,
         state: Gaussian,
@@ -91,14 +92,16 @@ class KalmanFilter(SystemFilter):
         weight: Tensor,
         u: Tensor | None,
         dt: Tensor | None,
-    ) -> tuple[Gaussian, StepOutput]:
+    ) -> tuple[Gaussian, StepOutput, LinearStep]:
         F, B, Q = prepared[:3] if dt is None else self.system.matrices(dt)
         mean = matvec(F, state.mean)
         prior = Gaussian(mean if u is None else mean + matvec(B, u), propagate(state.cov, F, Q))
         innovation = (y - matvec(prepared.H, prior.mean)) * weight
         update = condition(prior.cov, innovation, prepared.H, prepared.R, weight, self.config.solve)
         posterior = Gaussian(prior.mean + update.correction, update.cov)
-        return posterior, step_output(prior, posterior, innovation, update.innovation_cov, update.ok)
+        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok)
+        measurement = Measurement(innovation, prepared.H, prepared.R, weight, update.ok)
+        return posterior, out, LinearStep(F, Q, measurement, update.correction, posterior.mean)
 
 
 def infer_sizes(options: dict[str, Any], arrays: dict[str, Tensor]) -> dict[str, Any]:

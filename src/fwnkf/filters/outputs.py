@@ -31,8 +31,13 @@ def step_output(
     return StepOutput(*posterior, *prior, innovation, shaped, innovation_cov, failed(ok))
 
 
-def scale_covariance(out: StepOutput, scale: Float[Tensor, " d"]) -> StepOutput:
-    """The output with its covariances multiplied by ``√s √sᵀ`` elementwise; correlations do not change."""
+def covariance_factor(scale: Float[Tensor, " d"]) -> Float[Tensor, "d d"]:
+    """``√s √sᵀ``: multiplied elementwise it scales variances by ``s`` and keeps correlations."""
     root = scale.sqrt()
-    factor = root.unsqueeze(-1) * root
+    return root.unsqueeze(-1) * root
+
+
+def scale_covariance(out: StepOutput, scale: Float[Tensor, " d"]) -> StepOutput:
+    """The output with its covariances multiplied by :func:`covariance_factor`."""
+    factor = covariance_factor(scale)
     return out._replace(cov=out.cov * factor, prior_cov=out.prior_cov * factor)

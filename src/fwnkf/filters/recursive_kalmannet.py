@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.gaussian import dense, matvec, propagate, symmetrize
+from ..core.smoothing import LinearStep, StatedCovariance
 from ..core.system import System
 from ..registry import FILTERS, at_least
 from ..shapes import Float
@@ -122,13 +123,16 @@ class RecursiveKalmanNet(SystemFilter):
             zeros(batch, self.noise_network.gru.hidden_size),
         )
 
+    def joint_covariance(self, state: RecursiveKalmanNetState) -> Tensor:
+        return state.belief.cov
+
     def features(self, innovation: Tensor, change: Tensor, H: Tensor, correction: Tensor) -> Float[Tensor, "B i"]:
         """The inputs of both networks."""
         rows = H.expand(len(innovation), *H.shape[-2:]).flatten(1)  # H of a linear system has no batch axis
         features = torch.cat((innovation, change, rows, correction), -1)
         return features.square() if self.config.squared_features else features
 
-    def advance(
+    def advance_linearized(
         self,
         prepared: Any,
         state: RecursiveKalmanNetState,
@@ -136,7 +140,7 @@ class RecursiveKalmanNet(SystemFilter):
         weight: Tensor,
         u: Tensor | None,
         dt: Tensor | None,
-    ) -> tuple[RecursiveKalmanNetState, StepOutput]:
+    ) -> tuple[RecursiveKalmanNetState, StepOutput, LinearStep]:
         mean, F = self.system.linearize_transition(state.belief.mean, u, dt)
         Q = prepared.Q if dt is None else self.system.process_noise(dt)
         carried = symmetrize(F @ state.belief.cov @ F.mT)
@@ -155,7 +159,8 @@ class RecursiveKalmanNet(SystemFilter):
         eye = torch.eye(self.layout.tangent_size, dtype=y.dtype, device=y.device)
         updated = propagate(carried, eye - K @ H, C @ C.mT)
         cov = torch.where(weight.any(-1)[:, None, None], updated, prior.cov)
-        posterior = Gaussian(self.layout.boxplus(prior.mean, matvec(K, innovation)), cov)
+        correction = matvec(K, innovation)
+        posterior = Gaussian(self.layout.boxplus(prior.mean, correction), cov)
         next_state = RecursiveKalmanNetState(
             posterior,
             last_seen(state.seen, y, weight),
@@ -166,7 +171,8 @@ class RecursiveKalmanNet(SystemFilter):
         )
         innovation_cov = symmetrize(H @ prior.cov @ H.mT + dense(prepared.R))
         ok = torch.ones_like(weight[:, 0], dtype=torch.bool)  # no factorisation that could fail
-        return next_state, step_output(prior, posterior, innovation, innovation_cov, ok)
+        out = step_output(prior, posterior, innovation, innovation_cov, ok)
+        return next_state, out, LinearStep(F, Q, StatedCovariance(cov), correction, posterior.mean)
 
 
 def lower_triangular(entries: Float[Tensor, "B k"], size: int) -> Float[Tensor, "B d d"]:

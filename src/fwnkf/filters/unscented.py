@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
@@ -16,6 +16,7 @@ from ..core.linearize import (
     sigma_rule,
     statistical_linearization,
 )
+from ..core.smoothing import LinearStep, Measurement
 from ..core.system import System
 from ..registry import FILTERS
 from ..types import Gaussian, StepOutput
@@ -33,6 +34,19 @@ class UnscentedConfig:
     beta: float = 0.0
     kappa: float = 0.0
     solve: Literal["auto", "cholesky", "unrolled"] = "auto"
+
+
+class Used(NamedTuple):
+    """What a step computed, from which its linear model follows."""
+
+    points: Tensor
+    """Sigma points before the transition."""
+    moved: Tensor
+    """Those after it, as deviations from their mean."""
+    spread: Tensor
+    Q: Tensor
+    measurement: Measurement
+    correction: Tensor
 
 
 @FILTERS.register("ukf")
@@ -59,6 +73,21 @@ class UnscentedKalmanFilter(SystemFilter):
     def advance(
         self, prepared: Any, state: Gaussian, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
     ) -> tuple[Gaussian, StepOutput]:
+        return self._step(prepared, state, y, weight, u, dt)[:2]
+
+    def advance_linearized(
+        self, prepared: Any, state: Gaussian, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
+    ) -> tuple[Gaussian, StepOutput, LinearStep]:
+        posterior, out, used = self._step(prepared, state, y, weight, u, dt)
+        start = state.mean.unsqueeze(1).expand_as(used.points)
+        cross = sigma_cross(self.layout.boxminus(used.points, start), used.moved, self.rule)
+        F, residual_cov, _ = statistical_linearization(state.cov, cross, used.spread)
+        Q = used.Q + symmetrize(residual_cov)
+        return posterior, out, LinearStep(F, Q, used.measurement, used.correction, posterior.mean)
+
+    def _step(
+        self, prepared: Any, state: Gaussian, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
+    ) -> tuple[Gaussian, StepOutput, Used]:
         points, drawn = sigma_points(state.mean, state.cov, self.layout, self.rule)
         count = points.shape[1]
         moved = self.system.transition(
@@ -66,14 +95,14 @@ class UnscentedKalmanFilter(SystemFilter):
             repeated(u, count),
             repeated(dt, count),
         ).unflatten(0, (-1, count))
-        mean, _, spread = sigma_moments(moved, self.layout, self.rule)
+        mean, deviations, spread = sigma_moments(moved, self.layout, self.rule)
         Q = prepared.Q if dt is None else self.system.process_noise(dt)
         prior = Gaussian(mean, symmetrize(spread + Q))
 
-        points, redrawn = sigma_points(prior.mean, prior.cov, self.layout, self.rule)
-        observed = self.system.observe(points)
+        redrawn_points, redrawn = sigma_points(prior.mean, prior.cov, self.layout, self.rule)
+        observed = self.system.observe(redrawn_points)
         predicted, deviations_y, cov_y = sigma_moments(observed, self.observation_layout, self.rule)
-        deviations_x = self.layout.boxminus(points, prior.mean.unsqueeze(1).expand_as(points))
+        deviations_x = self.layout.boxminus(redrawn_points, prior.mean.unsqueeze(1).expand_as(redrawn_points))
         cross = sigma_cross(deviations_x, deviations_y, self.rule)
         H, residual_cov, solved = statistical_linearization(prior.cov, cross, cov_y)
         innovation = self.innovation(y, predicted, weight)
@@ -81,4 +110,6 @@ class UnscentedKalmanFilter(SystemFilter):
         update = condition(prior.cov, innovation, H, noise, weight, self.config.solve)
         posterior = Gaussian(self.layout.boxplus(prior.mean, update.correction), update.cov)
         ok = drawn & redrawn & solved & update.ok
-        return posterior, step_output(prior, posterior, innovation, update.innovation_cov, ok)
+        out = step_output(prior, posterior, innovation, update.innovation_cov, ok)
+        measurement = Measurement(innovation, H, noise, weight, update.ok)
+        return posterior, out, Used(points, deviations, spread, Q, measurement, update.correction)

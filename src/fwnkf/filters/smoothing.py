@@ -1,0 +1,192 @@
+"""Smoothing: estimates that use the measurements after each step as well as those before."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core.gaussian import block_diagonal, factor_psd, matvec, symmetrize
+from ..core.layout import Layout
+from ..core.linearize import mix
+from ..core.smoothing import Coordinates, Factors, LinearStep, back, end, factorize, fixed_interval, fixed_lag
+from ..core.tree import tree_map
+from ..errors import ConfigError
+from ..shapes import Bool, Float
+from ..types import Gaussian, Trajectory
+from .base import Filter
+from .outputs import covariance_factor
+
+
+class Smoothed(NamedTuple):
+    """The belief in every step given the measurements after it too.
+
+    ``cov`` is in the tangent space at ``mean``. It and ``cross_cov`` are scaled as the covariances of the filter are
+    (:meth:`Filter.calibrate_covariance`).
+    """
+
+    mean: Float[Tensor, "B T n"]
+    cov: Float[Tensor, "B T d d"]
+    cross_cov: Float[Tensor, "B S d d"] | None = None
+    """The covariance of step ``t`` with step ``t + 1``, for ``S = T - 1`` steps; None for a fixed lag or a mixture."""
+    noise: Gaussian | None = None
+    """The belief in noise states, or in the lagged states of an ``arkf``; None without any, and for a mixture."""
+
+
+@torch.no_grad()
+def smooth(model: Filter, trajectory: Trajectory, *, lag: int | None = None) -> Smoothed:
+    """Smooth a trajectory of ``model.run(…, smoothing=True)``.
+
+    Without ``lag`` every step uses all measurements (fixed interval), with ``lag=k`` those up to ``k`` steps later. On a
+    linear Gaussian system this is the exact posterior. Elsewhere it is the Rauch-Tung-Striebel recursion on the linear
+    models that the filter used, about its own estimates. Gradients are not computed.
+
+    >>> import fwnkf
+    >>> one = torch.eye(1)
+    >>> kf = fwnkf.build("kf", F=one, H=one, Q=one, R=one)
+    >>> track = kf.run(torch.tensor([[[0.0], [3.0]]]), smoothing=True)
+    >>> smooth(kf, track).mean.flatten()
+    tensor([0.7500, 1.8750])
+    """
+    if lag is not None and lag < 0:
+        raise ConfigError(f"lag = {lag}: give a number of steps, or None to use all measurements")
+    if trajectory.linear is None:
+        raise ConfigError(
+            "the trajectory does not hold the linear models of its steps; run the filter with smoothing=True: "
+            "trajectory = filter.run(y, …, smoothing=True)"
+        )
+    start, steps = trajectory.linear
+    before = factor_psd(start)
+    forward = factorize(before, steps, transport(model.layout, steps.correction))
+    links = tree_map(lambda item: item[:, 1:], forward.links)
+    last = end(forward.factors[:, -1])
+    z = fixed_interval(links, last) if lag is None else fixed_lag(links, last, lag)
+    log_weight = steps.log_weight
+    if log_weight is not None:
+        length = log_weight.shape[1]
+        used = torch.arange(length, device=log_weight.device) + (length if lag is None else lag)
+        log_weight = log_weight[:, used.clamp_max(length - 1)]
+    smoothed = _from_coordinates(model, before, forward, steps, z, log_weight)
+    if lag is not None or smoothed.cross_cov is None:
+        return smoothed._replace(cross_cov=None)
+    return smoothed._replace(cross_cov=smoothed.cross_cov[:, 1:])
+
+
+@torch.no_grad()
+def smooth_in_chunks(
+    model: Filter,
+    y: Float[Tensor, "B T m"],
+    u: Float[Tensor, "B T p"] | None = None,
+    mask: Bool[Tensor, "B T m"] | None = None,
+    dt: Float[Tensor, "B T"] | None = None,
+    *,
+    chunk: int = 1000,
+    **start: Any,
+) -> Smoothed:
+    """Filter and smooth a long recording with, besides the result, the memory of ``chunk`` steps.
+
+    The filter runs twice: once from the start, where only its state between chunks is stored, and again chunk by chunk
+    from the end. ``start`` is what :meth:`Filter.run` starts from: ``prior``, ``state``, ``generator``.
+
+    >>> import fwnkf
+    >>> one = torch.eye(1)
+    >>> kf = fwnkf.build("kf", F=one, H=one, Q=one, R=one)
+    >>> y = torch.randn(1, 50, 1)
+    >>> whole, pieces = smooth(kf, kf.run(y, smoothing=True)), smooth_in_chunks(kf, y, chunk=20)
+    >>> torch.allclose(whole.mean, pieces.mean)
+    True
+    """
+    if chunk < 1:
+        raise ConfigError(f"chunk = {chunk}: give a positive number of steps")
+    prepared = model.prepare()
+    samples = chunk * (1 if model.preprocess is None else model.preprocess.block)
+    pieces = list(zip(*(_split(item, samples, y.shape[1]) for item in (y, u, mask, dt)), strict=True))
+
+    def forward(number: int, begin: dict[str, Any], before: Tensor | None) -> tuple[Trajectory, Tensor, Factors]:
+        track = model.run(*pieces[number], **begin, prepared=prepared, smoothing=True)
+        before = factor_psd(track.linear.start) if before is None else before
+        steps = track.linear.steps
+        return track, before, factorize(before, steps, transport(model.layout, steps.correction))
+
+    begins: list[tuple[dict[str, Any], Tensor | None]] = [(start, None)]
+    for number in range(len(pieces)):
+        track, _, factors = forward(number, *begins[-1])
+        begins.append(({"state": track.state}, factors.factors[:, -1]))
+    log_weight = track.linear.steps.log_weight
+    parts: list[Smoothed] = []
+    last = end(factors.factors[:, -1])
+    for number in reversed(range(len(pieces))):
+        track, before, factors = forward(number, *begins[number])
+        z = fixed_interval(tree_map(lambda item: item[:, 1:], factors.links), last)
+        last = _before_first(factors, z)
+        final = None if log_weight is None else log_weight[:, -1:].expand(-1, z.mean.shape[1], -1)
+        parts.append(_from_coordinates(model, before, factors, track.linear.steps, z, final))
+    joined = [None if items[0] is None else _joined(items) for items in zip(*reversed(parts), strict=True)]
+    smoothed = Smoothed(*joined)
+    return smoothed if smoothed.cross_cov is None else smoothed._replace(cross_cov=smoothed.cross_cov[:, 1:])
+
+
+def transport(layout: Layout, correction: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D D"] | None:
+    """Jacobians of ``x ⊞ δ`` with respect to ``δ``: they take errors added to ``δ`` to the tangent space at ``x ⊞ δ``.
+
+    None where they are identities, for a state without quaternions. Coordinates beyond the layout are flat.
+    """
+    if all(part.kind != "quaternion" for part in layout.parts):
+        return None
+    d = layout.tangent_size
+    _, jacobian = layout.boxplus_jacobians(correction[..., :d])
+    return block_diagonal(jacobian, torch.eye(correction.shape[-1] - d).to(jacobian))
+
+
+def _before_first(forward: Factors, z: Coordinates) -> Coordinates:
+    """The coordinates of the state before the first step."""
+    return back(*(tree_map(lambda item: item[:, 0], part) for part in (forward.links, z)))
+
+
+def _from_coordinates(
+    model: Filter,
+    before: Float[Tensor, "R D D"],
+    forward: Factors,
+    steps: LinearStep,
+    z: Coordinates,
+    log_weight: Float[Tensor, "B T K"] | None,
+) -> Smoothed:
+    """The smoothed belief from its coordinates; ``cross_cov`` begins with that of the state before the first step."""
+    layout, d = model.layout, model.layout.tangent_size
+    delta = matvec(forward.factors, z.mean)
+    factors, earlier = forward.factors, torch.cat((before.unsqueeze(1), forward.factors[:, :-1]), 1)
+    jacobian = transport(layout, delta)
+    if jacobian is not None:  # the factors are in the tangent space at the filtered mean
+        delta_before = matvec(before, _before_first(forward, z).mean)
+        earlier = transport(layout, torch.cat((delta_before.unsqueeze(1), delta[:, :-1]), 1)) @ earlier
+        factors = jacobian @ factors
+    cov = symmetrize(factors @ z.cov @ factors.mT)
+    cross = (earlier @ forward.links.gain @ z.cov @ factors.mT)[..., :d, :d]
+    mean = layout.boxplus(steps.mean, delta[..., :d])
+    scale = None if model.covariance_scale is None else covariance_factor(model.covariance_scale)
+    if log_weight is not None:
+        batch, length, count = log_weight.shape
+        members = (item.unflatten(0, (batch, count)).movedim(1, 2).flatten(0, 1) for item in (mean, cov[..., :d, :d]))
+        mixed = tree_map(lambda item: item.unflatten(0, (batch, length)), mix(layout, log_weight.exp().flatten(0, 1), *members))
+        return Smoothed(mixed.mean, mixed.cov if scale is None else mixed.cov * scale)
+    noise = None
+    if steps.extra is not None:
+        noise = Gaussian(steps.extra + delta[..., d:], cov[..., d:, d:])
+    cov = cov[..., :d, :d]
+    if scale is not None:
+        cov, cross = cov * scale, cross * scale
+    return Smoothed(mean, cov, cross, noise)
+
+
+def _split(item: Tensor | None, samples: int, length: int) -> list[Tensor | None]:
+    """Pieces of some samples along time."""
+    starts = range(0, length, samples)
+    return [None if item is None else item[:, first : first + samples] for first in starts]
+
+
+def _joined(items: tuple[Any, ...]) -> Any:
+    """Tensors, or tuples of them, joined along time."""
+    if isinstance(items[0], tuple):
+        return type(items[0])(*(_joined(leaves) for leaves in zip(*items, strict=True)))
+    return torch.cat(items, 1)
