@@ -126,7 +126,7 @@ def test_there_are_docstrings_that_run():
     finder = doctest.DocTestFinder()
     examples = sum(
         len(test.examples)
-        for name in ("fwnkf.filters.base", "fwnkf.core.layout", "fwnkf.types")
+        for name in ("fwnkf.filters.factory", "fwnkf.core.layout", "fwnkf.types")
         for test in finder.find(importlib.import_module(name))
     )
     assert examples >= 6

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fwnkf import Filter, System, Trajectory, build
+from fwnkf import Filter, StepOutput, System, Trajectory, build
 from fwnkf.core.preprocess import Inputs
 from fwnkf.preprocess import (
     PreintegratedIMU,
@@ -218,6 +218,6 @@ def headings_of(
 
 def _parts(trajectory: Trajectory, records: int) -> list[Trajectory]:
     """The trajectory of each candidate."""
-    items: list[Any] = [item.split(records) for item in trajectory[:-1]]
-    items.append([None] * len(items[0]))  # the state at the end is of all of them
-    return [Trajectory(*piece) for piece in zip(*items, strict=True)]
+    items = zip(*(getattr(trajectory, name).split(records) for name in StepOutput._fields), strict=True)
+    # the state at the end is of all of them
+    return [Trajectory(**StepOutput(*piece)._asdict(), state=None) for piece in items]

@@ -11,8 +11,8 @@ from scipy.stats import multivariate_normal
 from statsmodels.tsa.statespace.mlemodel import MLEModel
 
 import fwnkf
-from fwnkf.core.preprocess import Calibration, CalibrationConfig
 from fwnkf.core.linear import LinearSystem
+from fwnkf.core.preprocess import Calibration, CalibrationConfig
 from fwnkf.errors import ConfigError
 
 from ..oracles.joint import autoregressive_causes, block_diagonal, joint_smoothed
@@ -86,7 +86,9 @@ def test_singular_matrices_need_no_inverse(rng, case):
         F[2] = 0.0
         Q[2] = Q[:, 2] = 0.0
     y, u, mask = record(rng)
-    kf = fwnkf.build("kf", **{name: torch.as_tensor(value) for name, value in zip("FBHQR", (F, B, H, Q, R), strict=True)})
+    kf = fwnkf.build(
+        "kf", **{name: torch.as_tensor(value) for name, value in zip("FBHQR", (F, B, H, Q, R), strict=True)}
+    )
     causes = autoregressive_causes([MEAN], [cov], [[F]] * STEPS, u @ B.T, [Q] * STEPS)
     smoothed = fwnkf.smooth(kf, run(kf, *batched(y, u, mask), prior=prior(cov=cov)))
     compare(smoothed, joint_smoothed(causes, H, R, y, mask))
@@ -204,7 +206,7 @@ def test_hypotheses_are_the_mixture_of_their_joint_posteriors(rng):
         total = np.stack([np.cumsum(log)[last] for log in logs])
         weight = np.exp(total - total.max(0))
         weight /= weight.sum(0)
-        assert 0.01 < weight[0].min()  # otherwise one alone would do
+        assert weight[0].min() > 0.01  # otherwise one alone would do
         means = np.stack([single[which].mean[0].numpy() for single in singles])
         covs = np.stack([single[which].cov[0].numpy() for single in singles])
         mean = (weight[..., None] * means).sum(0)
@@ -342,7 +344,10 @@ def test_a_fixed_lag_is_more_accurate_than_filterpys_approximation(rng):
     kf = fwnkf.build("kf", **matrices)
     track = run(kf, *batched(y), prior=prior())
     mine = fwnkf.smooth(kf, track, lag=lag).mean[0].numpy()
-    errors = [((estimate - states) ** 2).mean() for estimate in (mine, np.stack(theirs.xSmooth)[..., 0], track.mean[0].numpy())]
+    errors = [
+        ((estimate - states) ** 2).mean()
+        for estimate in (mine, np.stack(theirs.xSmooth)[..., 0], track.mean[0].numpy())
+    ]
     assert errors[0] < 0.95 * min(errors[1:])
 
 

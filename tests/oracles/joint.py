@@ -6,6 +6,7 @@ with the package.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -87,7 +88,7 @@ def joint_smoothed(causes: Causes, H, R, y, mask, lag=None) -> Smoothed:
     return Smoothed(
         np.stack([A @ mean + a for A, a, (mean, _) in pairs]),
         np.stack([A @ cov @ A.T for A, _, (_, cov) in pairs]),
-        np.stack([A @ cov @ B.T for (A, _, (_, cov)), (B, _, _) in zip(pairs[:-1], pairs[1:], strict=True)]),
+        np.stack([A @ cov @ B.T for (A, _, (_, cov)), (B, _, _) in pairwise(pairs)]),
     )
 
 

@@ -1,4 +1,4 @@
-"""Jacobians, second-order terms and sigma points: the propagation of a Gaussian through a nonlinear function; mixtures."""
+"""Jacobians, second-order terms and sigma points of a Gaussian through a function, and moments of mixtures."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Smoothing of a linear Gaussian recursion in square-root form.
 
-The belief after step ``t`` is written as ``x_t = x̂_t + A_t z_t`` with ``P_t = A_t A_tᵀ`` and ``z_t ~ N(0, I)``. Prediction
-and update act on ``z`` by orthogonal matrices alone: with ``Q = B Bᵀ``,
+The belief after step ``t`` is written as ``x_t = x̂_t + A_t z_t`` with ``P_t = A_t A_tᵀ`` and ``z_t ~ N(0, I)``.
+Prediction and update act on ``z`` by orthogonal matrices alone: with ``Q = B Bᵀ``,
 
     [A_tᵀ Fᵀ; Bᵀ] = O [U; 0],      A⁻ = Uᵀ,      z_t = O₁₁ z⁻ + O₁₂ η,   η ~ N(0, I)
     [R^{T/2}; A⁻ᵀ Hᵀ] = V [S^{T/2}; 0],          z⁻ = V₂₁ S^{-1/2} r + V₂₂ z_{t+1}
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..shapes import Bool, Float
 from .gaussian import FullNoise, Noise, dense, factor_psd, matvec, pseudo_solve, symmetrize, triangularize
+from .tree import tree_map
 
 # ---- what a filter records ------------------------------------------------------------------------------------------
 
@@ -80,7 +81,8 @@ def batched(step: LinearStep) -> LinearStep:
         return matrix if matrix.ndim > axes else matrix.expand(batch, *matrix.shape)
 
     if isinstance(update, Measurement):
-        noise = type(update.noise)(*(expand(item, 2 if isinstance(update.noise, FullNoise) else 1) for item in update.noise))
+        full = isinstance(update.noise, FullNoise)
+        noise = tree_map(lambda item: expand(item, 2 if full else 1), update.noise)
         update = update._replace(H=expand(update.H, 2), noise=noise)
     return step._replace(F=expand(step.F, 2), Q=expand(step.Q, 2), update=update)
 
@@ -165,15 +167,13 @@ def factorize(
         A = prior @ gain
         A = A if transport is None else transport[:, t] @ A
         factors.append(A)
-    return Factors(
-        torch.stack(factors, 1), Link(*(torch.stack(items, 1) for items in zip(*links, strict=True)))
-    )
+    return Factors(torch.stack(factors, 1), Link(*(torch.stack(items, 1) for items in zip(*links, strict=True))))
 
 
 def _roots(P: Float[Tensor, "B T n n"]) -> Float[Tensor, "B T n n"]:
     """Factors of covariances, of which there is often one alone."""
     first = P[:1, :1]
-    return factor_psd(first).expand_as(P) if bool((P == first).all()) else factor_psd(P)
+    return factor_psd(first).expand_as(P) if bool((first == P).all()) else factor_psd(P)
 
 
 def back(link: Link, z: Coordinates) -> Coordinates:
@@ -190,7 +190,7 @@ def end(A: Float[Tensor, "*B D D"]) -> Coordinates:
 
 
 def fixed_interval(links: Link, last: Coordinates) -> Coordinates:
-    """The coordinates of every step given all ``T``; ``links`` are those into steps ``1 … T - 1``, stacked on axis 1."""
+    """The coordinates of all ``T`` steps given every measurement, from the links into steps ``1 … T - 1``."""
     z = [last]
     for t in reversed(range(links.shift.shape[1])):
         z.append(back(Link(*(item[:, t] for item in links)), z[-1]))

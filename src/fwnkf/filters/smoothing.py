@@ -38,9 +38,9 @@ class Smoothed(NamedTuple):
 def smooth(model: Filter, trajectory: Trajectory, *, lag: int | None = None) -> Smoothed:
     """Smooth a trajectory of ``model.run(…, smoothing=True)``.
 
-    Without ``lag`` every step uses all measurements (fixed interval), with ``lag=k`` those up to ``k`` steps later. On a
-    linear Gaussian system this is the exact posterior. Elsewhere it is the Rauch-Tung-Striebel recursion on the linear
-    models that the filter used, about its own estimates. Gradients are not computed.
+    Without ``lag`` every step uses all measurements (fixed interval), with ``lag=k`` those up to ``k`` steps later. On
+    a linear Gaussian system this is the exact posterior. Elsewhere it is the Rauch-Tung-Striebel recursion on the
+    linear models that the filter used, about its own estimates. Gradients are not computed.
 
     >>> import fwnkf
     >>> one = torch.eye(1)
@@ -122,13 +122,12 @@ def smooth_in_chunks(
         last = _before_first(factors, z)
         final = None if log_weight is None else log_weight[:, -1:].expand(-1, z.mean.shape[1], -1)
         parts.append(_from_coordinates(model, before, factors, track.linear.steps, z, final))
-    joined = [None if items[0] is None else _joined(items) for items in zip(*reversed(parts), strict=True)]
-    smoothed = Smoothed(*joined)
+    smoothed: Smoothed = _joined(tuple(reversed(parts)))
     return smoothed if smoothed.cross_cov is None else smoothed._replace(cross_cov=smoothed.cross_cov[:, 1:])
 
 
-def transport(layout: Layout, correction: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D D"] | None:
-    """Jacobians of ``x ⊞ δ`` with respect to ``δ``: they take errors added to ``δ`` to the tangent space at ``x ⊞ δ``.
+def transport(layout: Layout, correction: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D D"] | None:
+    """Jacobians of ``x ⊞ δ`` with respect to ``δ``: they take errors of ``δ`` to the tangent space at ``x ⊞ δ``.
 
     None where they are identities, for a state without quaternions. Coordinates beyond the layout are flat.
     """
@@ -137,6 +136,14 @@ def transport(layout: Layout, correction: Float[Tensor, "B T D"]) -> Float[Tenso
     d = layout.tangent_size
     _, jacobian = layout.boxplus_jacobians(correction[..., :d])
     return block_diagonal(jacobian, torch.eye(correction.shape[-1] - d).to(jacobian))
+
+
+def _transported(
+    layout: Layout, delta: Float[Tensor, "*B D"], factor: Float[Tensor, "*B D D"]
+) -> Float[Tensor, "*B D D"]:
+    """A factor of the covariance at ``x`` as one at ``x ⊞ δ``."""
+    jacobian = transport(layout, delta)
+    return factor if jacobian is None else jacobian @ factor
 
 
 def _before_first(forward: Factors, z: Coordinates) -> Coordinates:
@@ -155,12 +162,10 @@ def _from_coordinates(
     """The smoothed belief from its coordinates; ``cross_cov`` begins with that of the state before the first step."""
     layout, d = model.layout, model.layout.tangent_size
     delta = matvec(forward.factors, z.mean)
-    factors, earlier = forward.factors, torch.cat((before.unsqueeze(1), forward.factors[:, :-1]), 1)
-    jacobian = transport(layout, delta)
-    if jacobian is not None:  # the factors are in the tangent space at the filtered mean
-        delta_before = matvec(before, _before_first(forward, z).mean)
-        earlier = transport(layout, torch.cat((delta_before.unsqueeze(1), delta[:, :-1]), 1)) @ earlier
-        factors = jacobian @ factors
+    delta_before = matvec(before, _before_first(forward, z).mean)
+    # from the tangent spaces at the filtered means to those at the smoothed ones
+    factors = _transported(layout, delta, forward.factors)
+    earlier = torch.cat((_transported(layout, delta_before, before).unsqueeze(1), factors[:, :-1]), 1)
     cov = symmetrize(factors @ z.cov @ factors.mT)
     cross = (earlier @ forward.links.gain @ z.cov @ factors.mT)[..., :d, :d]
     mean = layout.boxplus(steps.mean, delta[..., :d])
@@ -168,8 +173,9 @@ def _from_coordinates(
     if log_weight is not None:
         batch, length, count = log_weight.shape
         members = (item.unflatten(0, (batch, count)).movedim(1, 2).flatten(0, 1) for item in (mean, cov[..., :d, :d]))
-        mixed = tree_map(lambda item: item.unflatten(0, (batch, length)), mix(layout, log_weight.exp().flatten(0, 1), *members))
-        return Smoothed(mixed.mean, mixed.cov if scale is None else mixed.cov * scale)
+        mixture = mix(layout, log_weight.exp().flatten(0, 1), *members)
+        mean, cov = (item.unflatten(0, (batch, length)) for item in mixture)
+        return Smoothed(mean, cov if scale is None else cov * scale)
     noise = None
     if steps.extra is not None:
         noise = Gaussian(steps.extra + delta[..., d:], cov[..., d:, d:])
@@ -186,7 +192,7 @@ def _split(item: Tensor | None, samples: int, length: int) -> list[Tensor | None
 
 
 def _joined(items: tuple[Any, ...]) -> Any:
-    """Tensors, or tuples of them, joined along time."""
+    """Tensors, or tuples of them, joined along time; None stays None."""
     if isinstance(items[0], tuple):
         return type(items[0])(*(_joined(leaves) for leaves in zip(*items, strict=True)))
-    return torch.cat(items, 1)
+    return None if items[0] is None else torch.cat(items, 1)
