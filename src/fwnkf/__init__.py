@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from .filters.kalmannet import KalmanNet
     from .filters.recursive_kalmannet import RecursiveKalmanNet
     from .filters.rkn import RecurrentKalmanNetwork as RKN
-    from .filters.unscented import UnscentedKalmanFilter as UKF
     from .filters.smoothing import Smoothed, smooth, smooth_in_chunks
+    from .filters.unscented import UnscentedKalmanFilter as UKF
     from .registry import FILTERS, PREPROCESS, SYSTEMS
     from .runtime.compiled import compile_step
     from .types import Gaussian, Status, StepOutput, Trajectory
