@@ -33,9 +33,9 @@ CONFIG_FILE = "config.json"
 TENSOR_FILE = "model.safetensors"
 CONFIG_LIMIT = 1 << 20
 """Largest size of a config in bytes; a larger file is not read."""
-BYTES_BASE, BYTES_PER_BYTE = 1 << 26, 8
-"""Memory that constructing a filter may take: 64 MB for constants, and this many bytes per byte of its tensor file."""
-OPERATIONS_BASE, OPERATIONS_PER_TENSOR = 5000, 500
+BYTES_BASE, BYTES_PER_BYTE = 1 << 24, 16
+"""Memory that constructing a filter may take: 16 MB for constants, and this many bytes per byte of its tensor file."""
+OPERATIONS_BASE, OPERATIONS_PER_TENSOR = 2000, 200
 """Calls of torch that constructing a filter may take: a constant, and this many per tensor in its file."""
 NESTING_LIMIT = 3
 """A preprocessing may have an inner filter, which may itself have a preprocessing, up to this depth."""
