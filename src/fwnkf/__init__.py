@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .filters.rkn import RecurrentKalmanNetwork as RKN
     from .filters.smoothing import Smoothed, smooth, smooth_in_chunks
     from .filters.unscented import UnscentedKalmanFilter as UKF
+    from .identify import fit
     from .registry import FILTERS, PREPROCESS, SYSTEMS
     from .runtime.compiled import compile_step
     from .types import Gaussian, Status, StepOutput, Trajectory
@@ -64,6 +65,7 @@ _attribute = attach(
         "filters.rkn": {"RKN": "RecurrentKalmanNetwork"},
         "filters.unscented": {"UKF": "UnscentedKalmanFilter"},
         "filters.smoothing": ("Smoothed", "smooth", "smooth_in_chunks"),
+        "identify": ("fit",),
         "runtime.compiled": ("compile_step",),
         "types": ("Gaussian", "Status", "StepOutput", "Trajectory"),
     },
@@ -97,6 +99,7 @@ __all__ = [
     "compile_step",
     "dump_state",
     "filters",
+    "fit",
     "load",
     "load_state",
     "register_filter",

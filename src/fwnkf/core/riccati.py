@@ -75,21 +75,26 @@ def steady_state(
 
 
 def constant_gain(
-    F: Float[Tensor, "n n"], H: Float[Tensor, "m n"], gain: Float[Tensor, "n m"], y: Float[Tensor, "N T m"]
-) -> tuple[Float[Tensor, "N T n"], Float[Tensor, "N T m"]]:
-    """Estimates and innovations of a filter with a constant gain that starts at zero: the steady state from the start.
+    F: Float[Tensor, "*B n n"],
+    H: Float[Tensor, "*B m n"],
+    gain: Float[Tensor, "*B n m"],
+    y: Float[Tensor, "N T m"],
+    start: Float[Tensor, "*B N n"] | None = None,
+) -> tuple[Float[Tensor, "*B N T n"], Float[Tensor, "*B N T m"]]:
+    """Estimates and innovations of a filter with a constant gain: the steady state from the start.
 
-    A hundredth of the time of the full recursion, which differs from it in the first steps alone.
+    ``start`` is the estimate before the first step, zero if None. A hundredth of the time of the full recursion, which
+    differs from it in the first steps alone.
     """
     closed = ((torch.eye(F.shape[-1], dtype=F.dtype, device=F.device) - gain @ H) @ F).mT
     ahead, step = (H @ F).mT, gain.mT
-    x = y.new_zeros(len(y), F.shape[-1])
+    x = y.new_zeros(*F.shape[:-2], len(y), F.shape[-1]) if start is None else start
     states, innovations = [], []
     for sample in y.unbind(1):
         innovations.append(sample - x @ ahead)
         x = x @ closed + sample @ step
         states.append(x)
-    return torch.stack(states, 1), torch.stack(innovations, 1)
+    return torch.stack(states, -2), torch.stack(innovations, -2)
 
 
 def frequency_response(

@@ -1,0 +1,278 @@
+"""Fit a filter to recordings by the likelihood of its innovations: no true states needed."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core.system import System
+from ..errors import ConfigError, DataError
+from ..filters.base import Filter, build
+from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
+from ..shapes import Bool, Float
+from ..types import Gaussian
+from .fit_report import FitReport, Order, consistency, fitted_parameters
+from .likelihood import Likelihood, Local, Measurements, maximise
+from .parameters import learned_parameters
+from .starting_belief import starting_belief
+from .whittle import add_oscillator, measured_spectra, whittle
+
+POLE_RADIUS = 0.9999
+FIRST_ITERATIONS = 12
+"""Of the filter without oscillators, whose innovations give the first spectrum."""
+MOST_OSCILLATORS = 4
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A fitted filter and the report on the fit."""
+
+    filter: Filter
+    report: FitReport
+
+
+def fit(
+    model: Filter | System,
+    y: Float[Tensor, "N T m"],
+    u: Float[Tensor, "N T p"] | None = None,
+    mask: Bool[Tensor, "N T m"] | None = None,
+    dt: Float[Tensor, "N T"] | None = None,
+    prior: Gaussian | None = None,
+    *,
+    truth: Float[Tensor, "N T n"] | None = None,
+    learn: Sequence[str] = ("Q", "R", "oscillators"),
+    oscillators: int | Literal["auto"] | None = None,
+    held_out: float | Sequence[int] = 0.2,
+    iterations: int = 40,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Fit:
+    """Learn noise covariances, constants of the system and coloured noise from measurements alone.
+
+    Maximises the likelihood of the innovations. Coloured measurement noise becomes noise states of an ``fwnkf``, which
+    start from the spectrum of the innovations.
+
+    Args:
+        model: the system, or a filter on it, with the values to start from. It is not changed.
+        y, u, mask, dt, prior: as for ``filter.run``; NaN in ``y`` is missing. Without a prior the filter starts from
+            its ``initial_belief``, or from what the first samples of all records say of the state.
+        truth: true states of the records where they are known, NaN elsewhere. Where they are known, the likelihood of
+            the error of the estimate is added.
+        learn: ``Q``, ``R`` (their variances, correlations stay; or the constants of the system that set them),
+            ``oscillators``, ``constants`` (all of the system), or constants by name.
+        oscillators: noise states of each channel, for a system: a number, or ``"auto"`` (default), which adds them
+            while the Bayesian information criterion falls. A filter keeps the noise states it has.
+        held_out: share of the records, or their indices, that only test the fit.
+        iterations: of the final maximisation, at most.
+        progress: called with a line of text now and then.
+        stop: asked between iterations; the fit ends with what it has if it returns True.
+
+    >>> import fwnkf
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> walk = 0.1 * torch.randn(4, 500, 1, generator=generator, dtype=torch.float64).cumsum(1)
+    >>> y = walk + 0.5 * torch.randn(4, 500, 1, generator=generator, dtype=torch.float64)
+    >>> one = torch.ones(1, 1, dtype=torch.float64)
+    >>> result = fit(fwnkf.build("kf", F=one, H=one, Q=one, R=one), y, held_out=0.25)
+    >>> round(result.report.value("R[0,0]"), 1)
+    0.2
+    """
+    began = time.process_time()
+    report = progress or (lambda text: None)
+    plain, dtype = _as_filter(model, oscillators)
+    data = _measurements(plain, y, u, mask, dt, prior, truth)
+    kept, tested = _held_out(len(data.y), held_out)
+    train, test = data.take(kept), data.take(tested) if len(tested) else None
+
+    say = _Counter(report)
+    course = _Course(train, tuple(learn), iterations, report, say, stop)
+    first = learned_parameters(plain, course.learn)
+    likelihood = Likelihood(plain, first, train)
+    skip = min(data.y.shape[1] // 10, 100)
+    before = consistency(likelihood, first.start, skip=skip)
+    given = dict(zip(first.names, first.values(first.start).tolist(), strict=True))
+    wanted = 0 if isinstance(model, Filter) else "auto" if oscillators is None else oscillators
+    stage = course.maximise(likelihood, first.start, FIRST_ITERATIONS if wanted else iterations)
+    orders: list[Order] = []
+    if wanted:
+        stage, orders = _choose_order(course, stage, wanted)
+    chosen = stage.likelihood
+    values, flat = fitted_parameters(chosen.parameters, stage.raw, stage.local.information, given)
+    fitted = consistency(chosen, stage.raw, skip=skip)
+    outside = None
+    if test is not None:
+        outside = consistency(Likelihood(chosen.model, chosen.parameters, test), stage.raw, skip=skip)
+    chosen.parameters.finish(stage.raw)
+    summary = FitReport(
+        parameters=values,
+        flat=flat,
+        before=before,
+        fitted=fitted,
+        held_out=outside,
+        orders=tuple(orders),
+        iterations=say.count,
+        seconds=time.process_time() - began,
+        stopped=stop is not None and stop(),
+    )
+    return Fit(chosen.model.to(dtype).eval(), summary)
+
+
+class _Stage(NamedTuple):
+    """A filter with parameters at which the likelihood was maximised."""
+
+    likelihood: Likelihood
+    raw: Tensor
+    local: Local
+
+    def bic(self, samples: float) -> float:
+        return len(self.raw) * math.log(samples) - 2 * self.local.value
+
+
+class _Course(NamedTuple):
+    """What all stages of a fit share."""
+
+    train: Measurements
+    learn: tuple[str, ...]
+    iterations: int
+    report: Progress
+    say: _Counter
+    stop: Callable[[], bool] | None
+
+    def maximise(self, likelihood: Likelihood, raw: Tensor, iterations: int | None = None) -> _Stage:
+        count = self.iterations if iterations is None else iterations
+        reached = maximise(likelihood.local, raw, iterations=count, progress=self.say, stop=self.stop)
+        return _Stage(likelihood, *reached)
+
+
+def _choose_order(course: _Course, plain: _Stage, wanted: int | str) -> tuple[_Stage, list[Order]]:
+    """Add oscillators one by one, each started from the spectrum, up to a number or while the BIC falls.
+
+    Orders are compared by one likelihood: Whittle's for a linear system, where it is nearly exact and takes a second,
+    the exact one otherwise.
+    """
+    likelihood = plain.likelihood
+    spectra = measured_spectra(likelihood, plain.raw)
+    samples, batch = float(course.train.present.sum()), likelihood.side_by_side
+    if likelihood.steady:
+        local = whittle(likelihood.model, likelihood.parameters, spectra, batch)(plain.raw)
+        orders = [Order(0, local.value, plain._replace(local=local).bic(samples))]
+    else:
+        plain = course.maximise(likelihood, plain.raw)
+        orders = [Order(0, plain.local.value, plain.bic(samples))]
+    likelihood.parameters.finish(plain.raw)
+    best = [plain]
+    before: Filter | None = None
+    for count in range(1, (MOST_OSCILLATORS if wanted == "auto" else int(wanted)) + 1):
+        if course.stop is not None and course.stop():
+            break
+        course.report(f"{count} oscillator(s) per channel: start from the spectrum")
+        base = likelihood.model if before is None else before
+
+        def make(base: Filter = base, count: int = count) -> FrequencyWeightedNeuralKalmanFilter:
+            return _with_oscillators(base, count)
+
+        starts = add_oscillator(make, before, course.learn, spectra, batch)
+        stages = []
+        for start in starts:
+            inner = Likelihood(start.model, start.parameters, course.train)
+            local = Local(start.value, start.raw, start.raw)  # of Whittle's likelihood the value alone is used
+            stages.append(_Stage(inner, start.raw, local) if likelihood.steady else course.maximise(inner, start.raw))
+        stages.sort(key=lambda stage: stage.bic(samples))
+        orders.append(Order(count, stages[0].local.value, stages[0].bic(samples)))
+        if wanted == "auto" and orders[-1].bic >= min(order.bic for order in orders[:-1]):
+            break
+        best = stages
+        best[0].likelihood.parameters.finish(best[0].raw)
+        before = best[0].likelihood.model
+    if likelihood.steady:
+        course.report("exact likelihood")
+        best = sorted((course.maximise(s.likelihood, s.raw) for s in best), key=lambda stage: stage.bic(samples))
+    return best[0], orders
+
+
+class _Counter:
+    """Counts iterations and reports them."""
+
+    def __init__(self, report: Progress) -> None:
+        self.report, self.count = report, 0
+
+    def __call__(self, number: int, value: float) -> None:
+        self.count += 1
+        self.report(f"iteration {number}: log-likelihood {value:.2f}")
+
+
+def _as_filter(model: Filter | System, oscillators: int | str | None) -> tuple[Filter, torch.dtype]:
+    """A copy of the filter, or the extended Kalman filter of a system, in float64, and the dtype it came in."""
+    if oscillators not in (None, "auto") and not (isinstance(oscillators, int) and oscillators >= 0):
+        raise ConfigError(f"oscillators = {oscillators!r}: expected a number from 0 on, or 'auto'")
+    if isinstance(model, Filter):
+        if oscillators is not None:
+            raise ConfigError(
+                "oscillators can be chosen for a system; a filter keeps the noise states it has: give fit the system, "
+                "or build an fwnkf with shaping='noise' and sections = their number"
+            )
+        return copy.deepcopy(model).double(), model.dtype
+    plain = build("ekf", system=copy.deepcopy(model))
+    dtype = plain.dtype
+    return plain.double(), dtype
+
+
+def _with_oscillators(base: Filter, count: int) -> FrequencyWeightedNeuralKalmanFilter:
+    """An ``fwnkf`` on a copy of the system of ``base``, with ``count`` oscillators in each channel."""
+    model = build(
+        "fwnkf", system=copy.deepcopy(base.system), shaping="noise", hidden=0, residual_width=0, sections=count,
+        shared_shaper=False, pole_radius=POLE_RADIUS,
+    )  # fmt: skip
+    assert isinstance(model, FrequencyWeightedNeuralKalmanFilter)
+    return model.double()
+
+
+def _measurements(
+    model: Filter,
+    y: Tensor,
+    u: Tensor | None,
+    mask: Tensor | None,
+    dt: Tensor | None,
+    prior: Gaussian | None,
+    truth: Tensor | None,
+) -> Measurements:
+    """All inputs in float64, with a prior for each record."""
+    if y.ndim != 3:
+        raise DataError(f"y has shape {tuple(y.shape)}, wanted [records, steps, channels]")
+    present = y.isfinite() if mask is None else y.isfinite() & mask
+    if not bool(present.any()):
+        raise DataError("no sample of y is present: every value is NaN or masked")
+    y = torch.where(present, y, torch.nan).double()
+    u, dt, truth = (None if item is None else item.double() for item in (u, dt, truth))
+    if prior is None:
+        prior = starting_belief(model, y, u, present, dt)
+    state = model.init(len(y), Gaussian(prior.mean.double(), prior.cov.double()))
+    del state  # the prior fits the filter
+    n, d = model.layout.size, model.layout.tangent_size
+    if prior.mean.shape[-1] < n and model.system is not None:
+        prior = model.system.complete_prior(Gaussian(prior.mean.double(), prior.cov.double()))
+    beliefs = Gaussian(prior.mean.double().expand(len(y), n).clone(), prior.cov.double().expand(len(y), d, d).clone())
+    return Measurements(y, present, u, dt, beliefs, truth)
+
+
+def _held_out(count: int, held_out: float | Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Indices of the records to fit, and of those to test: the last ones, if a share is given."""
+    everything = torch.arange(count)
+    if isinstance(held_out, int | float):
+        if not 0 <= held_out < 1:
+            raise ConfigError(f"held_out = {held_out}: expected a share of the records in [0, 1), or their indices")
+        tested = min(count - 1, math.ceil(held_out * count)) if held_out else 0
+        return everything[: count - tested], everything[count - tested :]
+    chosen = torch.zeros(count, dtype=torch.bool)
+    chosen[torch.as_tensor(list(held_out), dtype=torch.long)] = True
+    if bool(chosen.all()):
+        raise ConfigError("held_out names every record; leave at least one for the fit")
+    return everything[~chosen], everything[chosen]

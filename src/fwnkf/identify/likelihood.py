@@ -1,0 +1,370 @@
+"""The likelihood of measurements under a filter, with its gradient and information in the learned parameters.
+
+The innovations of a filter with the right model are independent and Gaussian, so that their density is the likelihood
+of the measurements; no true state is needed. Derivatives of innovations and their covariances give the gradient and
+Fisher's information matrix at once (Åström 1980; Cavanaugh and Shumway 1996). They are differences over small changes
+of the parameters, and all changed models run side by side as one batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core.gaussian import block_diagonal, dense, log_prob, safe_cholesky, solve_psd
+from ..core.riccati import constant_gain, steady_state
+from ..errors import NumericalFailureError
+from ..filters.base import Filter
+from ..filters.extended import SystemFilter
+from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
+from ..filters.transition import ResidualTransition
+from ..shapes import Bool, Float
+from ..types import Gaussian
+from .parameters import Parameters
+
+DIFFERENCE = 1e-6
+"""Change of a raw parameter for its derivative; rounding and curvature are then both below 1e-5."""
+FIRST = 128
+"""Steps before the gain is compared with that of the steady state; doubled until they agree."""
+STEADY = 1e-5
+"""Relative difference of innovation covariances at which a filter counts as being in its steady state."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """What ``filter.run`` takes, complete: ``present`` is True where a channel was measured; ``truth`` may be NaN."""
+
+    y: Float[Tensor, "N T m"]
+    present: Bool[Tensor, "N T m"]
+    u: Float[Tensor, "N T p"] | None
+    dt: Float[Tensor, "N T"] | None
+    prior: Gaussian
+    truth: Float[Tensor, "N T n"] | None = None
+
+    def take(self, rows: Tensor) -> Measurements:
+        def part(item: Tensor | None) -> Tensor | None:
+            return None if item is None else item[rows]
+
+        prior = Gaussian(*(item[rows] for item in self.prior))
+        return Measurements(self.y[rows], self.present[rows], part(self.u), part(self.dt), prior, part(self.truth))
+
+    def first(self, steps: int) -> dict[str, Any]:
+        """The keyword arguments of ``filter.run`` for the first steps."""
+        u, dt = (None if item is None else item[:, :steps] for item in (self.u, self.dt))
+        return {"y": self.y[:, :steps], "mask": self.present[:, :steps], "u": u, "dt": dt, "prior": self.prior}
+
+    def even_step(self) -> float | None:
+        """The length of all steps but the first if the data have neither gaps nor controls, otherwise NaN.
+
+        None stands for the nominal step. Missing samples at the end of a record are no gap.
+        """
+        whole = self.present.all(-1)
+        regular = bool((whole == self.present.any(-1)).all()) and bool((whole[:, 1:] <= whole[:, :-1]).all())
+        if self.u is not None or not regular or self.y.shape[1] < 2 * FIRST:
+            return math.nan
+        if self.dt is None:
+            return None
+        step = self.dt[:, 1:]
+        return float(step[0, 0]) if bool(((step - step[0, 0]).abs() <= 1e-9 * step[0, 0]).all()) else math.nan
+
+
+class Predictions(NamedTuple):
+    """Residuals with their stated covariances and the weights of their coordinates, for ``V`` parameter vectors."""
+
+    residual: Float[Tensor, "V N T m"]
+    cov: Float[Tensor, "V N T m m"]
+    weight: Float[Tensor, "N T m"]
+
+
+class Local(NamedTuple):
+    """The log-likelihood at one parameter vector, its gradient, and the information matrix."""
+
+    value: float
+    gradient: Float[Tensor, " p"]
+    information: Float[Tensor, "p p"]
+
+
+class LinearModel(NamedTuple):
+    """``x⁺ = F x + N(0, Q)``, ``y = H x + N(0, R)`` of state and noise states together, for one step."""
+
+    F: Float[Tensor, "n n"]
+    H: Float[Tensor, "m n"]
+    Q: Float[Tensor, "n n"]
+    R: Float[Tensor, "m m"]
+
+
+def linear_model(model: Filter, at: Float[Tensor, "1 n"], dt: Float[Tensor, "1"] | None) -> LinearModel:
+    """The matrices of a filter linearised at one state, noise states included, for a step of ``dt``."""
+    system = model.system
+    if system is None:
+        (mean, F), (_, H) = _without_system(model, at)
+        del mean
+    else:
+        F, H = system.linearize_transition(at, None, dt)[1], system.linearize_observation(at)[1]
+    prepared = model.prepare()
+    Q = prepared.Q if dt is None or system is None else system.process_noise(dt)
+    R = dense(prepared.R)
+    F, H, Q, R = (item[0] if item.ndim == 3 else item for item in (F, H, Q, R))
+    if isinstance(model, FrequencyWeightedNeuralKalmanFilter) and model.noise_states is not None:
+        ratio = None if dt is None else dt / model.config.dt
+        A, drive = model.noise_states.transition(ratio)
+        A, drive = (item[0] if item.ndim == 3 else item for item in (A, drive))
+        F, Q = block_diagonal(F, A), block_diagonal(Q, drive)
+        H = torch.cat((H, prepared.oscillators.C), -1)
+    return LinearModel(F, H, Q, R)
+
+
+def _without_system(model: Filter, at: Tensor) -> Any:
+    assert isinstance(model, FrequencyWeightedNeuralKalmanFilter)
+    head = model.head_bias[: model.transition.head_size].expand(1, -1)
+    return model.transition(at, head, None, None, None, None), model.observation.linearize(at)
+
+
+@torch.no_grad()
+def is_time_invariant(model: Filter, dt: Float[Tensor, "1"] | None) -> bool:
+    """Whether a filter has the same matrices at every state and step: a linear system, noise states, no networks."""
+    if model.preprocess is not None or not model.layout.flat or not model.observation_layout.flat:
+        return False
+    if isinstance(model, FrequencyWeightedNeuralKalmanFilter):
+        networks = (
+            model.encoder is not None
+            or model.shaper is not None
+            or model.system is None
+            or not isinstance(model.transition, ResidualTransition)
+            or model.transition.network is not None
+        )
+        if networks or bool(model.head_bias.any()) or type(model) is not FrequencyWeightedNeuralKalmanFilter:
+            return False
+    elif not isinstance(model, SystemFilter) or model.name not in ("kf", "ekf"):
+        return False
+    system = model.system
+    assert system is not None
+    generator = torch.Generator().manual_seed(0)
+    x = 10 * torch.randn(4, system.layout.size, generator=generator, dtype=torch.float64).to(model._like())
+    step = None if dt is None else dt.expand(len(x))
+    (moved, F), (seen, H) = system.linearize_transition(x, None, step), system.linearize_observation(x)
+
+    def linear(value: Tensor, matrix: Tensor) -> bool:
+        expected = (matrix[:1] if matrix.ndim == 3 else matrix) @ x.unsqueeze(-1)
+        return bool(torch.allclose(value, expected.squeeze(-1), rtol=1e-9, atol=1e-9))
+
+    return linear(moved, F) and linear(seen, H)
+
+
+class Likelihood:
+    """The log-likelihood of measurements as a function of the raw parameters of a filter."""
+
+    def __init__(self, model: Filter, parameters: Parameters, data: Measurements) -> None:
+        self.model, self.parameters, self.data = model, parameters, data
+        step = data.even_step()
+        self.dt = None if step is None or math.isnan(step) else data.y.new_tensor([step])
+        self.steady = not (step is not None and math.isnan(step)) and is_time_invariant(model, self.dt)
+        self.first = min(FIRST, data.y.shape[1])
+        truth = data.truth
+        self.knows_truth = truth is not None and bool(truth.isfinite().all(-1).any())
+        self.side_by_side = self._can_batch()
+
+    @torch.no_grad()
+    def value(self, raw: Float[Tensor, " p"]) -> float:
+        """The log-likelihood; minus infinity where the filter fails."""
+        return sum(self.value_of(part) for part in self.predictions(raw.unsqueeze(0)))
+
+    def value_of(self, part: Predictions) -> float:
+        """The summed log density of residuals at the first parameter vector."""
+        return self._density(part)[0]
+
+    @torch.no_grad()
+    def local(self, raw: Float[Tensor, " p"]) -> Local:
+        """The log-likelihood with its derivatives."""
+        around = torch.cat((raw.unsqueeze(0), raw + DIFFERENCE * torch.eye(len(raw)).to(raw)))
+        gradient, information = torch.zeros_like(raw), raw.new_zeros(len(raw), len(raw))
+        value = 0.0
+        for part in self.predictions(around):
+            density, factor, white = self._density(part)
+            value += density
+            residual, cov, weight = part
+            slope = _solved(factor, ((residual[1:] - residual[0]) / DIFFERENCE * weight).unsqueeze(-1)).squeeze(-1)
+            change = (cov[1:] - cov[0]) / DIFFERENCE * (weight.unsqueeze(-1) * weight.unsqueeze(-2))
+            change = _solved(factor, _solved(factor, change).mT)
+            by_cov = 0.5 * ((change @ white.unsqueeze(-1)).squeeze(-1) * white - change.diagonal(dim1=-2, dim2=-1))
+            gradient += (by_cov - slope * white).flatten(1).sum(-1)
+            flat = torch.cat((slope.flatten(1), math.sqrt(0.5) * change.flatten(1)), -1)
+            information += flat @ flat.mT
+        return Local(value, gradient, information)
+
+    def predictions(self, raws: Float[Tensor, "V p"]) -> list[Predictions]:
+        """Innovations, and errors of the state where the truth is known, for several parameter vectors."""
+        length = self.data.y.shape[1]
+        if not self.steady:
+            return self._runs(raws, length)
+        while 2 * self.first < length:
+            matrices = self._matrices(raws)
+            steady = steady_state(*matrices)
+            start = self._runs(raws, self.first)
+            last = start[0].cov[:, 0, -1]
+            if bool(((last - steady.innovation_cov).abs() <= STEADY * steady.innovation_cov.abs().amax()).all()):
+                return self._continued(start, matrices, steady, raws)
+            self.first *= 2
+        self.steady = False
+        return self._runs(raws, length)
+
+    def _continued(self, start: list[Predictions], model: LinearModel, steady: Any, raws: Tensor) -> list[Predictions]:
+        """The rest of the records with the gain of the steady state."""
+        rest = self.data.y[:, self.first :].nan_to_num()
+        means, innovations = constant_gain(model.F, model.H, steady.gain, rest, self._last_mean)
+        tail = innovations.shape[2]
+        cov = steady.innovation_cov[:, None, None].expand(-1, len(rest), tail, -1, -1)
+        present = self.data.present.to(rest)
+        parts = [
+            Predictions(
+                torch.cat((start[0].residual, innovations * present[:, self.first :]), 2),
+                torch.cat((start[0].cov, cov), 2),
+                present,
+            )
+        ]
+        if self.knows_truth:
+            error, weight = self._errors(means[..., : self.model.layout.size], self.first, None)
+            d = error.shape[-1]
+            cov = steady.cov[:, None, None, :d, :d].expand(-1, len(rest), tail, -1, -1)
+            parts.append(
+                Predictions(
+                    torch.cat((start[1].residual, error), 2),
+                    torch.cat((start[1].cov, cov), 2),
+                    torch.cat((start[1].weight, weight), 1),
+                )
+            )
+        return parts
+
+    def _matrices(self, raws: Tensor) -> LinearModel:
+        at = self.model.layout.origin(raws).unsqueeze(0)
+
+        def matrices(raw: Tensor) -> LinearModel:
+            self.parameters.install(raw)
+            return linear_model(self.model, at, self.dt)
+
+        return LinearModel(*self._each(matrices, raws))
+
+    def _runs(self, raws: Tensor, steps: int) -> list[Predictions]:
+        inputs = self.data.first(steps)
+
+        def run(raw: Tensor) -> tuple[Tensor, ...]:
+            self.parameters.install(raw)
+            track = self.model.run(**inputs)
+            last = track.state.mean if hasattr(track.state, "mean") else track.mean[:, -1]
+            if isinstance(self.model, FrequencyWeightedNeuralKalmanFilter):
+                last = torch.cat((track.state.mean, track.state.noise), -1) if self.model.preprocess is None else last
+            return track.innovation, track.innovation_cov, track.mean, track.cov, last
+
+        innovation, cov, mean, state_cov, self._last_mean = self._each(run, raws)
+        steps = innovation.shape[2]
+        weight = self.data.present[:, :steps].to(innovation)
+        if self.model.preprocess is not None:  # channels after preprocessing: those with an innovation
+            weight = (innovation[0] != 0).to(innovation)
+        parts = [Predictions(innovation, cov, weight)]
+        if self.knows_truth:
+            error, known = self._errors(mean, 0, steps)
+            parts.append(Predictions(error, state_cov, known))
+        return parts
+
+    def _errors(self, mean: Tensor, begin: int, end: int | None) -> tuple[Tensor, Tensor]:
+        assert self.data.truth is not None
+        truth = self.data.truth[:, begin:end]
+        known = truth.isfinite().all(-1, keepdim=True)
+        truth = torch.where(known, truth, self.model.layout.origin(truth))
+        error = self.model.layout.boxminus(mean, truth.expand_as(mean))
+        weight = known.expand(*error.shape[1:]).to(error)
+        return error * weight, weight
+
+    def _each(self, function: Callable[[Tensor], tuple[Tensor, ...]], raws: Tensor) -> tuple[Tensor, ...]:
+        if self.side_by_side:
+            try:
+                return tuple(torch.func.vmap(function)(raws))
+            finally:  # tensors of a batch do not live longer than vmap
+                self.parameters.install(raws[0])
+        return tuple(torch.stack(items) for items in zip(*map(function, raws), strict=True))
+
+    @torch.no_grad()
+    def _can_batch(self) -> bool:
+        """Whether the model runs with a batch of parameter vectors; compared with one run for each."""
+        raws = self.parameters.start + torch.tensor([[0.0], [0.1]]).to(self.parameters.start)
+        steps = min(3, self.data.y.shape[1])
+        if self.model.preprocess is not None:
+            steps = min(3 * self.model.preprocess.block, self.data.y.shape[1])
+        self.side_by_side = True
+        try:
+            batched = self._runs(raws, steps)
+        except Exception:  # whatever a system does that cannot be batched, such as new_tensor of its constants
+            batched = None
+        self.side_by_side = False
+        self.parameters.as_numbers()
+        alone = self._runs(raws, steps)
+        agree = batched is not None and all(
+            torch.allclose(a.residual, b.residual, rtol=1e-7) and torch.allclose(a.cov, b.cov, rtol=1e-7)
+            for a, b in zip(batched, alone, strict=True)
+        )
+        if agree:
+            self.parameters.as_numbers(False)
+        return agree
+
+    def _density(self, part: Predictions) -> tuple[float, Tensor, Tensor]:
+        """Summed log density at the first parameter vector, the factor of the covariances, whitened residuals."""
+        residual, cov, weight = part.residual[0], part.cov[0], part.weight
+        values, ok = log_prob(residual, cov, weight)
+        counted = weight.any(-1)
+        value = float(values[counted].sum()) if bool(ok[counted].all()) else -math.inf
+        masked = cov * (weight.unsqueeze(-1) * weight.unsqueeze(-2)) + torch.diag_embed(1 - weight)
+        factor, _ = safe_cholesky(masked)
+        white = _solved(factor, (residual * weight).unsqueeze(-1)).squeeze(-1)
+        return value if math.isfinite(value) else -math.inf, factor, white
+
+
+def _solved(factor: Tensor, right: Tensor) -> Tensor:
+    return torch.linalg.solve_triangular(factor, right, upper=False)
+
+
+def maximise(
+    function: Callable[[Tensor], Local],
+    raw: Float[Tensor, " p"],
+    *,
+    iterations: int,
+    tolerance: float = 0.01,
+    limit: float = 1.0,
+    progress: Callable[[int, float], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> tuple[Float[Tensor, " p"], Local]:
+    """Fisher's scoring with the damping of Levenberg and Marquardt, until a step promises less than ``tolerance``.
+
+    No raw parameter moves by more than ``limit`` in one step. Directions without information do not move.
+    """
+    here, damping = function(raw), 1e-3
+    if not math.isfinite(here.value):
+        raise NumericalFailureError(
+            "the filter fails on these measurements with the parameters it starts from: an innovation covariance is "
+            "not positive definite or an innovation not finite; start from a larger R, a larger Q or a narrower prior"
+        )
+    for number in range(iterations):
+        if stop is not None and stop():
+            break
+        # a ridge of one part in a million million of the largest entry keeps directions without information in place
+        scale = here.information.diagonal()
+        ridge = damping * scale + 1e-12 * scale.max() + 1e-9
+        step = solve_psd(here.information + ridge.diag(), here.gradient.unsqueeze(-1))[0].squeeze(-1)
+        step = step * (limit / step.abs().max()).clamp_max(1.0)
+        promise = float(step @ here.gradient - 0.5 * step @ here.information @ step)
+        if not promise > tolerance or damping > 1e8:
+            break
+        there = function(raw + step)
+        if there.value > here.value:
+            gain = (there.value - here.value) / promise
+            raw, here = raw + step, there
+            damping = damping / 10 if gain > 0.5 else damping * 2
+        else:
+            damping = max(10 * damping, 1e-3)
+        if progress is not None:
+            progress(number + 1, here.value)
+    return raw, here

@@ -1,0 +1,216 @@
+"""Noise states from the spectrum of innovations: a start for the likelihood fit, without any true state.
+
+The innovations of a first filter are the measurements through a known transfer function, so their spectrum gives that
+of the measurements, without the leakage that a moving signal causes. A linear model states the same spectrum in closed
+form; Whittle's likelihood compares the two in milliseconds, so that many starts can be tried.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core.riccati import frequency_response, steady_state
+from ..filters.base import Filter
+from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
+from ..filters.shaping import NoiseStates
+from ..shapes import Float
+from .likelihood import DIFFERENCE, Likelihood, LinearModel, Local, linear_model, maximise
+from .parameters import Parameters, learned_parameters
+
+SEGMENT = 4096
+DRIFT_RADII = (0.9, 0.98, 0.996)
+RADII = (0.6, 0.9, 0.98, 0.998)
+AMPLITUDES = (0.5, 2.0, 8.0)
+GRID = 10
+PEAKS = 3
+TRIED = 4
+"""Starts beside the best drift that are optimised, of all that are evaluated."""
+NEAR = 20.0
+"""Difference of Whittle's log-likelihood within which the exact one decides."""
+ITERATIONS = 40
+SMALL = 1e-14
+"""Frequency of drift, in radians per step: zero but for the logit that stores it."""
+
+
+class MeasuredSpectra(NamedTuple):
+    """Cross-spectra of the measurements, over bins whose weights sum to one."""
+
+    omega: Float[Tensor, " f"]
+    weight: Float[Tensor, " f"]
+    density: Tensor
+    """Complex, ``[f, m, m]``."""
+    whiteness: Float[Tensor, " f"]
+    """Spectrum of the first filter's innovations over what it states, averaged over channels."""
+    samples: float
+    at: Float[Tensor, "1 n"]
+    """The state at which a nonlinear system is linearised."""
+    dt: Float[Tensor, "1"] | None
+
+
+@torch.no_grad()
+def measured_spectra(likelihood: Likelihood, raw: Float[Tensor, " p"]) -> MeasuredSpectra:
+    """The spectra of measurements from the innovations of a filter with the parameters ``raw``."""
+    data, model = likelihood.data, likelihood.model
+    predictions = likelihood.predictions(raw.unsqueeze(0))[0]
+    steps = predictions.residual.shape[2]
+    skip = min(steps // 10, 500)
+    innovation, present = predictions.residual[0, :, skip:], predictions.weight[:, skip:]
+    segment = min(SEGMENT, innovation.shape[1])
+    window = torch.hann_window(segment, periodic=True, dtype=raw.dtype).unsqueeze(-1)
+    pieces = innovation.unfold(1, segment, max(1, segment // 2)).flatten(0, 1).mT
+    lines = torch.fft.rfft(pieces * window, dim=1)[:, 1:]
+    power = torch.einsum("bfi,bfj->fij", lines, lines.conj()) / (len(pieces) * window.square().sum())
+    power = power / present.mean().clamp_min(1e-3)
+    omega = 2 * math.pi * torch.arange(1, len(power) + 1, dtype=raw.dtype) / segment
+    likelihood.parameters.install(raw)
+    at = model.layout.origin(raw).unsqueeze(0) if model.layout.flat else data.prior.mean[:1]
+    dt = likelihood.dt
+    if dt is None and data.dt is not None:
+        dt = data.dt[:, 1:].median().reshape(1)
+    linear = linear_model(model, at, dt)
+    steady = steady_state(*linear)
+    _, response = frequency_response(linear.F, linear.H, steady.gain, omega)
+    whiteness = torch.linalg.solve(steady.innovation_cov.to(power.dtype), power)
+    inverse = torch.linalg.inv(response)
+    weight = torch.full_like(omega, 1 / len(omega))
+    return MeasuredSpectra(
+        omega,
+        weight,
+        inverse @ power @ inverse.mH,
+        whiteness.diagonal(dim1=-2, dim2=-1).real.mean(-1),
+        float(present.any(-1).sum()),
+        at,
+        dt,
+    )
+
+
+def model_density(linear: LinearModel, omega: Float[Tensor, " f"]) -> Tensor:
+    """Complex cross-spectra ``[f, m, m]`` of the measurements under a linear model, ``H W Q W* Hᵀ + R``."""
+    delay = torch.exp(-1j * omega)[:, None, None]
+    inside = torch.eye(linear.F.shape[-1], dtype=omega.dtype) - delay * linear.F
+    H = linear.H.to(inside.dtype)
+    W = torch.linalg.solve(inside.mT, H.mT.expand(len(omega), *H.mT.shape)).mT
+    return W @ linear.Q.to(W.dtype) @ W.mH + linear.R
+
+
+def whittle(model: Filter, parameters: Parameters, spectra: MeasuredSpectra, batch: bool) -> Callable[[Tensor], Local]:
+    """Whittle's log-likelihood as a function of raw parameters, with gradient and information."""
+
+    def density(raw: Tensor) -> Tensor:
+        parameters.install(raw)
+        return torch.view_as_real(model_density(linear_model(model, spectra.at, spectra.dt), spectra.omega))
+
+    @torch.no_grad()
+    def local(raw: Tensor) -> Local:
+        around = torch.cat((raw.unsqueeze(0), raw + DIFFERENCE * torch.eye(len(raw)).to(raw)))
+        parts = torch.func.vmap(density)(around) if batch else torch.stack([density(row) for row in around])
+        parameters.install(raw)  # tensors of a batch do not live longer than vmap
+        values = torch.view_as_complex(parts)
+        here = values[0]
+        half = 0.5 * spectra.samples * spectra.weight
+        ratio = torch.linalg.solve(here, spectra.density)
+        log_det = torch.linalg.slogdet(here).logabsdet
+        value = -(half * (log_det + ratio.diagonal(dim1=-2, dim2=-1).real.sum(-1))).sum()
+        slope = torch.linalg.solve(here, (values[1:] - here) / DIFFERENCE)  # f⁻¹ ∂f
+        excess = ratio - torch.eye(here.shape[-1]).to(ratio)
+        gradient = (half * torch.einsum("pfij,fji->pf", slope, excess).real).sum(-1)
+        flat = slope * half.sqrt()[:, None, None]
+        information = torch.einsum("pfij,qfji->pq", flat, flat).real
+        number = float(value)
+        return Local(number if math.isfinite(number) else -math.inf, gradient, information)
+
+    return local
+
+
+class Started(NamedTuple):
+    """A filter with noise states from the spectrum, and Whittle's log-likelihood."""
+
+    model: FrequencyWeightedNeuralKalmanFilter
+    parameters: Parameters
+    raw: Float[Tensor, " p"]
+    value: float
+
+    def score(self, samples: float) -> float:
+        """The log-likelihood less half the penalty of the BIC: drift has no frequency to learn."""
+        return self.value - 0.5 * len(self.raw) * math.log(samples)
+
+
+def add_oscillator(
+    build: Callable[[], FrequencyWeightedNeuralKalmanFilter],
+    before: Filter | None,
+    learn: tuple[str, ...],
+    spectra: MeasuredSpectra,
+    batch: bool,
+) -> list[Started]:
+    """The best of many starts for one more oscillator in each channel, best first.
+
+    A second one is returned if it is nearly as good and of the other kind: drift, or a frequency of its own. Spectra of
+    short records do not tell a very low frequency from drift; the exact likelihood does.
+
+    ``build`` makes a filter with one oscillator more than ``before`` has, each with a system of its own. The new
+    oscillator starts as drift, on peaks of the spectrum and on a grid of frequencies, narrow and broad.
+    """
+    whiteness = torch.nn.functional.avg_pool1d(spectra.whiteness[None, None], 5, 1, 2, count_include_pad=False)[0, 0]
+    places = [(SMALL, radius) for radius in DRIFT_RADII]
+    frequencies = (math.pi * torch.linspace(0.04, 0.94, GRID)).tolist() + _peaks(spectra.omega, whiteness)
+    places += [(frequency, radius) for frequency in frequencies for radius in RADII]
+    trials: list[tuple[float, float, float, float]] = []
+    model = build()
+    for frequency, radius in places:
+        best = (-math.inf, frequency, radius, 0.0)
+        for amplitude in AMPLITUDES:
+            _set_last(model, before, frequency, radius, amplitude)
+            density = model_density(linear_model(model, spectra.at, spectra.dt), spectra.omega).detach()
+            log_det = torch.linalg.slogdet(density).logabsdet
+            misfit = torch.linalg.solve(density, spectra.density).diagonal(dim1=-2, dim2=-1).real.sum(-1)
+            value = -0.5 * spectra.samples * float((spectra.weight * (log_det + misfit)).sum())
+            best = max(best, (value, frequency, radius, amplitude))
+        trials.append(best)
+    starts = []
+    drifts = len(DRIFT_RADII)
+    for _, frequency, radius, amplitude in [max(trials[:drifts]), *sorted(trials[drifts:], reverse=True)[:TRIED]]:
+        model = build()
+        _set_last(model, before, frequency, radius, amplitude)
+        parameters = learned_parameters(model, learn)
+        parameters.as_numbers(not batch)
+        function = whittle(model, parameters, spectra, batch)
+        raw, here = maximise(function, parameters.start, iterations=ITERATIONS)
+        starts.append(Started(model, parameters, raw, here.value))
+    top = max(starts, key=lambda start: start.score(spectra.samples))
+    others = [start for start in starts if len(start.raw) != len(top.raw) and start.value > top.value - NEAR]
+    return [top, *sorted(others, key=lambda start: -start.value)[:1]]
+
+
+def _set_last(
+    model: FrequencyWeightedNeuralKalmanFilter,
+    before: Filter | None,
+    frequency: float,
+    radius: float,
+    amplitude: float,
+) -> None:
+    """Set the oscillators to those of ``before`` and one more."""
+    states = model.noise_states
+    assert isinstance(states, NoiseStates)
+    lead = states.raw_frequency.shape[0]
+    last = [torch.full((lead, 1), value).to(states.amplitude) for value in (frequency, radius, amplitude)]
+    if before is not None:
+        earlier = before.get_submodule("noise_states")
+        assert isinstance(earlier, NoiseStates)
+        known = (earlier.frequency()[:lead], earlier.radius()[:lead], earlier.amplitude.abs())
+        last = [torch.cat(pair, -1).detach() for pair in zip(known, last, strict=True)]
+    states.set_oscillators(*last)
+
+
+def _peaks(omega: Tensor, power: Tensor) -> list[float]:
+    """The frequencies with the most power, apart from each other."""
+    power, peaks = power.clone(), []
+    for _ in range(PEAKS):
+        top = omega[power.argmax()]
+        peaks.append(float(top.clamp(0.005 * math.pi, 0.995 * math.pi)))
+        power = torch.where((omega - top).abs() < 0.05 * math.pi, 0.0, power)
+    return peaks
