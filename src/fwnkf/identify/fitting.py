@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ..core.system import System
 from ..errors import ConfigError, DataError
-from ..filters.base import Filter, build
+from ..filters.base import Filter
+from ..filters.factory import build
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from ..shapes import Bool, Float
 from ..types import Gaussian
