@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -489,3 +492,16 @@ def test_a_filter_without_a_covariance_recursion_cannot_be_smoothed():
     rkn = fwnkf.build("rkn", state_dim=3, observation_dim=2)
     with pytest.raises(ConfigError, match=r"'rkn' cannot be smoothed.*'ekf'"):
         rkn.run(torch.zeros(1, 3, 2), smoothing=True)
+
+
+# ---- the page ------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_runs():
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "smooth.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 3
+    exec("\n".join(blocks), names)
+    shapes = [tuple(getattr(names["smoothed"], name).shape) for name in ("mean", "cov", "cross_cov")]
+    assert shapes == [(8, 500, 2), (8, 500, 2, 2), (8, 499, 2, 2)]
