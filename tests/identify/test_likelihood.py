@@ -74,8 +74,8 @@ def test_steady_state_gives_the_same_likelihood_as_the_full_recursion():
         Likelihood(model, learned_parameters(model, ("Q", "R", "oscillators")), measurements(y, 2))
         for model in (velocity_filter(), velocity_filter())
     )
-    assert fast.steady
-    full.steady = False
+    assert fast.time_invariant
+    full.time_invariant = False
     raw = fast.parameters.start
     a, c = fast.local(raw), full.local(raw)
     assert a.value == pytest.approx(c.value, rel=1e-7)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import FwnkfError
-from . import bench, compare, data, evaluate, inspect, listing, train
+from . import bench, compare, data, evaluate, fit, inspect, listing, train
 from .output import UsageError
 
 COMMANDS = (
@@ -16,6 +16,7 @@ COMMANDS = (
     data,
     bench,
     train,
+    fit,
     evaluate,
     compare,
     inspect,

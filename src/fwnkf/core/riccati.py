@@ -11,10 +11,13 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from ..shapes import Float
-from .gaussian import symmetrize
+from .gaussian import FullNoise, gain, joseph, propagate, symmetrize
 
 DOUBLINGS = 16
 """Each doubling squares the closed loop; sixteen stand for 65,536 steps of the recursion."""
+
+CHECKED = 64
+"""Steps between two checks whether a recursion still changes."""
 
 
 class SteadyState(NamedTuple):
@@ -75,25 +78,83 @@ def steady_state(
 
 
 def constant_gain(
-    F: Float[Tensor, "*B n n"],
-    H: Float[Tensor, "*B m n"],
-    gain: Float[Tensor, "*B n m"],
-    y: Float[Tensor, "N T m"],
-    start: Float[Tensor, "*B N n"] | None = None,
-) -> tuple[Float[Tensor, "*B N T n"], Float[Tensor, "*B N T m"]]:
-    """Estimates and innovations of a filter with a constant gain: the steady state from the start.
+    F: Float[Tensor, "n n"], H: Float[Tensor, "m n"], gain: Float[Tensor, "n m"], y: Float[Tensor, "N T m"]
+) -> tuple[Float[Tensor, "N T n"], Float[Tensor, "N T m"]]:
+    """Estimates and innovations of a filter with a constant gain that starts at zero: the steady state from the start.
 
-    ``start`` is the estimate before the first step, zero if None. A hundredth of the time of the full recursion, which
-    differs from it in the first steps alone.
+    A hundredth of the time of the full recursion, which differs from it in the first steps alone.
     """
     closed = ((torch.eye(F.shape[-1], dtype=F.dtype, device=F.device) - gain @ H) @ F).mT
     ahead, step = (H @ F).mT, gain.mT
-    x = y.new_zeros(*F.shape[:-2], len(y), F.shape[-1]) if start is None else start
+    x = y.new_zeros(len(y), F.shape[-1])
     states, innovations = [], []
     for sample in y.unbind(1):
         innovations.append(sample - x @ ahead)
         x = x @ closed + sample @ step
         states.append(x)
+    return torch.stack(states, 1), torch.stack(innovations, 1)
+
+
+class Transient(NamedTuple):
+    """Gains and covariances of a Kalman filter with constant matrices, step by step from its start."""
+
+    gain: Float[Tensor, "*B T n m"]
+    innovation_cov: Float[Tensor, "*B T m m"]
+    cov: Float[Tensor, "*B T n n"]
+
+
+def transient(
+    F: Float[Tensor, "*B n n"],
+    H: Float[Tensor, "*B m n"],
+    Q: Float[Tensor, "*B n n"],
+    R: Float[Tensor, "*B m m"],
+    cov: Float[Tensor, "*B n n"],
+    steps: int,
+    tolerance: float = 1e-12,
+) -> Transient:
+    """The recursion of the covariance ``cov`` before the first step, the same for all measurements.
+
+    Where it no longer changes by more than ``tolerance`` in relative terms, the rest is the steady state.
+
+    >>> one = torch.ones(1, 1, dtype=torch.float64)
+    >>> transient(one, one, one, one, one, 3).gain.flatten()  # 2/3, 5/8, 13/21: to (√5 - 1) / 2
+    tensor([0.6667, 0.6250, 0.6190], dtype=torch.float64)
+    """
+    noise = FullNoise(R)
+    parts: list[tuple[Tensor, Tensor, Tensor]] = []
+    for step in range(steps):
+        prior = propagate(cov, F, Q)
+        K, S, _ = gain(prior, H, noise)
+        before, cov = cov, joseph(prior, K, H, noise)
+        parts.append((K, S, cov))
+        if step % CHECKED == CHECKED - 1 and bool(((cov - before).abs() <= tolerance * cov.abs().amax()).all()):
+            break
+    rest = steps - len(parts)
+    stacked = (torch.stack(items, -3) for items in zip(*parts, strict=True))
+    return Transient(
+        *(torch.cat((item, item[..., -1:, :, :].expand(*item.shape[:-3], rest, -1, -1)), -3) for item in stacked)
+    )
+
+
+def linear_filter(
+    F: Float[Tensor, "*B n n"],
+    H: Float[Tensor, "*B m n"],
+    gains: Float[Tensor, "*B T n m"],
+    y: Float[Tensor, "N T m"],
+    start: Float[Tensor, "*B N n"],
+) -> tuple[Float[Tensor, "*B N T n"], Float[Tensor, "*B N T m"]]:
+    """Estimates and innovations with given gains, from the estimate before the first step.
+
+    With the gains of :func:`transient` this is the Kalman filter, at a fraction of the time of its full recursion.
+    """
+    x, forward, seen = start, F.mT, H.mT
+    states, innovations = [], []
+    for sample, K in zip(y.unbind(1), gains.mT.unbind(-3), strict=True):
+        x = x @ forward
+        innovation = sample - x @ seen
+        x = x + innovation @ K
+        states.append(x)
+        innovations.append(innovation)
     return torch.stack(states, -2), torch.stack(innovations, -2)
 
 

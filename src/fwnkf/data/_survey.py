@@ -41,7 +41,7 @@ class Columns:
     """
 
     state: tuple[str, ...]
-    """The quantities to estimate: the ground truth, where it is known."""
+    """The quantities to estimate: the ground truth, where it is known. Empty for tables without truth."""
     observe: tuple[str, ...]
     """The measurements."""
     control: tuple[str, ...] = ()
@@ -59,8 +59,8 @@ class Columns:
             object.__setattr__(self, role, names := tuple(value))
             if len(set(names)) != len(names):
                 raise ConfigError(f"{role} names a column twice: {', '.join(names)}")
-        if not self.state or not self.observe:
-            raise ConfigError("state (to estimate) and observe (the sensors) need at least one column each")
+        if not self.observe:
+            raise ConfigError("observe (the sensors) needs at least one column")
         if unknown := set(self.angles) - set(self.state):
             raise ConfigError(f"angles contains {', '.join(sorted(unknown))}, which is not a column of state")
         for role, names in (("state", self.state), ("observe", self.observe)):

@@ -78,11 +78,13 @@ def load(
     """
     if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
         raise ConfigError(f"fractions = {fractions}: expected three positive values (train, val, test) with sum 1")
+    if not columns.state:
+        raise ConfigError("training needs columns of the true state; without them, use `fwnkf fit`")
     if window is not None and window < 2:
         raise ConfigError(f"window = {window}: at least two steps are needed")
     files, tables, clocks = read_folder(folder, columns)
-    _check_files(files, tables, clocks)
-    grids = [_resample(table, clock, columns) for table, clock in zip(tables, clocks, strict=True)]
+    check_files(files, tables, clocks)
+    grids = [resample(table, clock, columns) for table, clock in zip(tables, clocks, strict=True)]
     notes = files.remarks()
     pieces, split_note = _pieces(grids, fractions, seed)
     notes.append(split_note)
@@ -105,7 +107,8 @@ def load(
     return Protocol("strict", "tables", seed, Split(*splits), tuple(notes)), files
 
 
-def _check_files(files: Survey, tables: list[Table], clocks: list[Clock]) -> None:
+def check_files(files: Survey, tables: list[Table], clocks: list[Clock]) -> None:
+    """Raise DataError for files that are the same, have an invalid clock or extreme values, or differ in rate."""
     seen: dict[str, Path] = {}
     for table, one, clock in zip(tables, files.files, clocks, strict=True):
         for key in (table.digest, f"name {table.name}"):
@@ -148,7 +151,7 @@ def _check_files(files: Survey, tables: list[Table], clocks: list[Clock]) -> Non
 # ---- the grid -------------------------------------------------------------------------------------------------------
 
 
-def _resample(table: Table, clock: Clock, columns: Columns) -> _Grid:
+def resample(table: Table, clock: Clock, columns: Columns) -> _Grid:
     """Assign each value to the nearest grid point; of several at one point, the nearest in time is kept."""
     steps = clock.seconds / clock.step
     # the mean phase, because an early or late first time stamp would shift the grid for all others

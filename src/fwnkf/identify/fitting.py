@@ -162,7 +162,7 @@ def _choose_order(course: _Course, plain: _Stage, wanted: int | str) -> tuple[_S
     likelihood = plain.likelihood
     spectra = measured_spectra(likelihood, plain.raw)
     samples, batch = float(course.train.present.sum()), likelihood.side_by_side
-    if likelihood.steady:
+    if likelihood.time_invariant:
         local = whittle(likelihood.model, likelihood.parameters, spectra, batch)(plain.raw)
         orders = [Order(0, local.value, plain._replace(local=local).bic(samples))]
     else:
@@ -185,7 +185,9 @@ def _choose_order(course: _Course, plain: _Stage, wanted: int | str) -> tuple[_S
         for start in starts:
             inner = Likelihood(start.model, start.parameters, course.train)
             local = Local(start.value, start.raw, start.raw)  # of Whittle's likelihood the value alone is used
-            stages.append(_Stage(inner, start.raw, local) if likelihood.steady else course.maximise(inner, start.raw))
+            stages.append(
+                _Stage(inner, start.raw, local) if likelihood.time_invariant else course.maximise(inner, start.raw)
+            )
         stages.sort(key=lambda stage: stage.bic(samples))
         orders.append(Order(count, stages[0].local.value, stages[0].bic(samples)))
         if wanted == "auto" and orders[-1].bic >= min(order.bic for order in orders[:-1]):
@@ -193,7 +195,7 @@ def _choose_order(course: _Course, plain: _Stage, wanted: int | str) -> tuple[_S
         best = stages
         best[0].likelihood.parameters.finish(best[0].raw)
         before = best[0].likelihood.model
-    if likelihood.steady:
+    if likelihood.time_invariant:
         course.report("exact likelihood")
         best = sorted((course.maximise(s.likelihood, s.raw) for s in best), key=lambda stage: stage.bic(samples))
     return best[0], orders

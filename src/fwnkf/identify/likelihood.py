@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..core.gaussian import block_diagonal, dense, log_prob, safe_cholesky, solve_psd
-from ..core.riccati import constant_gain, steady_state
+from ..core.riccati import linear_filter, transient
 from ..errors import NumericalFailureError
 from ..filters.base import Filter
 from ..filters.extended import SystemFilter
@@ -29,10 +29,6 @@ from .parameters import Parameters
 
 DIFFERENCE = 1e-6
 """Change of a raw parameter for its derivative; rounding and curvature are then both below 1e-5."""
-FIRST = 128
-"""Steps before the gain is compared with that of the steady state; doubled until they agree."""
-STEADY = 1e-5
-"""Relative difference of innovation covariances at which a filter counts as being in its steady state."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,19 +54,22 @@ class Measurements:
         u, dt = (None if item is None else item[:, :steps] for item in (self.u, self.dt))
         return {"y": self.y[:, :steps], "mask": self.present[:, :steps], "u": u, "dt": dt, "prior": self.prior}
 
-    def even_step(self) -> float | None:
-        """The length of all steps but the first if the data have neither gaps nor controls, otherwise NaN.
+    def even_steps(self) -> tuple[float | None, float | None]:
+        """The length of all steps but the first, and of the first, if the data have neither gaps nor controls.
 
-        None stands for the nominal step. Missing samples at the end of a record are no gap.
+        None stands for the nominal step, NaN for data that are not regular. Missing samples at the end of a record are
+        no gap. All records must start from the same covariance.
         """
         whole = self.present.all(-1)
         regular = bool((whole == self.present.any(-1)).all()) and bool((whole[:, 1:] <= whole[:, :-1]).all())
-        if self.u is not None or not regular or self.y.shape[1] < 2 * FIRST:
-            return math.nan
+        regular = regular and bool((self.prior.cov == self.prior.cov[0]).all()) and self.y.shape[1] > 1
+        if self.u is not None or not regular:
+            return math.nan, math.nan
         if self.dt is None:
-            return None
-        step = self.dt[:, 1:]
-        return float(step[0, 0]) if bool(((step - step[0, 0]).abs() <= 1e-9 * step[0, 0]).all()) else math.nan
+            return None, None
+        step, first = self.dt[:, 1:], self.dt[:, 0]
+        even = bool(((step - step[0, 0]).abs() <= 1e-9 * step[0, 0]).all()) and bool((first == first[0]).all())
+        return (float(step[0, 0]), float(first[0])) if even else (math.nan, math.nan)
 
 
 class Predictions(NamedTuple):
@@ -161,10 +160,10 @@ class Likelihood:
 
     def __init__(self, model: Filter, parameters: Parameters, data: Measurements) -> None:
         self.model, self.parameters, self.data = model, parameters, data
-        step = data.even_step()
-        self.dt = None if step is None or math.isnan(step) else data.y.new_tensor([step])
-        self.steady = not (step is not None and math.isnan(step)) and is_time_invariant(model, self.dt)
-        self.first = min(FIRST, data.y.shape[1])
+        step, first = data.even_steps()
+        self.dt, self.first_dt = (None if item is None else data.y.new_tensor([item]) for item in (step, first))
+        regular = step is None or not math.isnan(step)
+        self.time_invariant = regular and is_time_invariant(model, self.dt)
         truth = data.truth
         self.knows_truth = truth is not None and bool(truth.isfinite().all(-1).any())
         self.side_by_side = self._can_batch()
@@ -199,53 +198,34 @@ class Likelihood:
 
     def predictions(self, raws: Float[Tensor, "V p"]) -> list[Predictions]:
         """Innovations, and errors of the state where the truth is known, for several parameter vectors."""
-        length = self.data.y.shape[1]
-        if not self.steady:
-            return self._runs(raws, length)
-        while 2 * self.first < length:
-            matrices = self._matrices(raws)
-            steady = steady_state(*matrices)
-            start = self._runs(raws, self.first)
-            last = start[0].cov[:, 0, -1]
-            if bool(((last - steady.innovation_cov).abs() <= STEADY * steady.innovation_cov.abs().amax()).all()):
-                return self._continued(start, matrices, steady, raws)
-            self.first *= 2
-        self.steady = False
-        return self._runs(raws, length)
-
-    def _continued(self, start: list[Predictions], model: LinearModel, steady: Any, raws: Tensor) -> list[Predictions]:
-        """The rest of the records with the gain of the steady state."""
-        rest = self.data.y[:, self.first :].nan_to_num()
-        means, innovations = constant_gain(model.F, model.H, steady.gain, rest, self._last_mean)
-        tail = innovations.shape[2]
-        cov = steady.innovation_cov[:, None, None].expand(-1, len(rest), tail, -1, -1)
-        present = self.data.present.to(rest)
-        parts = [
-            Predictions(
-                torch.cat((start[0].residual, innovations * present[:, self.first :]), 2),
-                torch.cat((start[0].cov, cov), 2),
-                present,
-            )
-        ]
+        if not self.time_invariant:
+            return self._runs(raws, self.data.y.shape[1])
+        y, prior = self.data.y.nan_to_num(), self.data.prior
+        F, H, Q, R = self._matrices(raws, self.dt)
+        extra = F.shape[-1] - prior.mean.shape[-1]  # noise states start from their stationary distribution
+        cov = block_diagonal(prior.cov[0], torch.eye(extra).to(y)).expand_as(F)
+        x = torch.nn.functional.pad(prior.mean, (0, extra)).expand(len(raws), -1, -1)
+        first = (F, H, Q, R) if self.first_dt is None else self._matrices(raws, self.first_dt)
+        begin = transient(*first, cov, 1)
+        rest = transient(F, H, Q, R, begin.cov[:, 0], y.shape[1] - 1)
+        starts = linear_filter(first[0], H, begin.gain, y[:, :1], x)
+        rests = linear_filter(F, H, rest.gain, y[:, 1:], starts[0][:, :, 0])
+        means, innovations = (torch.cat(pair, 2) for pair in zip(starts, rests, strict=True))
+        _, covs, state_covs = (torch.cat(pair, 1).unsqueeze(1) for pair in zip(begin, rest, strict=True))
+        present, count = self.data.present.to(y), len(y)
+        parts = [Predictions(innovations * present, covs.expand(-1, count, -1, -1, -1), present)]
         if self.knows_truth:
-            error, weight = self._errors(means[..., : self.model.layout.size], self.first, None)
-            d = error.shape[-1]
-            cov = steady.cov[:, None, None, :d, :d].expand(-1, len(rest), tail, -1, -1)
-            parts.append(
-                Predictions(
-                    torch.cat((start[1].residual, error), 2),
-                    torch.cat((start[1].cov, cov), 2),
-                    torch.cat((start[1].weight, weight), 1),
-                )
-            )
+            d = self.model.layout.size
+            error, weight = self._errors(means[..., :d], None)
+            parts.append(Predictions(error, state_covs[..., :d, :d].expand(-1, count, -1, -1, -1), weight))
         return parts
 
-    def _matrices(self, raws: Tensor) -> LinearModel:
+    def _matrices(self, raws: Tensor, dt: Tensor | None) -> LinearModel:
         at = self.model.layout.origin(raws).unsqueeze(0)
 
         def matrices(raw: Tensor) -> LinearModel:
             self.parameters.install(raw)
-            return linear_model(self.model, at, self.dt)
+            return linear_model(self.model, at, dt)
 
         return LinearModel(*self._each(matrices, raws))
 
@@ -255,25 +235,22 @@ class Likelihood:
         def run(raw: Tensor) -> tuple[Tensor, ...]:
             self.parameters.install(raw)
             track = self.model.run(**inputs)
-            last = track.state.mean if hasattr(track.state, "mean") else track.mean[:, -1]
-            if isinstance(self.model, FrequencyWeightedNeuralKalmanFilter):
-                last = torch.cat((track.state.mean, track.state.noise), -1) if self.model.preprocess is None else last
-            return track.innovation, track.innovation_cov, track.mean, track.cov, last
+            return track.innovation, track.innovation_cov, track.mean, track.cov
 
-        innovation, cov, mean, state_cov, self._last_mean = self._each(run, raws)
+        innovation, cov, mean, state_cov = self._each(run, raws)
         steps = innovation.shape[2]
         weight = self.data.present[:, :steps].to(innovation)
         if self.model.preprocess is not None:  # channels after preprocessing: those with an innovation
             weight = (innovation[0] != 0).to(innovation)
         parts = [Predictions(innovation, cov, weight)]
         if self.knows_truth:
-            error, known = self._errors(mean, 0, steps)
+            error, known = self._errors(mean, steps)
             parts.append(Predictions(error, state_cov, known))
         return parts
 
-    def _errors(self, mean: Tensor, begin: int, end: int | None) -> tuple[Tensor, Tensor]:
+    def _errors(self, mean: Tensor, end: int | None) -> tuple[Tensor, Tensor]:
         assert self.data.truth is not None
-        truth = self.data.truth[:, begin:end]
+        truth = self.data.truth[:, :end]
         known = truth.isfinite().all(-1, keepdim=True)
         truth = torch.where(known, truth, self.model.layout.origin(truth))
         error = self.model.layout.boxminus(mean, truth.expand_as(mean))

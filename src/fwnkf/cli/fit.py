@@ -1,0 +1,172 @@
+"""``fwnkf fit``: learn noise, constants and coloured noise of a system from tables without true states."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .output import UsageError, add_json, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..core.system import System
+    from ..data.files import WholeFiles
+
+HELD_OUT = 0.2
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "fit",
+        help="learn Q, R, constants and coloured noise of a system from tables without true states",
+        description="`fwnkf fit FOLDER --system constant_velocity --set dims=1 --observe gps_x --time t -o my_filter` "
+        "maximises the likelihood of the innovations, writes a filter (for `fwnkf.load` and `fwnkf inspect`) and "
+        "report.json, and names what the data cannot tell apart. Ctrl-C ends the fit with what it has.",
+    )
+    parser.add_argument("data", help="a folder of .csv or .parquet files, or one such file")
+    parser.add_argument("--system", required=True, help="name of the system (see `fwnkf list systems`)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="A=B", help="an option of the system; may be repeated"
+    )
+    parser.add_argument("--observe", required=True, metavar="COLUMNS", help="columns of the measurements")
+    parser.add_argument("--control", metavar="COLUMNS", help="columns of known control inputs")
+    parser.add_argument("--time", metavar="COLUMN", help="column of time stamps")
+    parser.add_argument(
+        "--state", metavar="COLUMNS", help="columns of the true state, in files where it is known; optional"
+    )
+    parser.add_argument(
+        "--learn",
+        metavar="NAMES",
+        default="Q,R,oscillators",
+        help="Q, R, oscillators, constants, or constants of the system by name (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--oscillators", default="auto", metavar="N", help="oscillators per channel, or auto (default: by BIC)"
+    )
+    parser.add_argument(
+        "--held-out",
+        type=float,
+        default=HELD_OUT,
+        metavar="SHARE",
+        help="share of the files that only test the fit (default: %(default)s)",
+    )
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="folder of the filter")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read the tables, fit, and write filter and report."""
+    from ..checkpoint import save
+    from ..data.files import read_files
+    from ..data.tables import Columns
+    from ..identify import fit
+
+    names = {role: _split(getattr(options, role)) for role in ("state", "observe", "control")}
+    files = read_files(options.data, Columns(**names, time=options.time))
+    for line in dict.fromkeys((*files.survey.lines(), *files.notes)):
+        _print_status(line)
+    system = _system(options, files)
+    _check(system, files)
+    with _interruptible() as stopped:
+        result = fit(
+            system.double(),
+            files.y,
+            files.u,
+            files.mask,
+            files.dt if system.takes_dt else None,
+            truth=files.truth,
+            learn=_split(options.learn),
+            oscillators=_oscillators(options.oscillators),
+            held_out=options.held_out,
+            progress=_print_status,
+            stop=stopped,
+        )
+    tested = files.names[len(files.names) - (result.report.held_out.records if result.report.held_out else 0) :]
+    summary = {"data": str(options.data), "files": files.names, "held_out_files": tested, **result.report.as_dict()}
+    folder = save(result.filter, options.output)
+    text = to_json(summary)
+    (folder / "report.json").write_text(text + "\n", encoding="utf-8")
+    print(text if options.json else "\n".join((*result.report.lines(), f"filter and report.json: {folder}")))
+    return 130 if result.report.stopped else 0
+
+
+def _print_status(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _split(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def _oscillators(text: str) -> int | Any:
+    if text == "auto":
+        return text
+    if not text.isdecimal():
+        raise UsageError(f"--oscillators {text}: expected a number from 0 on, or auto")
+    return int(text)
+
+
+def _system(options: argparse.Namespace, files: WholeFiles) -> System:
+    """The system by name, with its options and the step of the data unless it is given."""
+    from ..core.system import build_system
+    from ..registry import SYSTEMS
+
+    values: dict[str, Any] = {}
+    for item in options.set:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise UsageError(f"--set {item}: expected NAME=VALUE, an option of system {options.system}")
+        try:
+            values[name] = json.loads(value)
+        except ValueError:  # text
+            values[name] = value
+    fields = {field.name for field in dataclasses.fields(SYSTEMS[options.system].Config)}
+    if "dt" in fields:
+        values.setdefault("dt", files.step)
+    return build_system(options.system, values)
+
+
+def _check(system: System, files: WholeFiles) -> None:
+    """The sizes of system and columns, in words of the command line."""
+    m, controls = system.observation_layout.size, 0 if files.u is None else files.u.shape[-1]
+    if files.y.shape[-1] != m:
+        raise UsageError(
+            f"--observe names {files.y.shape[-1]} column(s), but the system measures {m}: "
+            + ", ".join(part.name for part in system.observation_layout.parts)
+        )
+    if controls not in (0, system.control_dim):
+        raise UsageError(f"--control names {controls} column(s), but the system takes {system.control_dim}")
+    if files.truth is not None and files.truth.shape[-1] != system.layout.size:
+        raise UsageError(
+            f"--state names {files.truth.shape[-1]} column(s), but the state of the system has {system.layout.size}: "
+            + ", ".join(f"{part.name} ({part.size})" for part in system.layout.parts)
+        )
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C sets a flag that the fit asks for between iterations; the second one interrupts."""
+    asked = False
+
+    def ask(number: int, frame: Any) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        _print_status("stopping after this iteration; Ctrl-C again stops at once")
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
