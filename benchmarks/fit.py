@@ -139,8 +139,8 @@ def page(rows: list[dict[str, Any]], path: Path) -> None:
         f"{VARIANCE:g} m² and one coloured part, {FITTED} records of {STEPS} steps to fit and {HELD_OUT} held out. No "
         "true state is used by the fit, which starts from unit covariances and chooses the number of oscillators. "
         "Bounds: frequency within 1 %, Q and R within 15 %, NIS of held-out records 0.95 to 1.05, squared error of "
-        "position and of velocity within 3 % of the oracle's, two CPU minutes. At half the length the standard error of "
-        "Q beside drift is 7 %, so that 15 % could not hold for every seed. A drift much slower than the motion "
+        "position and of velocity within 3 % of the oracle's, two CPU minutes. At half the length the standard error "
+        "of Q beside drift is 7 %, so that 15 % could not hold for every seed. A drift much slower than the motion "
         "(0.05 Hz) cannot be told from it: there the fit must say that bandwidth and standard deviation are not "
         "determined.",
         rows,

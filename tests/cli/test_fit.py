@@ -34,7 +34,8 @@ def test_fit_writes_a_filter_and_a_report(folder, tmp_path, capsys):
     options = ["--set", "state_dim=1", "--set", "observation_dim=1", "--set", "continuous=true", "--oscillators", "0"]
     assert main([*command, *options]) == 0
     printed = capsys.readouterr()
-    assert "every parameter is determined" in printed.out and "log-likelihood" in printed.err
+    assert "every parameter is determined" in printed.out
+    assert "log-likelihood" in printed.err
     report = json.loads((out / "report.json").read_text())
     values = {item["name"]: item for item in report["parameters"]}
     # four standard errors of a likelihood fit contain the values the files were made with
@@ -47,7 +48,7 @@ def test_fit_writes_a_filter_and_a_report(folder, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "extra, message",
+    ("extra", "message"),
     [
         (["--observe", "height,height2"], "height2"),
         (["--observe", "height", "--oscillators", "many"], "expected a number"),

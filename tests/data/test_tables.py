@@ -63,7 +63,7 @@ def ramp(folder, name, time, **more):
 
 def test_contradictory_columns_are_refused():
     for given in (
-        {"state": (), "observe": ("y",)},
+        {"state": ("x",), "observe": ()},
         {"state": ("x", "x"), "observe": ("y",)},
         {"state": ("x",), "observe": ("y",), "angles": ("z",)},
         {"state": ("x",), "observe": ("t",), "time": "t"},
@@ -71,6 +71,8 @@ def test_contradictory_columns_are_refused():
     ):
         with pytest.raises(ConfigError):
             Columns(**given)
+    with pytest.raises(ConfigError, match="fwnkf fit"):  # training needs the truth
+        tables.load(".", Columns((), ("y",)))
     with pytest.raises((ConfigError, TypeError)):  # the pass with shape checks is faster
         Columns("px", ("y",))
 

@@ -154,19 +154,22 @@ class Option(Learned):
         self.names = tuple(f"{name}[{i}]" for i in range(len(values))) if self.tuple else (name,)
 
     def install(self, raw: Tensor) -> None:
-        values = raw.exp() if self.positive else raw * self.scale
-        parts: tuple[Any, ...] = values.unbind() if self.tensors else tuple(values.tolist())
-        changed = copy.copy(self.system.config)
-        object.__setattr__(changed, self.name, parts if self.tuple else parts[0])
-        self.system.config = changed
+        self._set(raw, self.tensors)
+
+    def finish(self, raw: Tensor) -> None:
+        self._set(raw, False)
 
     def read(self) -> Tensor:
         value = getattr(self.system.config, self.name)
         return torch.stack([torch.as_tensor(item).to(self.start) for item in (value if self.tuple else (value,))])
 
-    def finish(self, raw: Tensor) -> None:
-        values = tuple((raw.exp() if self.positive else raw * self.scale).tolist())
-        self.system.config = dataclasses.replace(self.system.config, **{self.name: values if self.tuple else values[0]})
+    def _set(self, raw: Tensor, tensors: bool) -> None:
+        values = raw.exp() if self.positive else raw * self.scale
+        parts: tuple[Any, ...] = values.unbind() if tensors else tuple(values.tolist())
+        changed = copy.copy(self.system.config)
+        # past the checks of the config, which know numbers only
+        object.__setattr__(changed, self.name, parts if self.tuple else parts[0])
+        self.system.config = changed
 
 
 class OscillatorPoles(Learned):
