@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import os
 import sys
 from pathlib import Path
 
@@ -101,19 +102,20 @@ def test_a_filter_is_not_changed_and_keeps_its_dtype():
     assert result.filter.system.R().item() != 1.0
 
 
+@pytest.mark.skipif("FWNKF_CHECK_SHAPES" in os.environ, reason="the shape checker raises first")
 def test_faults_are_named():
     one = torch.ones(1, 1)
     model = fwnkf.build("kf", F=one, H=one, Q=one, R=one)
     y = torch.zeros(2, 10, 1)
     with pytest.raises(ConfigError, match="a filter keeps the noise states it has"):
         fwnkf.fit(model, y, oscillators=2)
-    with pytest.raises((ConfigError, TypeError), match="'few'|oscillators"):  # the shape checker raises first
+    with pytest.raises(ConfigError, match="a number from 0 on, or 'auto'"):
         fwnkf.fit(model.system, y, oscillators="few")
     with pytest.raises(ConfigError, match="held_out"):
         fwnkf.fit(model, y, held_out=1.5)
     with pytest.raises(DataError, match="no sample of y is present"):
         fwnkf.fit(model, torch.full_like(y, math.nan))
-    with pytest.raises((DataError, TypeError), match="wanted \\[records, steps, channels\\]|type-check"):
+    with pytest.raises(DataError, match=r"wanted \[records, steps, channels\]"):
         fwnkf.fit(model, y[0])
 
 
