@@ -12,7 +12,7 @@ import torch
 import fwnkf
 from fwnkf import cli
 from fwnkf.data import protocols
-from fwnkf.evaluation.evaluate import evaluate
+from fwnkf.evaluation.evaluate import evaluate, inputs_for
 
 from ..evaluation.run_folders import EXPERIMENT, make_run, row
 
@@ -48,6 +48,18 @@ def test_a_run_is_scored_on_its_own_data(run_folder, protocol, capsys, which: st
     assert (scores["method"], scores["scenario"], scores["records"]) == ("tiny", "drift", 6)
     for name in ("mse", "nees", "nis", "coverage95"):
         assert scores[name] == pytest.approx(expected[name], rel=1e-4), name  # the experiment's data are float32
+
+
+def test_smoothed_estimates_are_a_row_of_their_own(run_folder, protocol, capsys):
+    filtered, smoothed = run_json(capsys, "evaluate", str(run_folder), "--smooth")
+    model = fwnkf.load(run_folder / "best")
+    records = protocol.split.test
+    track = model.run(**inputs_for(model, records), smoothing=True)
+    error = fwnkf.smooth(model, track).mean - records.truth.to(model.dtype)
+    assert smoothed["method"] == "tiny, smoothed"
+    assert smoothed["mse"] == pytest.approx(float(error.square().mean()), rel=1e-4)
+    assert smoothed["mse"] < filtered["mse"]
+    assert smoothed["nis"] == filtered["nis"]
 
 
 def test_a_run_is_not_scored_on_data_that_have_changed(run_folder, capsys):

@@ -27,6 +27,7 @@ def add(commands: Any) -> None:
     add_data_flags(parser)
     parser.add_argument("--seed", type=int, help="seed of the data, with --data only (default: 0)")
     parser.add_argument("--which", choices=("best", "last"), help="which filter of a run (default: best)")
+    parser.add_argument("--smooth", action="store_true", help="add the filter with all measurements of each record")
     parser.add_argument("--references", action="store_true", help="add the baselines")
     add_store(parser)
     add_json(parser)
@@ -61,6 +62,8 @@ def run(options: argparse.Namespace) -> int:
     if run_info is not None and options.data is None:
         check_digest(run_info.test_digest, protocol, options.folder)
     rows = [evaluate(model, protocol, method, **labels)]
+    if options.smooth:  # smoothing stores matrices for each step, so fewer records at a time
+        rows.append(evaluate(model, protocol, f"{method}, smoothed", batch=128, smoothed=True, **labels))
     if options.references:
         rows += baselines(protocol, scenario=labels.get("scenario", "white"))
     store(options.store, rows)

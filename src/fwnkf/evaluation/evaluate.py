@@ -12,6 +12,7 @@ from torch import Tensor
 from ..data.protocols import Protocol, Records
 from ..errors import ConfigError, NoObservationModelError
 from ..filters.base import Filter
+from ..filters.smoothing import smooth
 from ..metrics.consistency import mahalanobis_squared
 from ..shapes import Bool, Float
 from ..types import Gaussian
@@ -35,10 +36,11 @@ class Estimate(NamedTuple):
 
 
 @torch.no_grad()
-def estimate(model: Filter, records: Records, *, batch: int = 1024) -> Estimate:
+def estimate(model: Filter, records: Records, *, batch: int = 1024, smoothed: bool = False) -> Estimate:
     """Run a filter over records, ``batch`` of them at a time; leaves the filter in the mode it was in.
 
-    Works in the filter's dtype and on its device; what it returns is on the CPU.
+    Works in the filter's dtype and on its device; what it returns is on the CPU. With ``smoothed``, means and
+    covariances use all measurements of a record (:func:`fwnkf.smooth`); NIS is that of the filter.
 
     >>> from ..data import protocols
     >>> from ..filters.factory import build
@@ -62,9 +64,10 @@ def estimate(model: Filter, records: Records, *, batch: int = 1024) -> Estimate:
     try:
         for numbers in torch.arange(len(records)).split(batch):
             piece = records.take(numbers)
-            track = model.run(**inputs_for(model, piece), generator=generator)
-            means.append(track.mean.cpu())
-            covs.append(track.cov.cpu())
+            track = model.run(**inputs_for(model, piece), generator=generator, smoothing=smoothed)
+            belief = smooth(model, track) if smoothed else track
+            means.append(belief.mean.cpu())
+            covs.append(belief.cov.cpu())
             flagged += int((track.status != 0).sum())
             if has_innovations:
                 present = (piece.mask & piece.y.isfinite()).to(track.innovation.device)
@@ -81,7 +84,9 @@ def estimate(model: Filter, records: Records, *, batch: int = 1024) -> Estimate:
     return Estimate(mean, cov, squares / int(counts.sum()), channels, flagged)
 
 
-def evaluate(model: Filter, protocol: Protocol, method: str, *, batch: int = 1024, **extra: Any) -> Row:
+def evaluate(
+    model: Filter, protocol: Protocol, method: str, *, batch: int = 1024, smoothed: bool = False, **extra: Any
+) -> Row:
     """Run a filter over ``protocol.split.test`` and score it as :func:`fwnkf.evaluation.rows.row` scores everything.
 
     Besides, ``nis`` is the normalised innovation squared for each channel that was measured (one for a consistent
@@ -91,6 +96,7 @@ def evaluate(model: Filter, protocol: Protocol, method: str, *, batch: int = 102
     Args:
         method: what the row is called.
         batch: records that are filtered together.
+        smoothed: whether each step uses the measurements after it too.
         extra: further entries of the row, such as ``scenario``.
 
     >>> from ..data import protocols
@@ -101,7 +107,8 @@ def evaluate(model: Filter, protocol: Protocol, method: str, *, batch: int = 102
     (4, 'white', 0)
     """
     begin = time.perf_counter()
-    return scored(protocol, method, estimate(model, protocol.split.test, batch=batch), begin, **extra)
+    estimated = estimate(model, protocol.split.test, batch=batch, smoothed=smoothed)
+    return scored(protocol, method, estimated, begin, **extra)
 
 
 def scored(protocol: Protocol, method: str, estimated: Estimate, begin: float, **extra: Any) -> Row:
