@@ -54,8 +54,10 @@ def compare(smoothed, expected, lag=None, coordinates=slice(None)):
         assert smoothed.cross_cov is None
 
 
-def run(model, *inputs, **options):
-    return model.run(*inputs, **options, smoothing=True).raise_for_status()
+def run(model, *inputs, start=None):
+    """A run that predicts before its first measurement, as the joint Gaussian of these tests does."""
+    state = None if start is None else model.init(len(inputs[0]), start)
+    return model.run(*inputs, state=state, smoothing=True).raise_for_status()
 
 
 # ---- the joint posterior -------------------------------------------------------------------------------------------
@@ -69,7 +71,7 @@ def test_kf_is_the_joint_posterior(rng, full, lag):
     F, B, H, Q, R = (matrices[name].numpy() for name in "FBHQR")
     causes = autoregressive_causes([MEAN], [COV], [[F]] * STEPS, u @ B.T, [Q] * STEPS)
     kf = fwnkf.build("kf", **matrices)
-    smoothed = fwnkf.smooth(kf, run(kf, *batched(y, u, mask), prior=prior()), lag=lag)
+    smoothed = fwnkf.smooth(kf, run(kf, *batched(y, u, mask), start=prior()), lag=lag)
     compare(smoothed, joint_smoothed(causes, H, R, y, mask, lag), lag)
 
 
@@ -93,7 +95,7 @@ def test_singular_matrices_need_no_inverse(rng, case):
         "kf", **{name: torch.as_tensor(value) for name, value in zip("FBHQR", (F, B, H, Q, R), strict=True)}
     )
     causes = autoregressive_causes([MEAN], [cov], [[F]] * STEPS, u @ B.T, [Q] * STEPS)
-    smoothed = fwnkf.smooth(kf, run(kf, *batched(y, u, mask), prior=prior(cov=cov)))
+    smoothed = fwnkf.smooth(kf, run(kf, *batched(y, u, mask), start=prior(cov=cov)))
     compare(smoothed, joint_smoothed(causes, H, R, y, mask))
 
 
@@ -119,7 +121,7 @@ def test_irregular_steps_are_exact(rng, lag):
     expected = joint_smoothed(continuous_causes(A, density, dt), H, R, y, mask, lag)
     kf = fwnkf.build("kf", **matrices, continuous=True)
     y, mask, dt = batched(y, mask, dt)
-    compare(fwnkf.smooth(kf, run(kf, y, None, mask, dt, prior=prior()), lag=lag), expected, lag)
+    compare(fwnkf.smooth(kf, run(kf, y, None, mask, dt, start=prior()), lag=lag), expected, lag)
 
 
 @pytest.mark.parametrize("lag", [None, 2])
@@ -130,7 +132,7 @@ def test_arkf_is_the_joint_posterior_of_the_autoregression(rng, lag):
     B, H, Q, R = (matrices[name].numpy() for name in "BHQR")
     causes = autoregressive_causes([MEAN] * 3, [COV] * 3, [lags] * STEPS, u @ B.T, [Q] * STEPS)
     arkf = fwnkf.build("arkf", **{**matrices, "F": torch.as_tensor(lags)})
-    smoothed = fwnkf.smooth(arkf, run(arkf, *batched(y, u, mask), prior=prior()), lag=lag)
+    smoothed = fwnkf.smooth(arkf, run(arkf, *batched(y, u, mask), start=prior()), lag=lag)
     compare(smoothed, joint_smoothed(causes, H, R, y, mask, lag), lag)
     if lag is None:  # what is said of a lagged state is what is said of that step
         assert_close(smoothed.noise.mean[0, 1:, :3], smoothed.mean[0, :-1], "joint")
@@ -177,7 +179,7 @@ def test_noise_states_are_smoothed_with_the_state(rng, lag):
     )
     expected = joint_smoothed(causes, np.concatenate((H, C), 1), R, y, mask, lag)
     y, mask = batched(y, mask)
-    smoothed = fwnkf.smooth(model, run(model, y, None, mask, prior=prior()), lag=lag)
+    smoothed = fwnkf.smooth(model, run(model, y, None, mask, start=prior()), lag=lag)
     compare(smoothed, expected, lag, slice(3))
     assert_close(smoothed.noise.mean[0], expected.mean[:, 3:], "joint")
     assert_close(smoothed.noise.cov[0], expected.cov[:, 3:, 3:], "joint")
@@ -195,13 +197,13 @@ def test_hypotheses_are_the_mixture_of_their_joint_posteriors(rng):
         mixture.noise_states.amplitude.fill_(2.0)
     y, _, mask = record(rng)
     y, mask = batched(0.3 * y, mask)
-    track = run(mixture, y, None, mask, prior=prior())
+    track = run(mixture, y, None, mask, start=prior())
     singles, logs = [], []
     for value in frequency:
         single = fwnkf.build("fwnkf", system=system, **options)
         radius, amplitude = mixture.noise_states.radius()[:1], mixture.noise_states.amplitude
         single.noise_states.set_oscillators(value.reshape(1, 1), radius, amplitude)
-        alone = run(single, y, None, mask, prior=prior())
+        alone = run(single, y, None, mask, start=prior())
         singles.append((fwnkf.smooth(single, alone), fwnkf.smooth(single, alone, lag=2)))
         logs.append(log_likelihoods(alone, mask[0]))
     for lag, which in ((None, 0), (2, 1)):
@@ -240,8 +242,8 @@ def test_the_joint_gain_on_a_shaped_innovation_is_the_kalman_smoother(rng):
         model.shaper.raw.add_(torch.tensor([0.3, -0.2, 0.1, 0.4, -0.3]).double())
     y = torch.as_tensor(rng.standard_normal((1, STEPS, 2)))
     kf = fwnkf.build("ekf", system=system)
-    mine = fwnkf.smooth(model, run(model, y, prior=prior()))
-    theirs = fwnkf.smooth(kf, run(kf, y, prior=prior()))
+    mine = fwnkf.smooth(model, run(model, y, start=prior()))
+    theirs = fwnkf.smooth(kf, run(kf, y, start=prior()))
     # the ridge that keeps the memory's covariance definite is 1e-12 of R
     for name in ("mean", "cov", "cross_cov"):
         torch.testing.assert_close(getattr(mine, name), getattr(theirs, name), rtol=1e-8, atol=1e-8)
@@ -256,7 +258,7 @@ def test_a_shaped_filter_is_smoothed_from_its_own_belief(rng, covariance):
         model.shaper.raw.add_(torch.tensor([0.3, -0.2, 0.1, 0.4, -0.3]).double())
     y, _, mask = record(rng)
     y, mask = batched(y, mask)
-    track = run(model, y, None, mask, prior=prior())
+    track = run(model, y, None, mask, start=prior())
     mean, cov = textbook(track, matrices["F"].numpy())
     smoothed = fwnkf.smooth(model, track)
     assert_close(smoothed.mean[0], mean, "joint")
@@ -281,7 +283,7 @@ def test_adaptive_kf_is_smoothed_with_the_process_noise_it_used(rng):
     arrays["H"] = torch.eye(2, 3, dtype=torch.float64)
     model = fwnkf.build("adaptive_kf", **arrays, half_life=4.0, update_every=3, nugget=1e-2)
     y, u, mask = record(rng)
-    track = run(model, *batched(y, u, mask), prior=prior())
+    track = run(model, *batched(y, u, mask), start=prior())
     smoothed = fwnkf.smooth(model, track)
     Q = track.linear.steps.Q[0].numpy()
     assert not np.allclose(Q[0], Q[-1])
@@ -302,7 +304,7 @@ def test_smoothed_means_and_covariances_are_filterpys(rng):
     means, covs, _, _ = theirs.batch_filter(y[..., None])
     expected = theirs.rts_smoother(means, covs)
     kf = fwnkf.build("kf", **matrices)
-    smoothed = fwnkf.smooth(kf, run(kf, *batched(y), prior=prior()))
+    smoothed = fwnkf.smooth(kf, run(kf, *batched(y), start=prior()))
     assert_close(smoothed.mean[0], expected[0][..., 0])
     assert_close(smoothed.cov[0], expected[1])
 
@@ -324,7 +326,7 @@ def test_a_fixed_lag_is_filterpys_filter_on_a_state_with_its_past(rng, lag):
     theirs.P = block_diagonal([COV, np.zeros((n - 3, n - 3))])
     means, covs, _, _ = theirs.batch_filter(y[..., None])
     kf = fwnkf.build("kf", **matrices)
-    smoothed = fwnkf.smooth(kf, run(kf, *batched(y), prior=prior()), lag=lag)
+    smoothed = fwnkf.smooth(kf, run(kf, *batched(y), start=prior()), lag=lag)
     assert_close(smoothed.mean[0, :-lag], means[lag:, -3:, 0])
     assert_close(smoothed.cov[0, :-lag], covs[lag:, -3:, -3:])
 
@@ -345,7 +347,7 @@ def test_a_fixed_lag_is_more_accurate_than_filterpys_approximation(rng):
     for sample in y:
         theirs.smooth(sample[:, None])
     kf = fwnkf.build("kf", **matrices)
-    track = run(kf, *batched(y), prior=prior())
+    track = run(kf, *batched(y), start=prior())
     mine = fwnkf.smooth(kf, track, lag=lag).mean[0].numpy()
     errors = [
         ((estimate - states) ** 2).mean()
@@ -366,7 +368,7 @@ def test_smoothed_moments_are_statsmodels(rng):
     expected = theirs.ssm.smooth()
     kf = fwnkf.build("kf", **matrices)
     y, mask = batched(y, mask)
-    smoothed = fwnkf.smooth(kf, run(kf, y, None, mask, prior=prior()))
+    smoothed = fwnkf.smooth(kf, run(kf, y, None, mask, start=prior()))
     assert_close(smoothed.mean[0], expected.smoothed_state.T)
     assert_close(smoothed.cov[0], np.moveaxis(expected.smoothed_state_cov, -1, 0))
     autocov = np.moveaxis(expected.smoothed_state_autocov, -1, 0)[:-1]  # Cov(x_{t+1}, x_t)
@@ -381,10 +383,10 @@ def test_a_fixed_lag_is_the_fixed_interval_of_the_data_up_to_it(rng, lag):
     model, _ = with_noise_states()
     y, _, mask = record(rng)
     y, mask = batched(y, mask)
-    smoothed = fwnkf.smooth(model, run(model, y, None, mask, prior=prior()), lag=lag)
+    smoothed = fwnkf.smooth(model, run(model, y, None, mask, start=prior()), lag=lag)
     for t in range(STEPS):
         stop = t + lag + 1
-        whole = fwnkf.smooth(model, run(model, y[:, :stop], None, mask[:, :stop], prior=prior()))
+        whole = fwnkf.smooth(model, run(model, y[:, :stop], None, mask[:, :stop], start=prior()))
         assert_close(smoothed.mean[:, t], whole.mean[:, t], "rounding")
         assert_close(smoothed.cov[:, t], whole.cov[:, t], "rounding")
         assert_close(smoothed.noise.mean[:, t], whole.noise.mean[:, t], "rounding")
@@ -395,8 +397,8 @@ def test_chunks_equal_the_whole(rng, chunk):
     model, _ = with_noise_states()
     y, _, mask = record(rng)
     y, mask = batched(y, mask)
-    whole = fwnkf.smooth(model, run(model, y, None, mask, prior=prior()))
-    pieces = fwnkf.smooth_in_chunks(model, y, None, mask, chunk=chunk, prior=prior())
+    whole = fwnkf.smooth(model, run(model, y, None, mask, start=prior()))
+    pieces = fwnkf.smooth_in_chunks(model, y, None, mask, chunk=chunk, state=model.init(1, prior()))
     for name in ("mean", "cov", "cross_cov"):
         assert_close(getattr(pieces, name), getattr(whole, name), "rounding")
     for mine, theirs in zip(pieces.noise, whole.noise, strict=True):
@@ -419,11 +421,11 @@ def test_preprocessing_and_calibration_are_those_of_the_filter(rng):
     kf = fwnkf.build("kf", **matrices)
     raw = torch.as_tensor(rng.standard_normal((1, 2 * STEPS, 2)))
     u = torch.as_tensor(rng.standard_normal((1, 2 * STEPS, 1)))
-    plain = fwnkf.smooth(kf, run(kf, raw.unflatten(1, (-1, 2)).mean(2), u.unflatten(1, (-1, 2)).mean(2), prior=prior()))
+    plain = fwnkf.smooth(kf, run(kf, raw.unflatten(1, (-1, 2)).mean(2), u.unflatten(1, (-1, 2)).mean(2), start=prior()))
     kf.preprocess = Calibration(CalibrationConfig(channels=2, block=2), kf.system).double()
     kf.calibrate_covariance(torch.tensor([4.0, 1.0, 0.25]))
-    smoothed = fwnkf.smooth(kf, run(kf, raw, u, prior=prior()))
-    pieces = fwnkf.smooth_in_chunks(kf, raw, u, chunk=4, prior=prior())
+    smoothed = fwnkf.smooth(kf, run(kf, raw, u, start=prior()))
+    pieces = fwnkf.smooth_in_chunks(kf, raw, u, chunk=4, state=kf.init(1, prior()))
     root = torch.tensor([2.0, 1.0, 0.5]).double()
     for result in (smoothed, pieces):
         assert_close(result.mean, plain.mean, "rounding")
@@ -468,10 +470,10 @@ def test_covariances_are_positive_and_below_the_filtered_ones(dtype, seed):
 def test_float32_agrees_with_float64(rng):
     model, _ = with_noise_states()
     y = torch.as_tensor(rng.standard_normal((2, 300, 2)))
-    expected = fwnkf.smooth(model, run(model, y, prior=prior()))
+    expected = fwnkf.smooth(model, run(model, y, start=prior()))
     single = model.float()
     start = fwnkf.Gaussian(*(item.float() for item in prior()))
-    smoothed = fwnkf.smooth(single, run(single, y.float(), prior=start))
+    smoothed = fwnkf.smooth(single, run(single, y.float(), start=start))
     for name in ("mean", "cov"):
         torch.testing.assert_close(getattr(smoothed, name).double(), getattr(expected, name), rtol=2e-3, atol=2e-4)
 
