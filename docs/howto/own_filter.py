@@ -21,10 +21,11 @@ from torch import Tensor, nn
 import fwnkf
 from fwnkf.cli import main as command_line
 from fwnkf.core.gaussian import propagate
+from fwnkf.core.trajectory import Trajectory
 from fwnkf.filters.extended import ExtendedConfig, ExtendedKalmanFilter, Noises
 from fwnkf.registry import limited
 from fwnkf.training.losses import LOSSES, Batch, Loss, mean_over
-from fwnkf.types import Gaussian, Trajectory
+from fwnkf.types import Gaussian
 
 # ---- the filter -----------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .core.linear import LinearSystem
     from .core.preprocess import Preprocess
     from .core.system import System
+    from .core.trajectory import Trajectory
     from .filters.adaptive import AdaptiveKalmanFilter as AdaptiveKF
     from .filters.autoregressive import AutoregressiveKalmanFilter as ARKF
     from .filters.base import Filter
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from .identify import fit
     from .registry import FILTERS, PREPROCESS, SYSTEMS
     from .runtime.compiled import compile_step
-    from .types import Gaussian, Status, StepOutput, Trajectory
+    from .types import Gaussian, Status, StepOutput
 
     register_filter = FILTERS.register
     register_preprocess = PREPROCESS.register
@@ -50,6 +51,7 @@ _attribute = attach(
         "core.preprocess": ("Preprocess",),
         "core.linear": ("LinearSystem",),
         "core.system": ("System",),
+        "core.trajectory": ("Trajectory",),
         "filters": (),
         "filters.base": ("Filter",),
         "filters.factory": ("build",),
@@ -67,7 +69,7 @@ _attribute = attach(
         "filters.smoothing": ("Smoothed", "smooth", "smooth_in_chunks"),
         "identify": ("fit",),
         "runtime.compiled": ("compile_step",),
-        "types": ("Gaussian", "Status", "StepOutput", "Trajectory"),
+        "types": ("Gaussian", "Status", "StepOutput"),
     },
 )
 _REGISTRIES = {"register_filter": "FILTERS", "register_preprocess": "PREPROCESS", "register_system": "SYSTEMS"}

@@ -82,7 +82,9 @@ def gravity_ekf(trials: Sequence[Recording], deviations: Sequence[float]) -> lis
     prior = Gaussian(
         torch.cat((start, torch.zeros_like(start[:, :3])), -1).repeat(many, 1), cov.expand(many * records, 6, 6)
     )
-    mean = build("ekf", system=system).run(force.repeat(many, 1, 1), block.rate.repeat(many, 1, 1), prior=prior).mean
+    model = build("ekf", system=system)
+    y, u = force.repeat(many, 1, 1), block.rate.repeat(many, 1, 1)
+    mean = model.run(y, u, prior=prior, prior_at="before_first_step").mean
     paths = []
     for states in mean.split(records):
         q, bias = states[..., :4], states[..., 4:]

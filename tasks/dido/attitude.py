@@ -13,9 +13,9 @@ from torch import Tensor
 
 from fwnkf import Filter, save
 from fwnkf.core import rotation
+from fwnkf.core.trajectory import Trajectory
 from fwnkf.evaluation.evaluate import masked_square
 from fwnkf.metrics.consistency import coverage, variance_ratio
-from fwnkf.types import Trajectory
 from tasks.dido import attitude_baselines as baseline
 from tasks.dido.attitude_filter import POOL, DroneConstants, fit_constants, run, train_filter
 from tasks.dido.protocol import RATE, TEST, TRAIN, VALIDATION, Flight, flights

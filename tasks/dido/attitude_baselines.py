@@ -88,7 +88,9 @@ def ekf_gravity(flight: Flight, imu: Tensor, gain: float) -> Tensor:
     model = build("ekf", system=orientation_filters.GravityAttitude(gain, POOL / RATE))
     mean = torch.cat((start_of(imu), torch.zeros(3, dtype=imu.dtype)))
     cov = torch.diag_embed(torch.tensor(START_STD[3:9], dtype=imu.dtype).square())
-    return model.run(u[..., 3:], u=u[..., :3], prior=Gaussian(mean, cov)).raise_for_status().mean[0, :, :4]
+    start = Gaussian(mean, cov)
+    track = model.run(u[..., 3:], u=u[..., :3], prior=start, prior_at="before_first_step")
+    return track.raise_for_status().mean[0, :, :4]
 
 
 METHODS: dict[str, Callable[[Flight, Tensor, float], Tensor]] = {

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from fwnkf import Filter, build
 from fwnkf.core import rotation
-from fwnkf.core.gaussian import log_prob
+from fwnkf.core.trajectory import Trajectory
 from fwnkf.filters.shaping import NoiseStates
 from fwnkf.identify import calibration
 from fwnkf.preprocess.pooled_imu import PooledIMU, PooledIMUConfig
 from fwnkf.shapes import Float
 from fwnkf.systems.multirotor import Multirotor, MultirotorConfig
-from fwnkf.types import Gaussian, Trajectory
+from fwnkf.types import Gaussian
 from tasks.dido.protocol import RATE, Flight
 
 POOL = 16
@@ -116,8 +116,8 @@ def train_filter(
     optimizer = torch.optim.Adam(learned, lr=LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=ITERATIONS, pct_start=0.2)
     for iteration in range(ITERATIONS):
-        track = model.run(y, u=u, prior=start).raise_for_status()
-        loss = -log_prob(track.innovation, track.innovation_cov)[0][:, WARM:].mean()
+        track = model.run(y, u=u, prior=start, prior_at="before_first_step").raise_for_status()
+        loss = -track.step_log_likelihood[:, WARM:].mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

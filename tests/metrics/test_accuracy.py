@@ -12,10 +12,11 @@ from scipy.spatial.transform import Rotation
 from scipy.stats import norm
 
 from fwnkf.core.layout import Layout
+from fwnkf.core.trajectory import Trajectory
 from fwnkf.errors import ConfigError, DataError, ShapeError
 from fwnkf.metrics import accuracy as acc
 from fwnkf.metrics.consistency import coverage
-from fwnkf.types import Gaussian, Trajectory
+from fwnkf.types import Gaussian
 
 from ..tolerances import assert_close
 

@@ -13,12 +13,13 @@ from scipy.stats import multivariate_normal
 
 import fwnkf
 from fwnkf.core.layout import Layout
+from fwnkf.core.trajectory import Trajectory
 from fwnkf.data import protocols
 from fwnkf.errors import NoObservationModelError, NumericalFailureError
 from fwnkf.filters.base import Filter
 from fwnkf.training.batches import Piece, gather
 from fwnkf.training.losses import LOSSES, Batch, WeightedSum, parse_terms, weighted_sum
-from fwnkf.types import Gaussian, Trajectory
+from fwnkf.types import Gaussian
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,13 @@ def scan(
     state: Any,
     inputs: Sequence[Tensor | None],
     *,
+    first: Body | None = None,
     truncate: int | None = None,
     checkpoint: int | None = None,
 ) -> tuple[Any, Any]:
     """Call ``state, out = body(state, inputs_t)`` for every step and stack the outputs along axis 1.
+
+    ``first`` replaces ``body`` in the first step.
 
     ``inputs`` are tensors ``[B, T, …]`` or None (passed on). ``truncate=k`` detaches the state between blocks of
     ``k`` steps. ``checkpoint=k`` stores only the state between blocks of ``k`` steps and recomputes the others in the
@@ -42,15 +45,16 @@ def scan(
     steps = [[None if column is None else column[t] for column in columns] for t in range(length)]
 
     outputs: list[Any] = []
+    bodies = (body if first is None else first, body)
     block = checkpoint or truncate or length
     for start in range(0, length, block):
         if truncate is not None and start > 0 and start % truncate == 0:
             state = tree_map(torch.Tensor.detach, state)
         chunk = steps[start : start + block]
         if checkpoint is not None and torch.is_grad_enabled():
-            state, collected = recompute(_run_block, body, state, chunk, truncate, start, use_reentrant=False)
+            state, collected = recompute(_run_block, bodies, state, chunk, truncate, start, use_reentrant=False)
         else:
-            state, collected = _run_block(body, state, chunk, truncate, start)
+            state, collected = _run_block(bodies, state, chunk, truncate, start)
         outputs += collected
     leaves = zip(*([leaf for _, leaf in named_leaves(out)] for out in outputs), strict=True)
     # outputs that are None (no control, no dt) stay None
@@ -59,12 +63,12 @@ def scan(
 
 
 def _run_block(
-    body: Body, state: Any, steps: Sequence[Sequence[Tensor | None]], truncate: int | None, start: int
+    bodies: tuple[Body, Body], state: Any, steps: Sequence[Sequence[Tensor | None]], truncate: int | None, start: int
 ) -> tuple[Any, list[Any]]:
     collected = []
     for offset, inputs in enumerate(steps):
         if truncate is not None and offset > 0 and (start + offset) % truncate == 0:
             state = tree_map(torch.Tensor.detach, state)
-        state, out = body(state, inputs)
+        state, out = bodies[start + offset > 0](state, inputs)
         collected.append(out)
     return state, collected

@@ -58,7 +58,7 @@ def estimate(model: Filter, records: Records, *, batch: int = 1024, smoothed: bo
     has_innovations = _has_innovations(model, records)
     means, covs, squares, flagged = [], [], 0.0, 0
     by_channel = counts = torch.zeros(records.y.shape[-1], dtype=torch.float64)
-    generator = torch.Generator(model._like().device).manual_seed(SEED)
+    generator = torch.Generator(model.device).manual_seed(SEED)
     training = model.training
     model.eval()
     try:
@@ -140,7 +140,7 @@ def inputs_for(model: Filter, records: Records) -> dict[str, Any]:
 
     A filter that counts in steps, or whose linear system is discrete, gets no ``dt``; one without control no ``u``.
     """
-    like = model._like()
+    like = torch.zeros((), dtype=model.dtype, device=model.device)
     given = records.inputs()
     if not model.takes_dt:
         given["dt"] = None
@@ -157,7 +157,7 @@ def inputs_for(model: Filter, records: Records) -> dict[str, Any]:
 def _has_innovations(model: Filter, records: Records) -> bool:
     """Whether the filter's innovations are those of the sensor; the RKN's are of its latent space."""
     try:
-        model.observe(records.start.mean.to(model._like()))
+        model.observe(records.start.mean.to(device=model.device, dtype=model.dtype))
     except NoObservationModelError:
         return False
     return True

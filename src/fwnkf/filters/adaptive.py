@@ -83,6 +83,8 @@ class Matrices(NamedTuple):
     G: Tensor
     H: Tensor
     R: Noise
+    moves: bool = True
+    """False in a step of zero length, which has no ``e`` that ``Σ`` could follow."""
 
 
 @FILTERS.register("adaptive_kf")
@@ -193,6 +195,10 @@ class AdaptiveKalmanFilter(Filter):
         noise = DiagonalNoise(self.R.diagonal()) if self.config.diagonal_noise else FullNoise(self.R)
         return Matrices(self.F, self.B, self.c, self.G, self.H, noise)
 
+    def at_rest(self, prepared: Matrices, y: Tensor) -> tuple[Any, Matrices, Tensor | None]:
+        F, B, c, G = (torch.zeros_like(item) for item in prepared[:4])
+        return self, prepared._replace(F=F + torch.eye(len(F)).to(F), B=B, c=c, G=G, moves=False), None
+
     def observe(self, x: Tensor) -> Tensor:
         return matvec(self.H, x)
 
@@ -207,7 +213,7 @@ class AdaptiveKalmanFilter(Filter):
     ) -> tuple[AdaptiveState, StepOutput, LinearStep]:
         if dt is not None:
             raise ConfigError("filter 'adaptive_kf' counts in steps: its F has no length in seconds, leave dt out")
-        F, B, c, _, H, R = prepared
+        F, B, c, _, H, R, moves = prepared
         mean = matvec(F, state.mean) + c
         mean = mean if u is None else mean + matvec(B, u)
         Q = self._process_noise(prepared, state.noise_cov)
@@ -217,15 +223,15 @@ class AdaptiveKalmanFilter(Filter):
         prior, posterior = Gaussian(mean, cov), Gaussian(mean + update.correction, update.cov)
         added = self._moment(prepared, state.noise_cov, update.correction, update.cov, cov)
         measured = (weight > 0).any(-1) & update.ok
-        following = self._follow(
-            state._replace(
-                mean=posterior.mean,
-                cov=posterior.cov,
-                moment=state.moment + torch.where(measured[:, None, None], added, 0.0),
-                measured=state.measured + measured,
-                steps=state.steps + 1,
+        following = state._replace(mean=posterior.mean, cov=posterior.cov)
+        if moves:
+            following = self._follow(
+                following._replace(
+                    moment=state.moment + torch.where(measured[:, None, None], added, 0.0),
+                    measured=state.measured + measured,
+                    steps=state.steps + 1,
+                )
             )
-        )
         out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok)
         measurement = Measurement(innovation, H, R, weight, update.ok)
         return following, out, LinearStep(F, Q, measurement, update.correction, posterior.mean)

@@ -127,6 +127,10 @@ class AutoregressiveKalmanFilter(Filter):
             self.noise.measurement_noise(),
         )
 
+    def at_rest(self, prepared: Companion, y: Tensor) -> tuple[Any, Companion, Tensor | None]:
+        eye = torch.eye(len(prepared.F)).to(prepared.F)
+        return self, prepared._replace(F=eye, B=torch.zeros_like(prepared.B), Q=torch.zeros_like(prepared.Q)), None
+
     def observe(self, x: Tensor) -> Tensor:
         return self.noise.observe(x)
 

@@ -15,7 +15,7 @@ from ..core.shaped import loop_matrix, shaper_blocks
 from ..errors import ConfigError, NumericalFailureError
 from ..shapes import Bool, Float
 from ..types import Gaussian
-from .base import Filter
+from .base import Filter, PriorAt
 from .fwnkf import FrequencyWeightedNeuralKalmanFilter, FWState, Prepared
 from .hypotheses import FrequencyHypotheses
 from .inputs import clean
@@ -35,8 +35,12 @@ def noise_over_time(
     mask: Bool[Tensor, "B T m"] | None = None,
     dt: Float[Tensor, "B T"] | None = None,
     prior: Gaussian | None = None,
+    *,
+    prior_at: PriorAt = "first_measurement",
 ) -> tuple[Float[Tensor, "B T d"], Float[Tensor, "B T m"]]:
     """The diagonals of ``Q_t`` and ``R_t`` that an FW-NKF uses in each step of ``model.run`` on the same inputs.
+
+    A first step that does not predict has no process noise.
 
     >>> import fwnkf
     >>> model = fwnkf.build("fwnkf", H=torch.eye(1, 2), Q=torch.eye(2), R=torch.eye(1))
@@ -46,6 +50,7 @@ def noise_over_time(
     """
     fwnkf = _as_fwnkf(model)
     fwnkf._check(y, u, mask, dt, time_axes=1)
+    rests_first = prior is not None and prior_at == "first_measurement"
     prior = fwnkf.initial_belief(y, u, mask, dt) if prior is None else prior
     y, weight, _ = clean(y, mask)
     inputs, state = Inputs(y, weight, u, dt), fwnkf.init(y.shape[0], prior)
@@ -54,11 +59,20 @@ def noise_over_time(
     prepared = fwnkf.prepare()
 
     def body(state: FWState, inputs: Sequence[Any]) -> tuple[FWState, tuple[Tensor, Tensor]]:
-        conditions = _conditions(fwnkf, prepared, state, *inputs)
-        state, _ = fwnkf.advance(prepared, state, *inputs)
+        return noise_of_step(fwnkf, state, *inputs)
+
+    def first(state: FWState, inputs: Sequence[Any]) -> tuple[FWState, tuple[Tensor, Tensor]]:
+        still, _, no_time = fwnkf.at_rest(prepared, inputs[0])
+        return noise_of_step(still, state, *inputs[:3], no_time)
+
+    def noise_of_step(
+        moving: FrequencyWeightedNeuralKalmanFilter, state: FWState, *inputs: Any
+    ) -> tuple[FWState, tuple[Tensor, Tensor]]:
+        conditions = _conditions(moving, prepared, state, *inputs)
+        state, _ = moving.advance(prepared, state, *inputs)
         return state, (_diagonal(conditions.Q), _diagonal(dense(conditions.noise)))
 
-    _, (Q, R) = scan(body, state, inputs)
+    _, (Q, R) = scan(body, state, inputs, first=first if rests_first else None)
     return Q, R
 
 

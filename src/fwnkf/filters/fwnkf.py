@@ -23,7 +23,8 @@ from ..errors import ConfigError
 from ..registry import FILTERS
 from ..shapes import Float
 from ..types import Gaussian, StepOutput
-from .base import Filter, Statistics
+from .base import Filter
+from .definition import Statistics
 from .fwnkf_config import FWNKFConfig, infer_options, unused_options
 from .networks import CellWeights, GRUStack, Hidden, gru_step
 from .observation import NetworkObservation, ObservationModel, make_observation
@@ -263,6 +264,12 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         self.base_Q.value.copy_(Q)
         if R is not None:
             self.base_R.value.copy_(R)
+
+    def at_rest(self, prepared: Prepared, y: Tensor) -> tuple[Any, Prepared, Tensor | None]:
+        still, prepared, dt = super().at_rest(prepared, y)
+        if isinstance(self.transition, ResidualTransition):
+            still._modules["transition"] = self.transition.on(still.system)
+        return still, prepared, dt
 
     # ---- parts of a step ------------------------------------------------------------------------------------
 

@@ -17,7 +17,8 @@ from ..errors import ConfigError
 from ..registry import FILTERS, at_least
 from ..shapes import Float
 from ..types import Gaussian, StepOutput
-from .base import Filter, Statistics
+from .base import Filter
+from .definition import Statistics
 from .options import arguments
 from .outputs import step_output
 
@@ -171,6 +172,10 @@ class RecurrentKalmanNetwork(Filter):
         variance = belief.mean.new_full((batch, l), self.config.initial_variance)
         zeros = belief.mean.new_zeros
         return Latent(zeros(batch, 2 * l), variance, variance.clone(), zeros(batch, l))
+
+    def at_rest(self, prepared: Prepared, y: Tensor) -> tuple[Any, Prepared, Tensor | None]:
+        """A step as every other: a prior is ignored, and the latent belief is that of a step before, as in training."""
+        return self, prepared, None
 
     def prepare(self) -> Prepared:
         band = torch.ones_like(self.blocks[0, 0]).tril(self.config.bandwidth).triu(-self.config.bandwidth)

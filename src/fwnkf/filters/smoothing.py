@@ -11,10 +11,11 @@ from ..core.gaussian import block_diagonal, factor_psd, matvec, symmetrize
 from ..core.layout import Layout
 from ..core.linearize import mix
 from ..core.smoothing import Coordinates, Factors, LinearStep, back, end, factorize, fixed_interval, fixed_lag
+from ..core.trajectory import Trajectory
 from ..core.tree import tree_map
 from ..errors import ConfigError
 from ..shapes import Bool, Float
-from ..types import Gaussian, Trajectory
+from ..types import Gaussian
 from .base import Filter
 from .outputs import covariance_factor
 

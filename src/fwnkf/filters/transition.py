@@ -5,6 +5,7 @@ Before training both equal the classical model they extend: the identity (a rand
 
 from __future__ import annotations
 
+import copy
 from typing import Literal
 
 import torch
@@ -99,6 +100,12 @@ class ResidualTransition(nn.Module):
             JacobianNetwork(layout.feature_size, context, width, layout.tangent_size, order) if width else None
         )
         self.register_buffer("eye", torch.eye(layout.tangent_size), persistent=False)
+
+    def on(self, system: System | None) -> ResidualTransition:
+        """The same transition, sharing its network, on another system."""
+        other = copy.copy(self)
+        other._system = (system,)
+        return other
 
     def start_head(self, bias: Tensor) -> None:
         """Does nothing: this transition has no output of the encoder to initialise."""

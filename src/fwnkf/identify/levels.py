@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.trajectory import Trajectory
 from ..errors import DataError
 from ..metrics.consistency import nis, variance_ratio
 from ..shapes import Float
-from ..types import Trajectory
 
 Run = Callable[[Float[Tensor, "N T m"]], Trajectory | Any]
 """``filter.run``, or a function whose result has the same mean, covariance and innovations."""

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from ..core.layout import Layout
+from ..core.trajectory import Trajectory
 from ..errors import DataError, ShapeError
 from ..shapes import Bool, Float
-from ..types import Gaussian, Trajectory
+from ..types import Gaussian
 from .consistency import coverage, nees
 
 Difference = Literal["shortest", "raw"]

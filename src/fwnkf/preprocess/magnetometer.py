@@ -12,11 +12,11 @@ from ..core import rotation
 from ..core.gaussian import matvec
 from ..core.preprocess import Inputs, Preprocess, Preprocessed
 from ..core.system import System
+from ..core.trajectory import Trajectory
 from ..core.tree import named_leaves, tree_unflatten
 from ..errors import ConfigError
 from ..registry import PREPROCESS, at_least
 from ..shapes import Bool, Float
-from ..types import Trajectory
 from .preintegration import PreintegratedIMU, between_steps, part_of
 
 

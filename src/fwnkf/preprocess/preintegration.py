@@ -18,10 +18,10 @@ from ..core import rotation
 from ..core.gaussian import matvec
 from ..core.preprocess import Inputs, Preprocess, grouped
 from ..core.system import System
+from ..core.trajectory import Trajectory
 from ..errors import ConfigError, ShapeError
 from ..registry import PREPROCESS, at_least, limited
 from ..shapes import Bool, Float
-from ..types import Trajectory
 
 
 class Preintegrated(NamedTuple):

@@ -35,7 +35,7 @@ def compile_step(model: Filter, *, dynamic: bool = False) -> CompiledStep:
     with torch.no_grad():
         prepared = model.prepare()
     # the C++ wrapper avoids Python calls between kernels, a third of the time at batch size 1; CPU only
-    on_cpu = model._like().device.type == "cpu"
+    on_cpu = model.device.type == "cpu"
     options: dict[str, Any] = {"cpp_wrapper": True} if on_cpu else {}
 
     def step(

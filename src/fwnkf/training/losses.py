@@ -16,11 +16,12 @@ from torch import Tensor
 
 from ..core import spectral
 from ..core.gaussian import log_prob
+from ..core.trajectory import Trajectory
 from ..errors import NumericalFailureError
 from ..filters.base import Filter
 from ..registry import Registry, at_least, limited, try_config
 from ..shapes import Bool, Float
-from ..types import Gaussian, Trajectory
+from ..types import Gaussian
 
 LOSSES: Registry[Any] = Registry("loss")
 
@@ -170,8 +171,7 @@ class InnovationLikelihood(Loss):
 
     def __call__(self, model: Filter, batch: Batch, track: Trajectory) -> Float[Tensor, " B"]:
         present = batch.mask & batch.y.isfinite()
-        value = log_prob(track.innovation, track.innovation_cov, present.to(batch.y.dtype))[0]
-        return mean_over(present.any(-1) & self.late(batch), -value)
+        return mean_over(present.any(-1) & self.late(batch), -track.step_log_likelihood)
 
 
 @LOSSES.register("anchor")

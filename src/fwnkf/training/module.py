@@ -13,13 +13,13 @@ from lightning.fabric.utilities import move_data_to_device
 from torch import Tensor
 
 from ..core.gaussian import log_prob
+from ..core.trajectory import Trajectory
 from ..core.tree import tree_map
 from ..data.protocols import Records
 from ..errors import NumericalFailureError
 from ..filters.base import Filter
 from ..metrics.accuracy import summarize
 from ..metrics.consistency import nis
-from ..types import Trajectory
 from .batches import Piece, Plan, gather
 from .config import Experiment
 from .losses import Batch, weighted_sum

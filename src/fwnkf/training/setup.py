@@ -15,7 +15,8 @@ from ..core.system import System
 from ..data import protocols, tables
 from ..data.protocols import Protocol, Records
 from ..errors import ConfigError
-from ..filters.base import Filter, Statistics
+from ..filters.base import Filter
+from ..filters.definition import Statistics
 from ..filters.factory import build
 from ..registry import FILTERS
 from ..shapes import Float

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fwnkf.core import linearize, rotation
+from fwnkf.core.trajectory import Trajectory
 from fwnkf.systems.multirotor import Multirotor, MultirotorConfig
-from fwnkf.types import Trajectory
 from tasks.dido import attitude, attitude_baselines, attitude_filter
 from tasks.dido.protocol import RATE, Flight
 

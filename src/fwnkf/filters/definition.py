@@ -1,0 +1,218 @@
+"""The part of a filter that differs from filter to filter: its construction and the methods it implements.
+
+A filter implements ``setup``, which creates its tensors, and two methods for the recursion. ``prepare`` computes what
+is the same in all steps (differentiably, once per run), ``advance`` is one step on clean inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from ..core.layout import Layout
+from ..core.preprocess import Preprocess
+from ..core.smoothing import LinearStep
+from ..core.system import System
+from ..errors import ConfigError, NoObservationModelError
+from ..registry import FILTERS
+from ..shapes import Float
+from ..types import Gaussian, StepOutput
+from .options import check_system, parse_options
+from .rest import at_rest
+
+
+class Statistics(NamedTuple):
+    """Means and standard deviations of training data, for networks whose inputs should be of order one.
+
+    ``feature`` refers to :meth:`Layout.features`; ``step`` is the root mean square change of each tangent coordinate of
+    the state in one step.
+    """
+
+    feature_mean: Float[Tensor, " f"]
+    feature_std: Float[Tensor, " f"]
+    observation_mean: Float[Tensor, " m"]
+    observation_std: Float[Tensor, " m"]
+    control_mean: Float[Tensor, " p"]
+    control_std: Float[Tensor, " p"]
+    step: Float[Tensor, " d"]
+
+
+FilterType = TypeVar("FilterType", bound="FilterDefinition")
+
+
+class FilterDefinition(nn.Module):
+    """How a filter is constructed, and the methods that each filter implements; see :class:`~fwnkf.Filter`."""
+
+    Config: ClassVar[type]
+    arrays: ClassVar[tuple[str, ...]] = ()
+    """Tensors that :func:`build` takes by name; they become tensors of the module and are not in its config."""
+    layout: Layout
+    observation_layout: Layout
+    control_dim: int = 0
+    system: System | None
+    owns_system: ClassVar[bool] = False
+    """Whether the system is rebuilt from the filter's own config instead of being saved with it."""
+    takes_system: ClassVar[bool] = True
+    """Whether the filter takes ``system=…``, the equations of motion."""
+    instead_of_system: ClassVar[str] = ""
+    """What to give to a filter that takes no system."""
+    preprocess: Preprocess | None
+    """Preprocessing of raw samples; saved with the filter, applied by both :meth:`run` and :meth:`step`."""
+    covariance_scale: Tensor | None
+    """Factors on the reported variances of the state, see :meth:`calibrate_covariance`."""
+
+    def __init__(self, system: System | None = None, **options: Any) -> None:
+        """Options of the config and tensors by name. Filters of the package state theirs in a signature of their own.
+
+        Such a constructor passes its arguments on and does nothing else; a filter is set up by :meth:`setup`.
+        """
+        config, arrays = self.parse(system, options)
+        self._set_up(config, system, arrays)
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "Config" in vars(cls) and "__init__" not in vars(cls):
+            cls.__init__ = FilterDefinition.__init__  # type: ignore[method-assign]  # the parent's has not these options
+
+    @classmethod
+    def from_config(cls: type[FilterType], config: Any, system: System | None = None, **arrays: Tensor) -> FilterType:
+        """A filter from a config that is complete, such as one that was saved."""
+        model = cls.__new__(cls)
+        model._set_up(config, system, arrays)
+        return model
+
+    @classmethod
+    def parse(cls, system: System | None, options: Mapping[str, Any]) -> tuple[Any, dict[str, Tensor]]:
+        """The config and the tensors of a constructor's arguments; None stands for an option that was not given."""
+        return parse_options(cls, system, options)
+
+    def _set_up(self, config: Any, system: System | None, arrays: dict[str, Tensor]) -> None:
+        check_system(type(self), system)
+        super().__init__()
+        self.config = config
+        self.system = None
+        self.preprocess = None
+        self.register_buffer("covariance_scale", None)
+        self.setup(config, system, arrays)
+        source = list(arrays.values()) if system is None else [*system.parameters(), *system.buffers()]
+        reference = next((tensor for tensor in source if tensor.is_floating_point()), None)
+        if reference is not None:
+            self.to(dtype=reference.dtype, device=reference.device)
+
+    # ---- implemented by each filter -------------------------------------------------------------------------
+
+    def setup(self, config: Any, system: System | None, arrays: dict[str, Tensor]) -> None:
+        """Create layouts, parameters and buffers; called by the constructor, which then sets dtype and device."""
+        raise NotImplementedError
+
+    def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Any:
+        """The state before the first step, from a batched belief."""
+        raise NotImplementedError
+
+    def prepare(self) -> Any:
+        """Values that all steps share: matrices from raw parameters, folded weights."""
+        return None
+
+    def advance(
+        self,
+        prepared: Any,
+        state: Any,
+        y: Float[Tensor, "B m"],
+        weight: Float[Tensor, "B m"],
+        u: Float[Tensor, "B p"] | None,
+        dt: Float[Tensor, "B"] | None,
+    ) -> tuple[Any, StepOutput]:
+        """One step on clean inputs: ``y`` is finite, ``weight`` is 1 where a channel was measured and 0 elsewhere."""
+        return self.advance_linearized(prepared, state, y, weight, u, dt)[:2]
+
+    def advance_linearized(
+        self,
+        prepared: Any,
+        state: Any,
+        y: Float[Tensor, "B m"],
+        weight: Float[Tensor, "B m"],
+        u: Float[Tensor, "B p"] | None,
+        dt: Float[Tensor, "B"] | None,
+    ) -> tuple[Any, StepOutput, LinearStep]:
+        """As :meth:`advance`, and the linear model of the step. A filter implements this one if it can be smoothed."""
+        raise ConfigError(
+            f"filter {self.name!r} cannot be smoothed: the covariance it states, if any, does not follow from a linear "
+            "model of each step. Use a filter with a covariance recursion, such as 'ekf' or 'fwnkf'"
+        )
+
+    def joint_covariance(self, state: Any) -> Float[Tensor, "B D D"]:
+        """The covariance in a state, over all coordinates of :class:`LinearStep`."""
+        return state.cov
+
+    def observe(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B m"]:
+        """``H(x)``, where the filter has an observation model."""
+        raise NoObservationModelError(
+            f"filter {self.name!r} has no observation model, so its estimates cannot be compared with measurements "
+            "(no spectral loss, no innovations); use a filter that has one, or set the weight of the loss to 0"
+        )
+
+    def regularization(self) -> Float[Tensor, ""]:
+        """The filter's own term of the training loss, such as a KL divergence; zero by default."""
+        return self._like().new_zeros(())
+
+    def normalize(self, statistics: Statistics) -> None:
+        """Store the scales of training data in buffers, so that they are saved; does nothing by default."""
+
+    @classmethod
+    def infer_options(cls, options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:
+        """Options completed with what follows from the arrays or the system, mostly sizes."""
+        return options
+
+    @classmethod
+    def unused_options(cls, config: Any, given: Mapping[str, Any]) -> list[str]:
+        """A sentence for each option given that has no effect with the others."""
+        return []
+
+    def at_rest(self, prepared: Any, y: Float[Tensor, "B m"]) -> tuple[Any, Any, Float[Tensor, "B"] | None]:
+        """What a step of zero length is taken with: a filter whose system does not move, its ``prepared`` and ``dt``.
+
+        A filter that has neither a system nor ``dt`` implements it for itself.
+        """
+        if self.system is None and not self.takes_dt:
+            raise ConfigError(
+                f"filter {self.name!r} counts in steps and does not state what a step of zero length is, so it cannot "
+                "condition on a measurement without predicting. Give the belief one step before the first measurement "
+                "and prior_at='before_first_step', or implement at_rest in the filter"
+            )
+        return at_rest(self), prepared, y.new_zeros(len(y))
+
+    # ---- properties -----------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return FILTERS.name_of(type(self)) or type(self).__name__
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the filter, which its inputs must have."""
+        return self._like().dtype
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the filter, on which its inputs must be."""
+        return self._like().device
+
+    @property
+    def takes_dt(self) -> bool:
+        """Whether the filter takes ``dt``, the length of each step in seconds."""
+        return self.system is None or self.system.takes_dt
+
+    @property
+    def observation_dim(self) -> int:
+        """Number of channels after preprocessing."""
+        return self.observation_layout.size
+
+    def _like(self) -> Tensor:
+        """A tensor with the dtype and device of the filter."""
+        for tensor in (*self.parameters(), *self.buffers()):
+            if tensor.is_floating_point():
+                return tensor
+        return torch.zeros(())
