@@ -84,14 +84,16 @@ def assert_same_tree(actual: Any, expected: Any) -> None:
 # ---- time ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("prior_at", ["first_measurement", "before_first_step"])
 @pytest.mark.parametrize("dtype", BOTH, ids=str)
-def test_steps_equal_the_run(case: Case, dtype: torch.dtype):
+def test_steps_equal_the_run(case: Case, dtype: torch.dtype, prior_at: Any):
     model, inputs = case.build(dtype), make_inputs(case, dtype)
     prior = make_prior(model, 3)
-    whole = model.run(*inputs, prior)
+    whole = model.run(*inputs, prior, prior_at=prior_at)
     state, outputs = model.init(3, prior), []
     for t in range(12):
-        state, out = model.step(state, *inputs.at(t))
+        advance = model.update if t == 0 and prior_at == "first_measurement" else model.step
+        state, out = advance(state, *inputs.at(t))
         outputs.append(out)
     assert_same_tree(state, whole.state)
     for field in fwnkf.StepOutput._fields:
@@ -105,6 +107,25 @@ def test_a_step_with_prepared_equals_the_step(case: Case):
     with torch.no_grad():
         state = model.init(3)
         assert_same_tree(model.step(state, *inputs.at(0), prepared=model.prepare()), model.step(state, *inputs.at(0)))
+
+
+def test_an_update_is_a_step_of_zero_length(case: Case):
+    """Control and ``dt`` have no effect on the belief before the measurement, which is the prior to the bit."""
+    model, inputs = case.build(torch.float64), make_inputs(case, torch.float64)
+    if not case.prior_matters:
+        pytest.skip("the filter starts from a belief of its own")
+    prior = make_prior(model, 3)
+    state = model.init(3, prior)
+    first = inputs.at(0)
+    _, out = model.update(state, *first)
+    assert_close(out.prior_mean, prior.mean, "rounding")
+    if case.filter != "bayesian_kalmannet":  # its covariance is the spread of members, which start together
+        scale = torch.ones(()) if model.covariance_scale is None else model.covariance_scale.sqrt()
+        assert_close(out.prior_cov, prior.cov * (scale.unsqueeze(-1) * scale), "rounding")
+    if case.uses_dt:
+        _, step = model.step(state, *first._replace(dt=torch.zeros_like(first.dt)))
+        assert_close(out.mean, step.mean, "rounding")
+        assert_close(out.cov, step.cov, "rounding")
 
 
 @pytest.mark.parametrize("cut", [1, 5, 11])

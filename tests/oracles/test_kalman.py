@@ -51,7 +51,7 @@ def test_kf_is_filterpys(rng):
     theirs = KalmanFilter(3, 2, 1)
     theirs.F, theirs.H, theirs.Q, theirs.R, theirs.B = (matrices[name].numpy() for name in "FHQRB")
     theirs.x, theirs.P = MEAN[:, None], COV
-    trajectory = fwnkf.build("kf", **matrices).run(*batched(y, u, mask), prior=prior())
+    trajectory = fwnkf.build("kf", **matrices).run(*batched(y, u, mask), prior=prior(), prior_at="before_first_step")
     for t in range(STEPS):
         theirs.predict(u=u[t][:, None])
         assert_close(trajectory.prior_mean[0, t], theirs.x[:, 0])
@@ -78,7 +78,12 @@ def test_discrete_kf_is_the_joint_posterior(rng, full, solve):
     F, B, H, Q, R = (matrices[name].numpy() for name in "FBHQR")
     causes = autoregressive_causes([MEAN], [COV], [[F]] * STEPS, u @ B.T, [Q] * STEPS)
     expected = joint_posterior(causes, H, R, y, mask)
-    compare(fwnkf.build("kf", **matrices, solve=solve).run(*batched(y, u, mask), prior=prior()), expected)
+    compare(
+        fwnkf.build("kf", **matrices, solve=solve).run(
+            *batched(y, u, mask), prior=prior(), prior_at="before_first_step"
+        ),
+        expected,
+    )
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["diagonal R", "full R"])
@@ -95,7 +100,7 @@ def test_continuous_kf_with_irregular_steps_is_the_joint_posterior(rng, full):
         Qs.append(quad_vec(lambda s: expm(A * s) @ density @ expm(A.T * s), 0, step, epsabs=1e-13, epsrel=1e-13)[0])
     expected = joint_posterior(autoregressive_causes([MEAN], [COV], Fs, pushes, Qs), H, R, y, mask)
     kf = fwnkf.build("kf", **matrices, continuous=True)
-    trajectory = kf.run(*batched(y, u, mask, dt), prior=prior())
+    trajectory = kf.run(*batched(y, u, mask, dt), prior=prior(), prior_at="before_first_step")
     compare(trajectory, expected)
     logs, ok = log_prob(trajectory.innovation, trajectory.innovation_cov, torch.as_tensor(mask).double()[None])
     assert bool(ok.all())
@@ -111,14 +116,16 @@ def test_arkf_is_the_joint_posterior_of_the_autoregression(rng, order):
     causes = autoregressive_causes([MEAN] * order, [COV] * order, [lags] * STEPS, u @ B.T, [Q] * STEPS)
     expected = joint_posterior(causes, H, R, y, mask)
     arkf = fwnkf.build("arkf", **{**matrices, "F": torch.as_tensor(lags)})
-    compare(arkf.run(*batched(y, u, mask), prior=prior()), expected)
+    compare(arkf.run(*batched(y, u, mask), prior=prior(), prior_at="before_first_step"), expected)
 
 
 def test_arkf_of_order_one_is_the_kf(rng):
     matrices = linear_matrices()
     y, u, mask, _ = record(rng)
-    arkf = fwnkf.build("arkf", **{**matrices, "F": matrices["F"][None]}).run(*batched(y, u, mask), prior=prior())
-    kf = fwnkf.build("kf", **matrices).run(*batched(y, u, mask), prior=prior())
+    arkf = fwnkf.build("arkf", **{**matrices, "F": matrices["F"][None]}).run(
+        *batched(y, u, mask), prior=prior(), prior_at="before_first_step"
+    )
+    kf = fwnkf.build("kf", **matrices).run(*batched(y, u, mask), prior=prior(), prior_at="before_first_step")
     for name in fwnkf.StepOutput._fields:
         assert torch.equal(getattr(arkf, name), getattr(kf, name)), name
 

@@ -101,7 +101,7 @@ def test_ekf_on_the_pendulum_equals_a_numpy_ekf(generator, rng, make, correlatio
     u = torch.as_tensor(rng.standard_normal((1, 300, 1)) + 1.0)
     truth, y = simulate(system, generator, 1, 300, prior, dt, u)
     mask = torch.as_tensor(rng.random((1, 300, 2)) < 0.8)
-    trajectory = fwnkf.build("ekf", system=system).run(y, u, mask, dt, prior)
+    trajectory = fwnkf.build("ekf", system=system).run(y, u, mask, dt, prior, prior_at="before_first_step")
     means, covs = numpy_pendulum_ekf(system, *prior, *(x[0].numpy() for x in (y, u, mask, dt)))
     assert_close(wrap(trajectory.mean[0, :, 0].numpy() - means[:, 0]), np.zeros(300))
     assert_close(trajectory.mean[0, :, 1], means[:, 1])
@@ -122,7 +122,9 @@ def test_ukf_is_filterpys(generator, rng, alpha, beta, kappa, correlation):
     _, y = simulate(system, generator, 1, steps, prior, dt, u)
     mask = torch.as_tensor(rng.random((1, steps, 2)) < 0.7)
     mask[0, 5] = False
-    trajectory = fwnkf.build("ukf", system=system, alpha=alpha, beta=beta, kappa=kappa).run(y, u, mask, dt, prior)
+    trajectory = fwnkf.build("ukf", system=system, alpha=alpha, beta=beta, kappa=kappa).run(
+        y, u, mask, dt, prior, prior_at="before_first_step"
+    )
 
     def move(x, step, push):
         # written independently: the reference shares no code with the package
@@ -169,7 +171,9 @@ def test_the_attitude_estimate_is_consistent(generator, name, correlation):
     rates = torch.stack((time.sin() * 1.5, torch.full_like(time, 0.8), (0.7 * time).cos() * 2), -1)
     u = rates.expand(runs, -1, -1)
     truth, y = simulate(system, generator, runs, steps, prior, u=u)
-    trajectory = fwnkf.build(name, system=system).run(y, u, prior=prior).raise_for_status()
+    trajectory = (
+        fwnkf.build(name, system=system).run(y, u, prior=prior, prior_at="before_first_step").raise_for_status()
+    )
     scores = nees(system, trajectory, truth)
     assert 0.9 < scores.mean() < 1.1
     # at any single time the mean over the runs has a standard deviation of √(2 / (6 · 200)) = 0.04
@@ -185,7 +189,9 @@ def test_the_pendulum_is_consistent_where_the_angle_wraps(generator, name):
     prior = fwnkf.Gaussian(torch.tensor([3.1, 8.0]).double(), torch.diag(torch.tensor([0.02, 0.1]).double()))
     u = torch.ones(runs, steps, 1).double()
     truth, y = simulate(system, generator, runs, steps, prior, u=u)
-    trajectory = fwnkf.build(name, system=system).run(y, u, prior=prior).raise_for_status()
+    trajectory = (
+        fwnkf.build(name, system=system).run(y, u, prior=prior, prior_at="before_first_step").raise_for_status()
+    )
     crossings = ((truth[:, 1:, 0] - truth[:, :-1, 0]).abs() > np.pi).sum()
     assert crossings > 3 * runs
     assert bool((trajectory.mean[..., 0].abs() <= np.pi).all())
@@ -206,6 +212,8 @@ def test_the_ukf_accepts_a_known_initial_state():
         x = system.transition(x, u[:, t], None)
         clean.append(system.observe(x))
     y = torch.stack(clean, 1)
-    ours, theirs = (fwnkf.build(name, system=system).run(y, u, prior=prior) for name in ("ukf", "ekf"))
+    ours, theirs = (
+        fwnkf.build(name, system=system).run(y, u, prior=prior, prior_at="before_first_step") for name in ("ukf", "ekf")
+    )
     ours.raise_for_status()
     assert float(system.layout.boxminus(ours.mean, theirs.mean).abs().max()) < 1e-2

@@ -128,6 +128,7 @@ def random_case(B=3, T=20, n=2, m=1, seed=0):
         wide,
         torch.zeros(B, T, dtype=torch.int64),
         None,
+        weight=mask.double(),
     )
     return model, batch, track
 

@@ -29,8 +29,8 @@ RECORDS = {
 def test_a_loaded_filter_gives_the_quick_figure(name: str):
     records = simulated(name.split("-")[0], **RECORDS[name]).split.test.take(range(100))
     model = fwnkf.load(MODELS / name)
-    with torch.no_grad():
-        track = model.run(records.y, u=records.u, dt=records.dt, prior=records.start).raise_for_status()
+    with torch.no_grad():  # the prior is that of the first sample and steps have the nominal length: nothing to say
+        track = model.run(records.y, u=records.u, prior=records.start).raise_for_status()
     error = model.layout.boxminus(track.mean, records.truth).double()
     quick = json.loads((MODELS / name / "results.json").read_text(encoding="utf-8"))["quick"]
     assert float(error.square().mean()) == pytest.approx(quick["mse"], rel=1e-4)
