@@ -318,8 +318,11 @@ def test_noise_over_time_starts_as_the_run_does(generator):
     with torch.no_grad():
         belief = model.initial_belief(y)
     Q, _ = noise_over_time(model, y)
-    assert torch.equal(Q, noise_over_time(model, y, prior=belief)[0])
-    assert not torch.equal(Q, noise_over_time(model, y, prior=fwnkf.Gaussian(0 * belief.mean, belief.cov))[0])
+    assert torch.equal(Q, noise_over_time(model, y, prior=belief, prior_at="before_first_step")[0])
+    elsewhere = fwnkf.Gaussian(0 * belief.mean, belief.cov)
+    rested = noise_over_time(model, y, prior=belief)[0]
+    assert not rested[:, 0].any()
+    assert not torch.equal(Q, noise_over_time(model, y, prior=elsewhere, prior_at="before_first_step")[0])
 
 
 # ---- invalid configurations ----------------------------------------------------------------------------------------

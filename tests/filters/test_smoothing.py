@@ -11,6 +11,7 @@ import torch
 from filterpy.kalman import FixedLagSmoother, KalmanFilter
 from scipy.linalg import expm
 from scipy.stats import multivariate_normal
+from statsmodels.tsa.statespace.kalman_smoother import KalmanSmoother
 from statsmodels.tsa.statespace.mlemodel import MLEModel
 
 import fwnkf
@@ -58,6 +59,29 @@ def run(model, *inputs, start=None):
     """A run that predicts before its first measurement, as the joint Gaussian of these tests does."""
     state = None if start is None else model.init(len(inputs[0]), start)
     return model.run(*inputs, state=state, smoothing=True).raise_for_status()
+
+
+@pytest.mark.parametrize("kind", ["kf", "ekf", "fwnkf"])
+def test_a_prior_at_the_first_measurement_is_smoothed_as_in_statsmodels(rng, kind):
+    matrices = linear_matrices(full=True)
+    system = fwnkf.LinearSystem.of(**matrices)
+    model = {
+        "kf": lambda: fwnkf.KF(**matrices),
+        "ekf": lambda: fwnkf.EKF(system),
+        "fwnkf": lambda: fwnkf.FWNKF(system, shaping="none", hidden=0, residual_width=0),
+    }[kind]()
+    y = rng.standard_normal((STEPS, 2))
+    theirs = KalmanSmoother(k_endog=2, k_states=3)
+    theirs.bind(y)
+    for name, letter in {"design": "H", "transition": "F", "obs_cov": "R", "state_cov": "Q"}.items():
+        theirs[name] = matrices[letter].numpy()
+    theirs["selection"] = np.eye(3)
+    start = prior()
+    theirs.initialize_known(start.mean.numpy(), start.cov.numpy())
+    expected = theirs.smooth()
+    smoothed = fwnkf.smooth(model, model.run(torch.as_tensor(y)[None], prior=start, smoothing=True))
+    assert_close(smoothed.mean[0], expected.smoothed_state.T, "joint")
+    assert_close(smoothed.cov[0], expected.smoothed_state_cov.transpose(2, 0, 1), "joint")
 
 
 # ---- the joint posterior -------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def test_a_filter_on_raw_samples_is_the_filter_on_pooled_ones(generator) -> None
     pooled = (imu - torch.linspace(-0.1, 0.1, 6).double()).unflatten(1, (-1, 4)).mean(2)
     bare = fwnkf.build("ekf", system=model.system)
     prior = model.initial_belief(imu)
-    expected = bare.run(pooled[..., 3:5], u=pooled, prior=prior)
+    expected = bare.run(pooled[..., 3:5], u=pooled, prior=prior, prior_at="before_first_step")
     assert_close(model.run(imu).mean, expected.mean)
 
 

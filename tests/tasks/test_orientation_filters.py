@@ -82,6 +82,7 @@ def test_the_gravity_ekf_follows_a_turn() -> None:
     gyro, accel, _, orientation = turning()
     model = fwnkf.build("ekf", system=orientation_filters.GravityAttitude(1.0, 1 / RATE))
     start = torch.cat((orientation[0], torch.zeros(3).double()))
-    track = model.run(accel[None], u=gyro[None], prior=fwnkf.Gaussian(start, 0.01 * torch.eye(6).double()))
+    prior = fwnkf.Gaussian(start, 0.01 * torch.eye(6).double())
+    track = model.run(accel[None], u=gyro[None], prior=prior, prior_at="before_first_step")
     up = (rotation.to_matrix(track.mean[0, :, :4]) @ accel.unsqueeze(-1)).squeeze(-1) / 9.81
     assert float(up[:, :2].norm(dim=-1).max()) < 0.02
