@@ -133,6 +133,7 @@ def _describe(part: Any, registry: Registry[Any], kind: str) -> dict[str, Any]:
         raise CheckpointError(
             f"{kind} {type(part).__name__} is not registered, so it could not be rebuilt on loading; "
             f"put @fwnkf.register_{kind}('…') on the class and give it a Config of plain values"
+            + (", or give System.of(…) a name=…" if kind == "system" else "")
         )
     return {"name": name, "config": options_of(part.config)}
 

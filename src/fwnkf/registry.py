@@ -28,11 +28,16 @@ class Registry(Generic[T]):
         """Name the modules of ``package`` that register a class, so that each is imported when its name is used."""
         self._modules.update({name: f"{package}.{module}" for name, module in modules.items()})
 
-    def register(self, name: str) -> Callable[[T], T]:
-        """A class decorator that registers the class under ``name``, by which ``build`` and ``load`` refer to it."""
+    def register(self, name: str, *, again: bool = False) -> Callable[[T], T]:
+        """A class decorator that registers the class under ``name``, by which ``build`` and ``load`` refer to it.
+
+        ``again`` allows a module to replace its own class, as when a cell of a notebook is run again.
+        """
 
         def add(cls: T) -> T:
             home = getattr(cls, "__module__", None)
+            if again and name in self._classes and getattr(self._classes[name], "__module__", None) == home:
+                del self._classes[name]
             if name in self._classes or self._modules.get(name, home) != home:
                 other = self._classes.get(name) or self._modules[name]
                 raise ConfigError(f"{self.kind} {name!r} is registered twice: {other} and {cls}; rename one of them")
@@ -47,7 +52,8 @@ class Registry(Generic[T]):
         if name not in self._classes:
             raise UnknownNameError(
                 f"no {self.kind} is called {name!r}; there are: {', '.join(sorted(self))}. "
-                "Import the module of your own class, which registers it, before it is built or loaded."
+                f"Your own {self.kind} is known once the module that registers it is imported: import it before "
+                "building or loading, in commands with --import MODULE."
             )
         return self._classes[name]
 

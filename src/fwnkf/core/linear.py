@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError
 from ..registry import SYSTEMS, parse_config
+from .covariance import Covariance
 from .gaussian import matvec
 from .integrate import discretize
 from .layout import Layout, Part
-from .system import Covariance, System
+from .system import System
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +96,9 @@ class LinearSystem(System):
             raise ConfigError("diagonal_noise=True, but R has entries off its diagonal; set it to False")
 
     @classmethod
-    def of(cls, F: Tensor, H: Tensor, Q: Tensor, R: Tensor, B: Tensor | None = None, **options: Any) -> LinearSystem:
+    def of(  # type: ignore[override]  # from matrices instead of functions
+        cls, F: Tensor, H: Tensor, Q: Tensor, R: Tensor, B: Tensor | None = None, **options: Any
+    ) -> LinearSystem:
         """Build from matrices; sizes, and whether ``R`` is diagonal, are inferred."""
         sizes = {
             "state_dim": F.shape[-1],

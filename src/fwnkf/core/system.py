@@ -1,23 +1,28 @@
 """The model of a system: transition, observation and their noise.
 
 The EKF, the UKF, KalmanNet and the FW-NKF all work on a :class:`System`. Jacobians are computed by automatic
-differentiation unless the system defines its own, which are faster.
+differentiation unless the system defines its own, which are faster. :meth:`System.of` builds one from functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import ConfigError
+from ..errors import ConfigError, ShapeError
 from ..registry import SYSTEMS, parse_config
 from ..shapes import Float
 from ..types import Gaussian
 from . import constrain, linearize
+from .covariance import Covariance
+from .functions import Definition, Parts, Values, config_class, covariance, define, join, plain
 from .gaussian import DiagonalNoise, FullNoise, Noise
+from .integrate import discretize, error_drift, runge_kutta
 from .layout import Layout
 
 
@@ -38,6 +43,88 @@ class System(nn.Module):
     def __init__(self, config: Any) -> None:
         super().__init__()
         self.config = config
+
+    @staticmethod
+    def of(
+        f: Callable[..., Any],
+        h: Callable[..., Any],
+        *,
+        Q: Values | Callable[..., Any],
+        R: Values | Callable[..., Any],
+        dt: float | None = None,
+        state: Parts | None = None,
+        measurement: Parts | None = None,
+        control: Parts | None = None,
+        constants: Mapping[str, Any] | None = None,
+        learn: Sequence[str] = (),
+        positive: Sequence[str] = (),
+        continuous: bool = False,
+        F: Callable[..., Any] | None = None,
+        H: Callable[..., Any] | None = None,
+        initial_mean: Values | None = None,
+        initial_std: Values | None = None,
+        name: str | None = None,
+    ) -> FunctionSystem:
+        """A system from plain torch functions: ``f`` moves the state, ``h`` gives the measurement.
+
+        What a function takes is read from the names of its arguments: ``x`` or parts of the state by name, ``u`` or
+        controls by name, ``dt``; every other argument is a constant, whose value is its default or is in ``constants``.
+        Functions are written for one state, ``x`` of shape ``[n]``, and return a tensor or a value for each part.
+        Batches are computed by ``torch.vmap``, or directly if a function broadcasts over leading axes (faster).
+
+        Args:
+            f: the next state or, with ``continuous``, its derivative, integrated by Runge-Kutta (the derivative of a
+                quaternion is the angular rate in the body frame). A discrete ``f`` without ``dt`` has a fixed step.
+            h: the measurement.
+            Q: variance, variances or covariance of the process noise in one step of ``dt``, in proportion for other
+                steps; or a function of ``dt`` and constants. With ``continuous`` the spectral density: discretised
+                exactly where ``f`` is linear, otherwise with the derivative of ``f`` at ``initial_mean``.
+            R: variance, variances or covariance of the measurement noise, or a function of constants.
+            dt: the nominal step in seconds.
+            state: names, kinds and sizes, e.g. ``{"position": 3, "heading": "angle", "attitude": "quaternion"}``.
+            measurement, control: likewise; innovations of angles are wrapped.
+            learn: constants, ``Q`` and ``R`` that are parameters. Those in ``positive`` remain positive.
+            F, H: functions that return the Jacobians of ``f`` and ``h``; by default they are differentiated.
+            initial_mean, initial_std: the belief that filters start from without a prior.
+            name: registers the system, as needed to save filters on it and to use it in experiment files.
+
+        >>> def move(position, velocity, dt, drag=0.1):
+        ...     return position + dt * velocity, (1 - drag * dt) * velocity
+        >>> system = System.of(
+        ...     move,
+        ...     lambda position: position,
+        ...     Q=(0.0, 0.01),
+        ...     R=0.04,
+        ...     dt=0.1,
+        ...     state=["position", "velocity"],
+        ...     learn=["drag"],
+        ... )
+        >>> system.transition(torch.tensor([[0.0, 1.0]]), None, None).detach()
+        tensor([[0.1000, 0.9900]])
+        """
+        functions = {"f": f, "h": h, "F": F, "H": H, "Q": Q, "R": R}
+        parts = {"state": state, "measurement": measurement, "control": control}
+        definition, defaults = define(functions, parts, constants or {}, positive, continuous)
+        if dt is None and (definition.takes_dt or any(item.uses("dt") for item in definition.functions.values())):
+            raise ConfigError("dt is missing: give the nominal step in seconds, dt=…")
+        title = name or str(getattr(f, "__name__", "system"))
+        values = {**defaults, "dt": 1.0 if dt is None else float(dt), "learn": tuple(learn)}
+        values["initial_mean"] = None if initial_mean is None else plain(initial_mean, "initial_mean")
+        values["initial_std"] = None if initial_std is None else plain(initial_std, "initial_std")
+        learnable = (*definition.constants, *(key for key in ("Q", "R") if key in defaults))
+        about = inspect.getdoc(f) or f"Functions {title} and {getattr(h, '__name__', 'h')} of module {f.__module__}."
+        members = {
+            "definition": definition,
+            "Config": config_class(title, values, learnable, positive),
+            "__doc__": about,
+            "__module__": f.__module__,
+        }
+        built = type(title, (FunctionSystem,), members)
+        system: FunctionSystem = built(parse_config(built.Config, {}, f"system {title}"))  # type: ignore[attr-defined]
+        if name is not None:
+            SYSTEMS.register(name, again=True)(built)
+        tensors = [item for item in (Q, R) if isinstance(item, Tensor) and item.is_floating_point()]
+        return system.to(tensors[0].dtype) if tensors else system
 
     @property
     def takes_dt(self) -> bool:
@@ -91,25 +178,197 @@ class System(nn.Module):
         return DiagonalNoise(torch.diagonal(R, dim1=-2, dim2=-1)) if self.diagonal_noise else FullNoise(R)
 
 
-class Covariance(nn.Module):
-    """A covariance that is either fixed (zeros allowed) or learned (positive definite by construction)."""
+class FunctionSystem(System):
+    """The system of :meth:`System.of`; each definition is a class of its own, whose config holds the numbers."""
 
-    value: Tensor
+    definition: ClassVar[Definition]
 
-    def __init__(self, value: Tensor, learn: bool) -> None:
-        super().__init__()
-        self.learn = learn
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        definition = self.definition
+        self.layout, self.observation_layout = definition.state, definition.measurement
+        self.control_dim, self.dt = 0 if definition.control is None else definition.control.size, config.dt
+        self._exact: dict[str, Tensor] = {}
+        self._functions = dict(definition.functions)
+        for name in definition.constants:
+            self._add(name, getattr(config, name), name in config.learn, name in definition.positive)
+        d = self.layout.tangent_size
+        exact = torch.zeros((), dtype=torch.float64, device="cpu")
+        for name, size in (("Q", d), ("R", self.observation_layout.tangent_size)):
+            if name in definition.functions:
+                continue
+            value = getattr(config, name)
+            diagonal = not (isinstance(value, tuple) and isinstance(value[0], tuple))
+            if name in config.learn:
+                start = covariance(value, size, exact, name).to(torch.get_default_dtype())
+                self.add_module(name, Covariance(start, True, diagonal))
+            else:
+                self._add(name, covariance(value, size, exact, name))
+            self.diagonal_noise = diagonal  # that of R, which comes last
+        if "R" in definition.functions:
+            definition.functions["R"](None, None, None, self.constants(), self._note_form)
+        self.initial_steps = int(config.initial_mean is not None or config.initial_std is not None)
+        mean = self.layout.origin(exact) if config.initial_mean is None else exact.new_tensor(config.initial_mean)
+        self._add("initial_mean", join(mean, [self.layout.size], exact, "initial_mean"))
+        std = covariance(1.0 if config.initial_std is None else config.initial_std, d, exact, "initial_std")
+        self._add("initial_std", std.diagonal())
+        self._check()
+
+    def _add(self, name: str, value: Any, learn: bool = False, positive: bool = False) -> None:
+        """A constant as a parameter, or as a buffer that is not saved, because the config has its exact value."""
+        if hasattr(self, name):
+            raise ConfigError(f"a constant cannot be called {name!r}, which is an attribute of every system; rename it")
         if learn:
-            log_std, slopes = constrain.inverse_covariance(value)
-            self.log_std = nn.Parameter(log_std.clone())
-            self.slopes = nn.Parameter(slopes.clone())
-        else:
-            self.register_buffer("value", value.clone())
+            start = torch.as_tensor(value, dtype=torch.get_default_dtype(), device="cpu")
+            raw = constrain.inverse_positive(start) if positive else start
+            self.register_parameter(f"raw_{name}" if positive else name, nn.Parameter(raw))
+            return
+        self._exact[name] = torch.as_tensor(value, dtype=torch.float64, device="cpu")
+        self.register_buffer(name, self._exact[name].to(torch.get_default_dtype(), copy=True), persistent=False)
 
-    def forward(self) -> Float[Tensor, "n n"]:
-        if self.learn:
-            return constrain.covariance(self.log_std, self.slopes)
-        return self.value
+    def _note_form(self, R: Any, _: Any) -> Tensor:
+        """Whether a function returns variances or a matrix."""
+        self.diagonal_noise = not (isinstance(R, Tensor) and R.ndim == 2)
+        return torch.zeros(())
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FunctionSystem:
+        # filled in again, so that constants converted to float32 and then to float64 are exact
+        super()._apply(fn, recurse)
+        for name, exact in self._exact.items():
+            self.get_buffer(name).copy_(exact)
+        return self
+
+    @torch.no_grad()
+    def _check(self) -> None:
+        """Call every function once, so that faults are found before a filter runs."""
+        if torch.empty(0).is_meta:  # built for its shapes only
+            return
+        x, u, dt = self._examples()
+        for role, function in self._functions.items():
+            try:
+                if role in "QR":
+                    self._noise(role, dt[0])
+                else:
+                    steps = None if role in "hH" or self.definition.continuous else dt
+                    controls = u if role in "fF" else None
+                    finish = partial(self._finish, role)
+                    self._functions[role] = function.with_batches(x, controls, steps, self.constants(), finish)
+            except Exception as error:  # whatever a user's function may raise
+                called = getattr(function.function, "__name__", function.function)
+                raise ConfigError(
+                    f"{role}: {called} fails for states near {self._exact['initial_mean'].tolist()}: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+        if self.definition.continuous and not bool(self._drift().isfinite().all()):
+            raise ConfigError(
+                "the derivative of f, which Q is discretised with, is not finite at the state "
+                f"{self._exact['initial_mean'].tolist()}; give initial_mean=…, a typical state"
+            )
+
+    def _examples(self) -> tuple[Tensor, Tensor | None, Tensor]:
+        """States near the initial mean, controls and steps, with two leading axes of unusual sizes."""
+        generator = torch.Generator().manual_seed(0)
+        shape = (11, 13)
+        mean = self.get_buffer("initial_mean").expand(*shape, -1)
+        offset = 0.1 * torch.randn(*shape, self.layout.tangent_size, generator=generator).to(mean)
+        x = self.layout.boxplus(mean, offset * self.get_buffer("initial_std"))
+        u = torch.randn(*shape, self.control_dim, generator=generator).to(mean) if self.control_dim else None
+        return x, u, self.dt * (1 + torch.rand(shape, generator=generator).to(mean))
+
+    @property
+    def takes_dt(self) -> bool:
+        return self.definition.takes_dt
+
+    def constants(self) -> dict[str, Tensor]:
+        """The values of all constants by name, learned ones included."""
+        raw = dict(self.named_parameters(recurse=False))
+        return {
+            name: constrain.positive(raw[f"raw_{name}"]) if f"raw_{name}" in raw else getattr(self, name)
+            for name in self.definition.constants
+        }
+
+    def initial_belief(self, y: Tensor, weight: Tensor, u: Tensor | None) -> Gaussian:
+        mean, cov = self.get_buffer("initial_mean"), torch.diag_embed(self.get_buffer("initial_std").square())
+        return Gaussian(mean.expand(len(y), -1), cov.expand(len(y), -1, -1))
+
+    def transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> Tensor:
+        step, u, constants = self._step(x, dt), self._control(x, u), self.constants()
+        if self.definition.continuous:
+            rate = partial(self._call, "f", u=u, dt=None, constants=constants)
+            return runge_kutta(rate, x, step, self.layout, self.config.substeps)
+        return self.layout.project(self._call("f", x, u, step, constants))
+
+    def linearize_transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> tuple[Tensor, Tensor]:
+        if "F" not in self._functions:
+            return super().linearize_transition(x, u, dt)
+        F = self._call("F", x, self._control(x, u), self._step(x, dt), self.constants())
+        return self.transition(x, u, dt), F
+
+    def observe(self, x: Tensor) -> Tensor:
+        return self.observation_layout.project(self._call("h", x, None, None, self.constants()))
+
+    def linearize_observation(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if "H" not in self._functions:
+            return super().linearize_observation(x)
+        return self.observe(x), self._call("H", x, None, None, self.constants())
+
+    def process_noise(self, dt: Tensor | None) -> Tensor:
+        step = self._step(self.get_buffer("initial_mean"), dt)
+        Q = self._noise("Q", step)
+        if self.definition.continuous:
+            drift = self._drift()
+            return discretize(drift, drift.new_zeros(len(drift), 0), Q, step)[2]
+        if dt is None or "Q" in self.definition.functions:
+            return Q
+        return Q * (step / self.dt)[..., None, None]
+
+    def measurement_covariance(self) -> Tensor:
+        return self._noise("R", None)
+
+    def _noise(self, role: str, step: Tensor | None) -> Tensor:
+        """``Q`` or ``R`` from its function, parameters or constant."""
+        function = self._functions.get(role)
+        if function is not None:
+            return self._call(role, None, None, step if function.uses("dt") else None, self.constants())
+        value = getattr(self, role)
+        return value() if isinstance(value, Covariance) else value
+
+    def _call(
+        self, role: str, x: Tensor | None, u: Tensor | None, dt: Tensor | None, constants: Mapping[str, Tensor]
+    ) -> Tensor:
+        return self._functions[role](x, u, dt, constants, partial(self._finish, role))
+
+    def _finish(self, role: str, value: Any, x: Tensor | None) -> Tensor:
+        """The result of a function as a tensor of the right shape."""
+        layout = self.observation_layout if role in "hHR" else self.layout
+        if role in "QR":
+            return covariance(value, layout.tangent_size, self.get_buffer("initial_mean"), role)
+        assert x is not None
+        if role in "fh":
+            tangent = role == "f" and self.definition.continuous
+            return join(value, [part.tangent_size if tangent else part.size for part in layout.parts], x, role)
+        if value.shape[-2:] != (layout.tangent_size, self.layout.tangent_size):
+            raise ShapeError(
+                f"{role} returns {list(value.shape)}; wanted {layout.tangent_size} x {self.layout.tangent_size}"
+            )
+        return value.to(x)
+
+    def _drift(self) -> Float[Tensor, "d d"]:
+        """The matrix of the error's derivative at the initial mean, without control."""
+        x = self.get_buffer("initial_mean").unsqueeze(0)
+        rate = partial(self._call, "f", u=self._control(x, None), dt=None, constants=self.constants())
+        value, slope = linearize.jacobian(rate, x, self.layout, Layout.euclidean(self.layout.tangent_size))
+        return error_drift(value[0], slope[0], self.layout)
+
+    def _step(self, like: Tensor, dt: Tensor | None) -> Tensor:
+        if dt is not None and not self.takes_dt:
+            raise ConfigError(
+                "this system has a step of fixed length, because f has no argument dt; leave dt out, or let f take dt"
+            )
+        return like.new_full((), self.dt) if dt is None else dt
+
+    def _control(self, x: Tensor, u: Tensor | None) -> Tensor | None:
+        return x.new_zeros(*x.shape[:-1], self.control_dim) if u is None and self.control_dim else u
 
 
 def build_system(name: str, config: dict[str, Any]) -> System:

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from ..core import iir
+from ..core.covariance import Covariance
 from ..core.gaussian import DiagonalNoise, FullNoise, Noise, block_diagonal, condition, matvec, propagate
 from ..core.linearize import SecondOrderCorrection, repeated, second_order_correction
 from ..core.shaped import Shaper, condition_shaped, shaper_blocks
 from ..core.smoothing import LinearStep, Measurement, StatedCovariance
-from ..core.system import Covariance, System, as_layout
+from ..core.system import System, as_layout
 from ..errors import ConfigError
 from ..registry import FILTERS
 from ..shapes import Float
