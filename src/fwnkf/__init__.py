@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     from .filters.smoothing import Smoothed, smooth, smooth_in_chunks
     from .filters.unscented import UnscentedKalmanFilter as UKF
     from .identify import fit
-    from .registry import FILTERS, PREPROCESS, SYSTEMS
+    from .registry import DATA, FILTERS, PREPROCESS, SYSTEMS
     from .runtime.compiled import compile_step
     from .types import Gaussian, Status, StepOutput
 
+    register_data = DATA.register
     register_filter = FILTERS.register
     register_preprocess = PREPROCESS.register
     register_system = SYSTEMS.register
@@ -72,7 +73,12 @@ _attribute = attach(
         "types": ("Gaussian", "Status", "StepOutput"),
     },
 )
-_REGISTRIES = {"register_filter": "FILTERS", "register_preprocess": "PREPROCESS", "register_system": "SYSTEMS"}
+_REGISTRIES = {
+    "register_data": "DATA",
+    "register_filter": "FILTERS",
+    "register_preprocess": "PREPROCESS",
+    "register_system": "SYSTEMS",
+}
 
 __all__ = [
     "ARKF",
@@ -104,6 +110,7 @@ __all__ = [
     "fit",
     "load",
     "load_state",
+    "register_data",
     "register_filter",
     "register_preprocess",
     "register_system",
@@ -117,7 +124,7 @@ def __getattr__(name: str) -> Any:
     if name.startswith("__"):  # Python asks for __path__ and the like while the package is being imported
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # the names of the package's filters, systems and preprocessing must be known before anything is built by name
-    for part in ("filters", "systems", "preprocess"):
+    for part in ("filters", "systems", "preprocess", "data"):
         importlib.import_module(f".{part}", __name__)
     if name in _REGISTRIES:
         return getattr(importlib.import_module(".registry", __name__), _REGISTRIES[name]).register

@@ -6,11 +6,14 @@ import dataclasses
 import difflib
 import importlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .errors import ConfigError, UnknownNameError
+from .errors import ConfigError, FwnkfError, UnknownNameError
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -69,6 +72,36 @@ class Registry(Generic[T]):
 FILTERS: Registry[Any] = Registry("filter")
 SYSTEMS: Registry[Any] = Registry("system")
 PREPROCESS: Registry[Any] = Registry("preprocess")
+DATA: Registry[Any] = Registry("data")
+"""Functions with keyword options that return the records of an experiment, see :mod:`fwnkf.data.loaders`."""
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import modules of the user, which register systems, data or filters; the current directory is on the path.
+
+    A name may also be the path of a ``.py`` file. Importing executes the module: only names that the user gave belong
+    here, never names from a checkpoint or a run folder.
+    """
+    for name in names:
+        path = Path(name) if name.endswith(".py") else Path(f"{name.split('.')[0]}.py")
+        folder = str(path.resolve().parent)
+        module = path.stem if name.endswith(".py") else name
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+                raise ConfigError(
+                    f"no module {module!r}: there is no {path.name} in {folder}, and no such package is installed"
+                ) from error
+            raise ConfigError(f"module {module!r} imports {error.name!r}, which is not installed") from error
+        except FwnkfError as error:
+            raise ConfigError(f"module {module!r}: {error}") from error
+        except Exception as error:  # whatever the module may raise
+            lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(".py")]
+            where = f"{lines[-1].filename}, line {lines[-1].lineno}: " if lines else ""
+            raise ConfigError(f"module {module!r} fails: {where}{type(error).__name__}: {error}") from error
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from fwnkf.data import protocols
+from fwnkf.data import loaders, protocols
 from fwnkf.errors import ConfigError
 from fwnkf.training import setup
 from fwnkf.training.config import Experiment
@@ -26,7 +26,46 @@ FAULTS = {
     "unknown section": (["optimiser.name=adam"], "no option 'optimiser'; .*did you mean optimizer"),
     "unknown field": (["optimizer.lr=1e-3"], "no option 'optimizer.lr'; there are: .*learning_rate"),
     "misspelt field": (["trainer.batchsize=3"], "no option 'trainer.batchsize'.*did you mean trainer.batch_size"),
-    "unknown data": (["data.name=lorentz"], r"data.name = 'lorentz' does not fit; wanted \('lorenz', "),
+    "unknown data": (
+        ["data.name=lorentz"],
+        "data.name = 'lorentz': unknown data; choose one of: .*did you mean lorenz",
+    ),
+    "unknown system": (["system={name: penduulum}"], "system.name = 'penduulum': unknown system; .*mean pendulum"),
+    "system of a module": (["system={name: my_car}"], "system.name = 'my_car': unknown system; .*--import MODULE"),
+    "system without a name": (["system={length: 1}"], "system.name is missing; choose one of: "),
+    "system of a wrong type": (["system=pendulum"], "option system = 'pendulum' does not fit"),
+    "option of a system": (
+        ["data={name: simulated}", "system={name: pendulum, lenght: 1}"],
+        "no option 'system.lenght'; .*did you mean system.length",
+    ),
+    "value of a system": (
+        ["system={name: pendulum, length: long}"],
+        "system.length = 'long' does not fit",
+    ),
+    "system beside equations": (["system={name: pendulum}"], "data 'lorenz' has equations of its own"),
+    "simulated without a system": (["data.name=simulated"], "data.name = 'simulated' needs a system: add"),
+    "option of simulated data": (
+        ["data={name: simulated, stpes: 3}", "system={name: pendulum}"],
+        "no option 'data.stpes'; there are: .*did you mean data.steps",
+    ),
+    "value of simulated data": (
+        ["data={name: simulated, steps: few}", "system={name: pendulum}"],
+        "option data.steps = 'few' does not fit; wanted int",
+    ),
+    "columns for simulated data": (
+        ["data={name: simulated, observe: [a]}", "system={name: pendulum}"],
+        "no option 'data.observe'; there are: scenario, ",
+    ),
+    "columns of a system": (
+        [f"data={json.dumps(TABLES)}", "system={name: pendulum}"],
+        r"data.observe = \['c'\]: the system needs 2 column\(s\), here are 1\n.*data.control = \[\]: .* 1 column",
+    ),
+    "angles beside a system": (
+        [f"data={json.dumps(TABLES)}", "data.angles=[a]", "system={name: pendulum}"],
+        "the system says which states are angles",
+    ),
+    "import of a number": (["import=3"], "import = 3: wanted a list of module names"),
+    "import of nothing": (["import=[no_such_module]"], "no module 'no_such_module': there is no no_such_module.py in "),
     "unknown filter": (["filter.name=fwnk"], "filter.name = 'fwnk': unknown filter; .*did you mean fwnkf"),
     "unknown option": (["filter.options.hiden=3"], "no option 'hiden'; .*did you mean hidden"),
     "unknown loss": (["loss.0.kind=states"], "loss.0.kind = 'states': unknown loss; choose one of: anchor, "),
@@ -170,6 +209,8 @@ def no_data(monkeypatch):
         (protocols, "generate"),
         (setup, "load_data"),
         (setup, "load_tables"),
+        (loaders, "load"),
+        (loaders, "simulate"),
     ):
         monkeypatch.setattr(module, name, refuse)
 

@@ -11,6 +11,7 @@ from .output import UsageError, add_json, add_store, say_table, store
 
 if TYPE_CHECKING:
     from ..data.protocols import Protocol
+    from ..training.config import Experiment
 
 COLUMNS = ("method", "mse", "mse_from_10", "rmse", "nees", "nis", "coverage95", "failures", "flagged_steps", "seconds")
 
@@ -24,7 +25,7 @@ def add(commands: Any) -> None:
         "fwnkf.save has no records of its own and needs --data.",
     )
     parser.add_argument("folder", type=Path, metavar="RUN_OR_MODEL", help="folder of a run or of a saved filter")
-    add_data_flags(parser)
+    add_data_flags(parser, files=True)
     parser.add_argument("--seed", type=int, help="seed of the data, with --data only (default: 0)")
     parser.add_argument("--which", choices=("best", "last"), help="which filter of a run (default: best)")
     parser.add_argument("--smooth", action="store_true", help="add the filter with all measurements of each record")
@@ -90,6 +91,18 @@ def _from_flags(options: argparse.Namespace) -> tuple[Protocol, dict[str, Any]]:
     from ..data import protocols
 
     labels = {"scenario": options.scenario or "white"}
+    if options.data.endswith((".yaml", ".yml")):
+        from ..training.experiments import read_experiment
+        from ..training.setup import load_data
+
+        overrides = [
+            f"{field}={value}"
+            for field, value in (("data.scenario", options.scenario), ("data.protocol", options.protocol))
+            if value is not None
+        ]
+        overrides += [] if options.seed is None else [f"seed={options.seed}"]
+        experiment = read_experiment(options.data, overrides)
+        return load_data(experiment), _labels(experiment)
     return protocols.load(options.data, options.protocol or "strict", seed=options.seed or 0, **labels), labels
 
 
@@ -99,5 +112,10 @@ def _from_experiment(values: dict[str, Any], where: str) -> tuple[Protocol, dict
     from ..training.setup import load_data
 
     experiment = parse_experiment(values, where)
-    protocol = load_data(experiment)
-    return protocol, {} if protocol.data == "tables" else {"scenario": experiment.data.scenario}
+    return load_data(experiment), _labels(experiment)
+
+
+def _labels(experiment: Experiment) -> dict[str, Any]:
+    """The noise scenario of simulated data."""
+    simulated = experiment.data.name in ("lorenz", "pendulum", "simulated")
+    return {"scenario": experiment.data.scenario} if simulated else {}

@@ -20,25 +20,27 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "what", nargs="?", choices=(*KINDS, "options"), help="what to list (default: everything except options)"
     )
-    parser.add_argument("filter", nargs="?", metavar="FILTER", help="the filter, with `options` only")
+    parser.add_argument("named", nargs="?", metavar="NAME", help="a filter, system or data, with `options` only")
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print one list, or all of them."""
-    if (options.what == "options") != (options.filter is not None):
+    if (options.what == "options") != (options.named is not None):
         raise UsageError(
-            "use `fwnkf list options FILTER` or `fwnkf list KIND`; `fwnkf list filters` shows the names of filters"
+            "use `fwnkf list options NAME` or `fwnkf list KIND`; `fwnkf list filters` shows the names of filters"
         )
     if options.what == "options":
-        rows = options_of_filter(options.filter)
+        rows = options_of(options.named)
         if not options.json:
             rows = [{**row, "default": "required" if row["required"] else row["default"]} for row in rows]
         names = ("option", "type", "default", "choices", "limits")
         say_table(options, rows, {name: name for name in names if any(row[name] for row in rows)})
     elif options.what:
-        say_table(options, named(options.what), {"name": "name", "description": "description"})
+        rows = named(options.what)
+        columns = ("name", "description", "options")
+        say_table(options, rows, {name: name for name in columns if any(row.get(name) for row in rows)})
     else:
         lists = {kind: named(kind) for kind in KINDS}
         if options.json:
@@ -50,21 +52,42 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def named(kind: str) -> list[dict[str, str]]:
-    """Names of one kind, with the first line of their description."""
+def named(kind: str) -> list[dict[str, Any]]:
+    """Names of one kind, with the first line of their description; systems and data with the names of their options."""
     if kind == "experiments":
         from ..training.experiments import shipped
 
         return [{"name": name, "description": line} for name, line in shipped().items()]
     if kind == "data":
-        from ..data import catalogue, protocols
+        from ..data import catalogue
 
-        simulated = {name: f"simulated, {count:,} trajectories" for name, count in protocols.SIMULATED_SIZES.items()}
-        recorded = {name: catalogue.info(name).title for name in catalogue.list_sets()}
-        tables = {"tables": "your own recordings: CSV or Parquet files in a folder"}
-        return [{"name": name, "description": text} for name, text in {**simulated, **recorded, **tables}.items()]
+        registry = _registry("data")
+        loaded = [{**_described(name, registry[name]), "options": _names(name, registry[name])} for name in registry]
+        recorded = {name: f"{catalogue.info(name).title} (`fwnkf data`)" for name in catalogue.list_sets()}
+        return [*loaded, *({"name": name, "description": text, "options": []} for name, text in recorded.items())]
     registry = _registry(kind)
-    return [{"name": name, "description": first_line(registry[name])} for name in sorted(registry)]
+    rows = [_described(name, registry[name]) for name in sorted(registry)]
+    return (
+        [{**row, "options": _names(row["name"], registry[row["name"]])} for row in rows] if kind == "systems" else rows
+    )
+
+
+def _described(name: str, item: Any) -> dict[str, Any]:
+    return {"name": name, "description": first_line(item)}
+
+
+def _names(name: str, item: Any) -> list[str]:
+    """The names of the options of a system or of data."""
+    return [field.name for field in dataclasses.fields(_config(name, item))]
+
+
+def _config(name: str, item: Any) -> Any:
+    """The dataclass of the options of a filter, system or loader of data."""
+    if hasattr(item, "Config"):
+        return item.Config
+    from ..data.loaders import options_class
+
+    return options_class(item, name)
 
 
 def _registry(kind: str) -> Any:
@@ -73,11 +96,11 @@ def _registry(kind: str) -> Any:
         from ..training.losses import LOSSES
 
         return LOSSES
-    import_module("fwnkf.filters")
-    import_module("fwnkf.systems")
-    from ..registry import FILTERS, SYSTEMS
+    for package in ("filters", "systems", "data"):
+        import_module(f"fwnkf.{package}")
+    from ..registry import DATA, FILTERS, SYSTEMS
 
-    return {"filters": FILTERS, "systems": SYSTEMS}[kind]
+    return {"filters": FILTERS, "systems": SYSTEMS, "data": DATA}[kind]
 
 
 def first_line(cls: type) -> str:
@@ -90,9 +113,11 @@ def first_line(cls: type) -> str:
     return lines[0].replace("``", "") if lines else ""
 
 
-def options_of_filter(name: str) -> list[dict[str, Any]]:
-    """The fields of a filter's config: type, default, choices and limits."""
-    config = _registry("filters")[name].Config
+def options_of(name: str) -> list[dict[str, Any]]:
+    """The options of a filter, system or data: type, default, choices and limits."""
+    registries = [_registry(kind) for kind in ("filters", "systems", "data")]
+    registry = next((registry for registry in registries if name in list(registry)), registries[0])
+    config = _config(name, registry[name])
     hints = get_type_hints(config)
     return [
         {

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import FwnkfError
+from ..registry import import_modules
 from . import bench, compare, data, evaluate, fit, inspect, listing, train
 from .output import UsageError
 
@@ -43,6 +44,15 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add(commands)
+    for command_parser in commands.choices.values():
+        command_parser.add_argument(
+            "--import",
+            dest="modules",
+            action="append",
+            default=[],
+            metavar="MODULE",
+            help="import a module of yours that registers systems, data or filters; may be repeated",
+        )
     return top
 
 
@@ -51,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = parser().parse_args(arguments)
         options.words = list(sys.argv[1:] if arguments is None else arguments)
+        import_modules(options.modules)
         code: int = options.run(options)
         sys.stdout.flush()  # flushed here, where a closed pipe can still be caught
     except UsageError as error:

@@ -61,6 +61,7 @@ def add(commands: Any) -> None:
     tables.add_argument("--control", metavar="COLUMNS", help="columns of known control inputs")
     tables.add_argument("--angles", metavar="COLUMNS", help="state columns that are angles, in radians")
     tables.add_argument("--time", metavar="COLUMN", help="column of time stamps")
+    tables.add_argument("--system", metavar="NAME", help="equations of motion; options: --set system.OPTION=VALUE")
     parser.add_argument("--no-references", action="store_true", help="do not run the baselines after training")
     parser.add_argument("--no-plots", action="store_true", help="do not draw plots")
     add_json(parser)
@@ -134,7 +135,7 @@ def _experiment(options: argparse.Namespace) -> tuple[Experiment, Path]:
     if options.data is not None:
         experiment = read_experiment(_own_data(options, columns), overrides)
     else:
-        unused = [f"--{name}" for name, value in columns.items() if value]
+        unused = [f"--{name}" for name, value in {**columns, "system": options.system}.items() if value]
         if unused:
             raise UsageError(f"{', '.join(unused)} needs --data, the folder of your tables")
         if options.experiment is None:
@@ -159,12 +160,14 @@ def _own_data(options: argparse.Namespace, columns: dict[str, str | None]) -> di
         raise UsageError(f"--data needs {' and '.join(missing)}. {_columns_of(options.data)}")
     names: dict[str, Any] = {name: _split(value) for name, value in columns.items() if value and name != "time"}
     records = {"name": "tables", "folder": str(Path(options.data).resolve()), "time": options.time, **names}
+    system = {} if options.system is None else {"system": {"name": options.system}}
     if options.experiment is not None:
-        return {**read_values(options.experiment), "data": records}
+        return {**read_values(options.experiment), "data": records, **system}
     stem = re.sub(r"[^\w.+-]", "_", Path(options.data).resolve().stem).lstrip("._+-")
     return {
         "name": stem or "tables",
         "data": records,
+        **system,
         "filter": {"equations": not options.angles, "options": {} if options.angles else {"shaping": "noise"}},
         "loss": [
             {"kind": "state", "reduction": "mean"},
@@ -225,7 +228,8 @@ def _score(fitted: Fitted, references: bool) -> list[dict[str, Any]]:
     from ..evaluation.evaluate import evaluate
 
     data = fitted.experiment.data
-    labels: dict[str, Any] = {} if data.name == "tables" else {"scenario": data.scenario}
+    simulated = data.name in ("lorenz", "pendulum", "simulated")
+    labels: dict[str, Any] = {"scenario": data.scenario} if simulated else {}
     rows = [evaluate(fitted.model, fitted.data, fitted.experiment.name, **labels)]
     store(fitted.folder / "rows.json", rows)
     if references:
@@ -250,9 +254,8 @@ def _draw(fitted: Fitted) -> list[Path]:
     records = records.take(range(min(len(records), PLOTTED)))
     filters: dict[str, Filter] = {fitted.experiment.name: fitted.model}
     if records.system is not None:
-        filters["ekf with the equations" if fitted.data.data != "tables" else "linear kf"] = build(
-            "ekf", system=records.system
-        )
+        linear = fitted.data.data == "tables" and fitted.experiment.system is None
+        filters["linear kf" if linear else "ekf with the equations"] = build("ekf", system=records.system)
     with torch.no_grad():
         tracks = {name: model.eval().run(**inputs_for(model, records)) for name, model in filters.items()}
     pairs = {name: (track.mean, track.cov) for name, track in tracks.items()}

@@ -220,7 +220,7 @@ def config_class(name: str, defaults: Mapping[str, Any], learnable: Sequence[str
             form = tuple[str, ...]
         else:
             form = type(value) if isinstance(value, (int, float)) else tuple[Any, ...]
-        limits = {"min": 1} if option == "substeps" else limits
+        limits = {"min": 1, "max": 1000} if option == "substeps" else limits
         fields.append((option, form, limited(value, **limits) if limits else field(default=value)))
 
     def check(self: Any) -> None:

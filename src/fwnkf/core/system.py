@@ -6,6 +6,7 @@ differentiation unless the system defines its own, which are faster. :meth:`Syst
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -139,6 +140,10 @@ class System(nn.Module):
     ) -> Gaussian:
         """The belief before the first step, from the first ``k ≤ initial_steps`` steps of a recording."""
         raise NotImplementedError
+
+    def prior(self) -> Gaussian | None:
+        """The belief before any measurement, if the system states one: ``[n]`` and ``[d, d]``."""
+        return None
 
     def complete_prior(self, prior: Gaussian) -> Gaussian:
         """Complete a prior on the first parts of the state with the system's own prior on the other parts."""
@@ -279,6 +284,12 @@ class FunctionSystem(System):
     def takes_dt(self) -> bool:
         return self.definition.takes_dt
 
+    def replace(self, **options: Any) -> FunctionSystem:
+        """The same functions with other values in the config; learned values start from the config again."""
+        values = {field.name: getattr(self.config, field.name) for field in dataclasses.fields(self.config)}
+        config = parse_config(self.Config, {**values, **options}, f"system {type(self).__name__}")
+        return type(self)(config).to(self.get_buffer("initial_mean"))
+
     def constants(self) -> dict[str, Tensor]:
         """The values of all constants by name, learned ones included."""
         raw = dict(self.named_parameters(recurse=False))
@@ -288,8 +299,14 @@ class FunctionSystem(System):
         }
 
     def initial_belief(self, y: Tensor, weight: Tensor, u: Tensor | None) -> Gaussian:
-        mean, cov = self.get_buffer("initial_mean"), torch.diag_embed(self.get_buffer("initial_std").square())
-        return Gaussian(mean.expand(len(y), -1), cov.expand(len(y), -1, -1))
+        belief = self.prior()
+        assert belief is not None  # because initial_steps is 1
+        return Gaussian(belief.mean.expand(len(y), -1), belief.cov.expand(len(y), -1, -1))
+
+    def prior(self) -> Gaussian | None:
+        if not self.initial_steps:
+            return None
+        return Gaussian(self.get_buffer("initial_mean"), torch.diag_embed(self.get_buffer("initial_std").square()))
 
     def transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> Tensor:
         step, u, constants = self._step(x, dt), self._control(x, u), self.constants()

@@ -1,1 +1,7 @@
-"""Recordings and simulations as sequences: readers of published sets, their sources, and safe downloads."""
+"""Recordings, simulations and tables as records for filters; loaders are registered by name."""
+
+from __future__ import annotations
+
+from ..registry import DATA
+
+DATA.declare(__name__, lorenz="loaders", pendulum="loaders", simulated="loaders", tables="loaders")

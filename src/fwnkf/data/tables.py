@@ -13,10 +13,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..core.layout import Layout, Part
-from ..core.rotation import wrap
 from ..core.system import System
 from ..errors import ConfigError, DataError
 from ..logs import Table
@@ -68,13 +66,15 @@ def load(
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
     fractions: tuple[float, float, float] = (0.7, 0.15, 0.15),
+    system: System | None = None,
 ) -> tuple[Protocol, Survey]:
     """Read the tables of a folder (or one file) into a strict protocol, and survey them.
 
     Missing values of ``y`` and ``truth`` are NaN, and ``mask`` is False there; ``u[:, t]`` is the control of the row
-    *before* ``t``, which acts from ``t - 1`` to ``t``. ``start`` is the mean and covariance of all training states.
-    Spans count steps of the grid of a file. ``system`` of every split is :func:`fit_linear` of the training records.
-    ``seed`` determines the assignment of files to splits.
+    *before* ``t``, which acts from ``t - 1`` to ``t``. ``start`` is the prior of the system if it states one, otherwise
+    mean and covariance of all training states. Spans count steps of the grid of a file. ``system`` of every split is
+    the one given, whose layout says which columns are angles, or :func:`fit_linear` of the training records. ``seed``
+    determines the assignment of files to splits.
     """
     if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
         raise ConfigError(f"fractions = {fractions}: expected three positive values (train, val, test) with sum 1")
@@ -82,6 +82,8 @@ def load(
         raise ConfigError("training needs columns of the true state; without them, use `fwnkf fit`")
     if window is not None and window < 2:
         raise ConfigError(f"window = {window}: at least two steps are needed")
+    if system is not None:
+        columns = _for_system(columns, system)
     files, tables, clocks = read_folder(folder, columns)
     check_files(files, tables, clocks)
     grids = [resample(table, clock, columns) for table, clock in zip(tables, clocks, strict=True)]
@@ -91,13 +93,15 @@ def load(
     lengths = [stop - start for group in pieces for _, start, stop in group]
     if window is None:
         window = max(2, min(WINDOW, max(min(lengths), min(LEAST_WINDOW, int(np.median(lengths))))))
-    layout = Layout(tuple(Part(name, "angle" if name in columns.angles else "euclidean", 1) for name in columns.state))
-    angles = torch.tensor([name in columns.angles for name in columns.state])
-    splits = [_records(kind, group, window, layout, angles, notes) for kind, group in zip(KINDS, pieces, strict=True)]
-    start = _start(splits[0])
+    parts = (Part(name, "angle" if name in columns.angles else "euclidean", 1) for name in columns.state)
+    layout = Layout(tuple(parts)) if system is None else system.layout
+    splits = [_records(kind, group, window, layout, notes) for kind, group in zip(KINDS, pieces, strict=True)]
+    prior = None if system is None else system.prior()
+    start = _start(splits[0]) if prior is None else Gaussian(prior.mean.double(), prior.cov.double())
     notes += _remarks(splits[0], start, columns, tables, dtype)
-    system = None
-    if layout.flat:
+    if system is not None:
+        system = system.to(dtype)
+    elif layout.flat:
         # in float64 whatever the dtype of the records: small steps of large values matter here
         system, model_notes = identify(splits[0], columns.observe, dtype)
         notes += model_notes
@@ -105,6 +109,21 @@ def load(
         notes.append("the state contains angles, so there is no linear model (system is None)")
     splits = [_convert(records, start, dtype, system) for records in splits]
     return Protocol("strict", "tables", seed, Split(*splits), tuple(notes)), files
+
+
+def _for_system(columns: Columns, system: System) -> Columns:
+    """The columns of a given system; their numbers must be those of its state, measurements and controls."""
+    sizes = {
+        "state": (columns.state, system.layout.size),
+        "observe": (columns.observe, system.observation_layout.size),
+        "control": (columns.control, system.control_dim),
+    }
+    for name, (given, size) in sizes.items():
+        if len(given) != size:
+            raise ConfigError(f"{name} = {list(given)}: the system needs {size} column(s), here are {len(given)}")
+    kinds = [part.kind for part in system.layout.parts for _ in range(part.size)]
+    angles = tuple(name for name, kind in zip(columns.state, kinds, strict=True) if kind == "angle")
+    return replace(columns, angles=angles)
 
 
 def check_files(files: Survey, tables: list[Table], clocks: list[Clock]) -> None:
@@ -203,9 +222,7 @@ def _pieces(grids: list[_Grid], fractions: Sequence[float], seed: int) -> tuple[
     return groups, f"split by time into train, val and test, because there is only {files} (by file from 3 files)"
 
 
-def _records(
-    kind: str, pieces: Sequence[Piece], window: int, layout: Layout, angles: Tensor, notes: list[str]
-) -> Records:
+def _records(kind: str, pieces: Sequence[Piece], window: int, layout: Layout, notes: list[str]) -> Records:
     """Windows of some pieces, in float64, with a placeholder for the start."""
     parts: dict[str, list[Array]] = {"y": [], "truth": [], "u": [], "dt": []}
     spans, short, empty = [], 0, 0
@@ -238,8 +255,8 @@ def _records(
     if empty:
         notes.append(f"{kind}: {empty} window(s) without any measurement or any known state are dropped")
     y, truth, u, dt = (torch.from_numpy(np.stack(parts[name])) for name in ("y", "truth", "u", "dt"))
-    truth = torch.where(angles, wrap(truth), truth)
-    start = Gaussian(truth.new_zeros(layout.size), torch.eye(layout.size).to(truth))
+    truth = layout.project(truth)
+    start = Gaussian(layout.origin(truth), torch.eye(layout.tangent_size).to(truth))
     mask = y.isfinite()
     return Records(f"tables {kind}", y, truth, mask, dt, u if u.shape[-1] else None, start, layout, tuple(spans))
 
@@ -247,15 +264,18 @@ def _records(
 def _start(train: Records) -> Gaussian:
     """The prior: mean and covariance of all training states."""
     known = train.truth[train.truth.isfinite().all(-1)]
-    columns = []
-    for values, part in zip(known.unbind(-1), train.layout.parts, strict=True):
-        circular_mean = torch.atan2(values.sin().mean(), values.cos().mean())
-        columns.append(circular_mean if part.kind == "angle" else values.mean())
-    mean = torch.stack(columns)
+    means = []
+    for part, values in zip(train.layout.parts, train.layout.split(known), strict=True):
+        circular_mean = torch.atan2(values.sin().mean(0), values.cos().mean(0))
+        if part.kind == "quaternion":  # q and -q are the same rotation
+            values = torch.where((values @ values[0]).unsqueeze(-1) < 0, -values, values)
+        means.append(circular_mean if part.kind == "angle" else values.mean(0))
+    mean = train.layout.project(torch.cat(means))
     deviation = train.layout.boxminus(known, mean.expand_as(known))
     cov = deviation.mT @ deviation / len(known)
     # a state that is constant in training gets a small variance, relative to its value
-    least = 1e-6 * torch.where(mean == 0, 1.0, mean.square())
+    scale = mean if len(mean) == len(cov) else torch.ones(len(cov)).to(mean)
+    least = 1e-6 * torch.where(scale == 0, 1.0, scale.square())
     return Gaussian(mean, cov + torch.where(cov.diagonal() > 0, 1e-6 * cov.diagonal(), least).diag())
 
 
@@ -275,6 +295,8 @@ def _remarks(train: Records, start: Gaussian, columns: Columns, tables: list[Tab
                     f"{name}: angles beyond one turn were wrapped; if they are in degrees, convert them to radians"
                 )
             continue
+        if len(start.mean) != len(start.cov):
+            continue  # a state with quaternions: its variances are not those of columns
         offset, spread = float(start.mean[index].abs()), float(start.cov[index, index].sqrt())
         if dtype == torch.float32 and offset > 1e4 * spread:
             notes.append(

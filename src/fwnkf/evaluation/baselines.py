@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..core import oscillators
 from ..core.gaussian import log_prob
+from ..core.linear import LinearSystem
 from ..core.system import System
 from ..data.protocols import SIMULATED_SIZES, Protocol, Records
 from ..errors import ConfigError, DataError
@@ -49,7 +50,7 @@ def estimates(protocol: Protocol, *, scenario: str = "white", particles: int = 0
     """The same methods by name with what they estimate on ``protocol.split.test``, for scores of your own.
 
     - Own data: ``hold``, ``mean``, and ``linear_kf``, the Kalman filter of the linear system fitted to the training
-      records (a state with angles has none).
+      records (a state with angles has none); on a system of your own ``ekf`` instead.
     - Simulated data, equations known: ``hold``, ``open_loop``, ``ekf``, ``ukf``, ``ekf_fitted``; in a tone
       ``notch_ekf`` and ``tracked_notch_ekf`` too; in coloured noise ``oracle`` and ``oracle_second_order``.
     """
@@ -60,7 +61,8 @@ def estimates(protocol: Protocol, *, scenario: str = "white", particles: int = 0
     yield "hold", Estimate(hold(records))
     yield "mean", Estimate(mean_state(protocol.split.train).expand_as(records.truth))
     if records.system is not None:
-        yield "linear_kf", estimate(build("ekf", system=records.system), records)
+        linear = isinstance(records.system, LinearSystem)
+        yield "linear_kf" if linear else "ekf", estimate(build("ekf", system=records.system), records)
 
 
 def hold(records: Records) -> Float[Tensor, "N T n"]:

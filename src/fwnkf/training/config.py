@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..errors import ConfigError
-from ..registry import at_least, limited
+from ..registry import as_tuples, at_least, limited
 
 LOGGERS = {
     "tensorboard": "TensorBoardLogger",
@@ -31,13 +31,14 @@ def _raise(faults: list[str]) -> None:
 
 @dataclass(frozen=True)
 class DataSection:
-    """The data: a simulated system by name, or ``tables`` for a folder of CSV or Parquet files.
+    """The data by name: ``lorenz``, ``pendulum``, ``simulated`` (the experiment's system), ``tables``, or your own.
 
     ``state``, ``observe``, ``control``, ``angles``, ``time`` and ``window`` apply to tables only; ``train``, ``val``
-    and ``test`` are numbers of simulated records (default: those of the paper).
+    and ``test`` are numbers of simulated records (default: those of the paper). Further options of other data are in
+    ``options``; in an experiment file they are written beside the name.
     """
 
-    name: Literal["lorenz", "pendulum", "tables"]
+    name: str
     protocol: Literal["paper", "strict"] = "strict"
     scenario: Literal["white", "tone", "high_band", "drift", "pink"] = "white"
     train: int | None = at_least(1, None)
@@ -51,6 +52,14 @@ class DataSection:
     time: str | None = None
     window: int | None = at_least(2, None)
     dtype: Literal["float32", "float64"] = "float32"
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def given(self) -> dict[str, Any]:
+        """The options of the data that differ from the defaults of this section."""
+        own = {entry.name for entry in dataclasses.fields(self)} - {"name", "dtype", "options"}
+        defaults = {entry.name: entry.default for entry in dataclasses.fields(self)}
+        changed = {name: getattr(self, name) for name in sorted(own) if getattr(self, name) != defaults[name]}
+        return {**changed, **{name: as_tuples(value) for name, value in self.options.items()}}
 
     def __post_init__(self) -> None:
         faults = []
@@ -81,7 +90,7 @@ class DataSection:
             unknown = [column for column in self.angles if column not in self.state]
             if unknown:
                 faults.append(f"data.angles = {unknown}: not among the columns of data.state")
-        else:
+        elif self.name in ("lorenz", "pendulum"):
             faults += [
                 f"data.{name} = {value!r} applies to data.name = 'tables' only; remove it for {self.name!r}"
                 for name, value in {**table_fields, "folder": self.folder}.items()
@@ -180,6 +189,8 @@ class Experiment:
     """A complete experiment. ``loss`` is a list of terms ``{kind, weight, …}``; see ``fwnkf list losses``."""
 
     data: DataSection
+    system: dict[str, Any] | None = None
+    """The system by name, with options of its config: ``{name: my_car, wheelbase: 2.7}``."""
     name: str = "experiment"
     seed: int = limited(0, min=0, max=2**31 - 1)
     filter: FilterSection = FilterSection()

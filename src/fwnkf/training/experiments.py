@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import inspect
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -10,28 +12,27 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from ..data import loaders
 from ..errors import ConfigError
 from ..extras import need
 from ..filters.base import Filter
-from ..registry import FILTERS, as_tuples, try_config
-from .config import LOGGERS, Experiment
+from ..registry import DATA, FILTERS, SYSTEMS, Registry, as_tuples, import_modules, try_config
+from .config import LOGGERS, DataSection, Experiment
 from .losses import parse_terms
-from .setup import build_filter, signature
+from .setup import Signature, build_filter, build_own_system, signature
 
 FILE_LIMIT = 1 << 20
 """Largest size of an experiment file in bytes; larger files are refused."""
+SHIPPED_SECTIONS = ("lorenz", "pendulum", "tables")
+"""Data whose options are the fields of the data section."""
 
 
 def parse_experiment(values: Mapping[str, Any], owner: str = "experiment") -> Experiment:
     """Build an experiment; raises one ConfigError that lists every fault found without loading data, one line each."""
-    experiment, faults = try_config(Experiment, values, owner)
-    name = experiment.filter.name if experiment else _section(values, "filter").get("name", "fwnkf")
-    if isinstance(name, str) and name not in list(FILTERS):
-        similar = difflib.get_close_matches(name, list(FILTERS), 1)
-        faults.append(
-            f"{owner}: option filter.name = {name!r}: unknown filter; "
-            f"choose one of: {', '.join(sorted(FILTERS))}" + (f"; did you mean {similar[0]}?" if similar else "")
-        )
+    experiment, faults = try_config(Experiment, _with_data_options(values), owner)
+    faults += _unknown(_section(values, "filter").get("name", "fwnkf"), FILTERS, "filter.name", owner)
+    faults += _unknown(_section(values, "data").get("name"), DATA, "data.name", owner)
+    faults += _system_faults(values.get("system"), owner)
     terms = values.get("loss", ({"kind": "state"},))
     if isinstance(terms, (list, tuple)):
         faults += parse_terms(terms, owner)[1]
@@ -47,15 +48,77 @@ def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return section if isinstance(section, Mapping) else {}
 
 
+def _unknown(name: Any, registry: Registry[Any], option: str, owner: str) -> list[str]:
+    """A fault if this is no name of the registry."""
+    names = sorted(registry)
+    if not isinstance(name, str) or name in names:
+        return []  # a value of another type is a fault of its own
+    similar = difflib.get_close_matches(name, names, 1)
+    hint = f"; did you mean {similar[0]}?" if similar else "; a module of your own is imported with --import MODULE"
+    return [f"{owner}: option {option} = {name!r}: unknown {registry.kind}; choose one of: {', '.join(names)}{hint}"]
+
+
+def _with_data_options(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The values with options of the user's own data, which are written beside its name, in ``data.options``."""
+    data = _section(values, "data")
+    if data.get("name") in SHIPPED_SECTIONS or data.get("name") not in list(DATA):
+        return values
+    fields = {entry.name for entry in dataclasses.fields(DataSection)}
+    own = {name: value for name, value in data.items() if name not in fields}
+    section = {name: value for name, value in data.items() if name in fields}
+    return {**values, "data": {**section, "options": {**section.get("options", {}), **own}}}
+
+
+def _system_faults(section: Any, owner: str) -> list[str]:
+    """Faults of the system section: its name, and the options of its config."""
+    if not isinstance(section, Mapping):
+        return []  # absent, or of a wrong type, which is a fault of its own
+    name = section.get("name")
+    if not isinstance(name, str):
+        return [f"{owner}: option system.name is missing; choose one of: {', '.join(sorted(SYSTEMS))}"]
+    unknown = _unknown(name, SYSTEMS, "system.name", owner)
+    options = {key: value for key, value in section.items() if key != "name"}
+    return unknown or try_config(SYSTEMS[name].Config, options, owner, "system.")[1]
+
+
+def _data_faults(experiment: Experiment) -> list[str]:
+    """Faults of the options of the data, and of data and system together."""
+    data, section = experiment.data, experiment.system
+    loader = DATA[data.name]
+    taken = inspect.signature(loader).parameters
+    if section is not None and "system" not in taken and data.name in SHIPPED_SECTIONS:
+        return [f"system: data {data.name!r} has equations of its own; remove the section, or use data.name: simulated"]
+    system = taken.get("system")
+    if section is None and system is not None and system.default is system.empty:
+        return [
+            f"data.name = {data.name!r} needs a system: add a section system: {{name: …}}; see `fwnkf list systems`"
+        ]
+    if data.name == "tables" and section is not None and data.angles:
+        return ["data.angles: the system says which states are angles; remove data.angles"]
+    faults = try_config(loaders.options_class(loader, data.name), data.given(), "", "data.")[1]
+    return [line.removeprefix(": ") for line in faults]
+
+
 def _combinations(experiment: Experiment) -> list[str]:
     """Faults between sections: a filter that cannot be built for the data, a loss that the filter does not support."""
+    faults = _data_faults(experiment)
+    if faults:
+        return faults
     faults = [
         f"trainer.loggers: unknown logger {name!r}; choose one of: {', '.join(LOGGERS)}"
         for name in experiment.trainer.loggers
         if name not in LOGGERS
     ]
     try:
-        model = build_filter(experiment, signature(experiment.data))
+        system = build_own_system(experiment)
+    except (ConfigError, ValueError, TypeError, RuntimeError) as error:
+        return [*faults, *(f"system: {line}" for line in str(error).splitlines())]
+    shape = signature(experiment.data, system)
+    if shape is None:  # records of the user's own loader, without equations: their sizes are known once loaded
+        return faults
+    faults += _column_faults(experiment, shape)
+    try:
+        model = build_filter(experiment, shape)
     except (ConfigError, ValueError, TypeError, RuntimeError) as error:
         return [*faults, *(f"filter.options: {line}" for line in str(error).splitlines())]
     for term in parse_terms(experiment.loss, "")[0]:
@@ -79,6 +142,20 @@ def _combinations(experiment: Experiment) -> list[str]:
     return faults
 
 
+def _column_faults(experiment: Experiment, shape: Signature) -> list[str]:
+    """Numbers of columns of tables that are not those of the system."""
+    data = experiment.data
+    if data.name != "tables":
+        return []
+    sizes = {"state": shape.layout.size, "observe": shape.observation_dim, "control": shape.control_dim}
+    return [
+        f"data.{name} = {list(getattr(data, name))}: the system needs {size} column(s), here are "
+        f"{len(getattr(data, name))}"
+        for name, size in sizes.items()
+        if len(getattr(data, name)) != size
+    ]
+
+
 def _rates(rates: Mapping[str, Any], names: list[str]) -> list[str]:
     """Faults in the factors on the learning rate."""
     parts = ", ".join(sorted({name.split(".")[0] for name in names}))
@@ -99,10 +176,18 @@ def read_experiment(source: str | Path | Mapping[str, Any], overrides: Iterable[
 
     Overrides are ``section.field=value``, with the value read as YAML: ``optimizer.learning_rate=1e-3``,
     ``loss.1.weight=0.1``.
+
+    A file may name modules of the user, ``import: [my_module]``, which are imported before the experiment is checked.
+    They are no part of the experiment, so that a run folder does not import anything.
     """
     values, owner = (dict(source), "experiment") if isinstance(source, Mapping) else (read_values(source), str(source))
     for text in overrides:
         _override(values, text)
+    modules = values.pop("import", [])
+    modules = [modules] if isinstance(modules, str) else modules
+    if not isinstance(modules, (list, tuple)) or not all(isinstance(name, str) for name in modules):
+        raise ConfigError(f"{owner}: import = {modules!r}: wanted a list of module names")
+    import_modules(modules)
     return parse_experiment(values, owner)
 
 

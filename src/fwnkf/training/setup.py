@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,17 +12,15 @@ from torch import Tensor
 
 from ..core.layout import Layout, Part
 from ..core.linear import LinearSystem
-from ..core.system import System
-from ..data import protocols, tables
-from ..data.protocols import Protocol, Records
+from ..core.system import System, build_system
+from ..data import loaders, tables
+from ..data.protocols import SIMULATED_SIZES, Protocol, Records
 from ..errors import ConfigError
 from ..filters.base import Filter
 from ..filters.definition import Statistics
 from ..filters.factory import build
 from ..registry import FILTERS
 from ..shapes import Float
-from ..systems.lorenz import Lorenz, LorenzConfig
-from ..systems.pendulum import Pendulum, PendulumConfig
 from .config import DataSection, Experiment
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -49,19 +48,32 @@ class Measured(NamedTuple):
     R: Float[Tensor, "m m"]
 
 
-def signature(data: DataSection) -> Signature:
-    """The signature of a data section, without reading any data."""
+def build_own_system(experiment: Experiment) -> System | None:
+    """The system that the experiment names, in the dtype of its data."""
+    if experiment.system is None:
+        return None
+    options = {name: value for name, value in experiment.system.items() if name != "name"}
+    return build_system(experiment.system["name"], options).to(_DTYPES[experiment.data.dtype])
+
+
+def signature(data: DataSection, system: System | None = None) -> Signature | None:
+    """The signature of a data section, without reading any data; None where only the records can tell.
+
+    ``system`` is the one that the experiment names.
+    """
+    if system is not None:
+        return signature_of_system(system)
     if data.name == "tables":
         kinds = ["angle" if name in data.angles else "euclidean" for name in data.state]
         layout = Layout(tuple(Part(name, kind, 1) for name, kind in zip(data.state, kinds, strict=True)))  # type: ignore[arg-type]
         n, m, p = len(data.state), len(data.observe), len(data.control)
-        system: System | None = None
         if layout.flat:  # a placeholder for the model that will be fitted to the records
             eye = torch.eye(n)
             system = LinearSystem.of(0 * eye, torch.eye(m, n), eye, torch.eye(m), torch.zeros(n, p), continuous=True)
         return Signature(layout, m, p, system, None)
-    system = Lorenz(LorenzConfig()) if data.name == "lorenz" else Pendulum(PendulumConfig())
-    return signature_of_system(system.to(_DTYPES[data.dtype]))
+    if data.name not in SIMULATED_SIZES:
+        return None
+    return signature_of_system(build_system(data.name, {}).to(_DTYPES[data.dtype]))
 
 
 def signature_of_system(system: System) -> Signature:
@@ -83,18 +95,8 @@ def signature_of_records(records: Records) -> Signature:
 def load_data(experiment: Experiment) -> Protocol:
     """The split records of an experiment; equal experiments give bit-identical records."""
     data = experiment.data
-    if data.name == "tables":
-        return load_tables(experiment)[0]
-    return protocols.simulated(
-        data.name,
-        data.protocol,
-        scenario=data.scenario,
-        seed=experiment.seed,
-        train=data.train,
-        val=data.val,
-        test=data.test,
-        dtype=_DTYPES[data.dtype],
-    )
+    system, dtype = build_own_system(experiment), _DTYPES[data.dtype]
+    return loaders.load(data.name, data.given(), seed=experiment.seed, dtype=dtype, system=system)
 
 
 def load_tables(experiment: Experiment) -> tuple[Protocol, tables.Survey]:
@@ -102,7 +104,8 @@ def load_tables(experiment: Experiment) -> tuple[Protocol, tables.Survey]:
     data = experiment.data
     assert data.folder is not None
     columns = tables.Columns(data.state, data.observe, data.control, data.time, data.angles)
-    return tables.load(data.folder, columns, window=data.window, seed=experiment.seed, dtype=_DTYPES[data.dtype])
+    system, dtype = build_own_system(experiment), _DTYPES[data.dtype]
+    return tables.load(data.folder, columns, window=data.window, seed=experiment.seed, dtype=dtype, system=system)
 
 
 def build_filter(experiment: Experiment, shape: Signature, measured: Measured | None = None) -> Filter:
@@ -120,7 +123,8 @@ def build_filter(experiment: Experiment, shape: Signature, measured: Measured | 
             raise ConfigError(
                 "filter.equations = true, but these data have no equations of motion; set filter.equations: false"
             )
-        return build(section.name, system=shape.system, **options)
+        # a copy: training changes the parameters of a system, but not those of the records' system
+        return build(section.name, system=copy.deepcopy(shape.system), **options)
     derived: dict[str, Any] = {
         "state_dim": shape.layout.size,
         "observation_dim": shape.observation_dim,
