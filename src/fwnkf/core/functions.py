@@ -198,6 +198,13 @@ def covariance(value: Any, size: int, like: Tensor, role: str) -> Float[Tensor, 
     return matrix
 
 
+def is_diagonal(value: Any) -> bool:
+    """Whether a covariance is given as a variance or variances, and not as a matrix."""
+    if isinstance(value, Tensor):
+        return value.ndim < 2
+    return not (isinstance(value, (tuple, list)) and isinstance(value[0], (tuple, list)))
+
+
 def plain(value: Any, role: str) -> float | tuple[Any, ...]:
     """Numbers as they are stored in a config: a float, or nested tuples of floats."""
     try:

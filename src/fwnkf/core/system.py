@@ -21,7 +21,7 @@ from ..shapes import Float
 from ..types import Gaussian
 from . import constrain, linearize
 from .covariance import Covariance
-from .functions import Definition, Parts, Values, config_class, covariance, define, join, plain
+from .functions import Definition, Parts, Values, config_class, covariance, define, is_diagonal, join, plain
 from .gaussian import DiagonalNoise, FullNoise, Noise
 from .integrate import discretize, error_drift, runge_kutta
 from .layout import Layout
@@ -203,15 +203,16 @@ class FunctionSystem(System):
             if name in definition.functions:
                 continue
             value = getattr(config, name)
-            diagonal = not (isinstance(value, tuple) and isinstance(value[0], tuple))
             if name in config.learn:
                 start = covariance(value, size, exact, name).to(torch.get_default_dtype())
-                self.add_module(name, Covariance(start, True, diagonal))
+                self.add_module(name, Covariance(start, True, is_diagonal(value)))
             else:
                 self._add(name, covariance(value, size, exact, name))
-            self.diagonal_noise = diagonal  # that of R, which comes last
-        if "R" in definition.functions:
-            definition.functions["R"](None, None, None, self.constants(), self._note_form)
+        R, constants = definition.functions.get("R"), self.constants()
+        if R is None:
+            self.diagonal_noise = is_diagonal(config.R)
+        else:
+            self.diagonal_noise = is_diagonal(R.function(**{item.name: constants[item.name] for item in R.arguments}))
         self.initial_steps = int(config.initial_mean is not None or config.initial_std is not None)
         mean = self.layout.origin(exact) if config.initial_mean is None else exact.new_tensor(config.initial_mean)
         self._add("initial_mean", join(mean, [self.layout.size], exact, "initial_mean"))
@@ -230,11 +231,6 @@ class FunctionSystem(System):
             return
         self._exact[name] = torch.as_tensor(value, dtype=torch.float64, device="cpu")
         self.register_buffer(name, self._exact[name].to(torch.get_default_dtype(), copy=True), persistent=False)
-
-    def _note_form(self, R: Any, _: Any) -> Tensor:
-        """Whether a function returns variances or a matrix."""
-        self.diagonal_noise = not (isinstance(R, Tensor) and R.ndim == 2)
-        return torch.zeros(())
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FunctionSystem:
         # filled in again, so that constants converted to float32 and then to float64 are exact
@@ -287,7 +283,7 @@ class FunctionSystem(System):
     def replace(self, **options: Any) -> FunctionSystem:
         """The same functions with other values in the config; learned values start from the config again."""
         values = {field.name: getattr(self.config, field.name) for field in dataclasses.fields(self.config)}
-        config = parse_config(self.Config, {**values, **options}, f"system {type(self).__name__}")
+        config: Any = parse_config(self.Config, {**values, **options}, f"system {type(self).__name__}")
         return type(self)(config).to(self.get_buffer("initial_mean"))
 
     def constants(self) -> dict[str, Tensor]:

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..core.covariance import Covariance
 from ..core.gaussian import dense
-from ..core.system import Covariance, System
+from ..core.system import System
 from ..errors import ConfigError
 from ..filters.base import Filter
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
