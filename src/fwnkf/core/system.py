@@ -95,7 +95,7 @@ class System(nn.Module):
         ...     move,
         ...     lambda position: position,
         ...     Q=(0.0, 0.01),
-        ...     R=0.04,
+        ...     R=[0.04],
         ...     dt=0.1,
         ...     state=["position", "velocity"],
         ...     learn=["drag"],
