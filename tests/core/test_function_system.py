@@ -25,6 +25,14 @@ from fwnkf.systems import Lorenz, LorenzConfig, Pendulum, PendulumConfig, Strapd
 from ..tolerances import assert_close, assert_same_bits
 
 
+@pytest.fixture(autouse=True)
+def forgotten():
+    """Other tests iterate over the registry."""
+    yield
+    for name in [name for name in SYSTEMS._classes if name.startswith("test_")]:
+        del SYSTEMS._classes[name]
+
+
 def swing(theta, omega, torque, dt, gravity=9.81, length=0.7, damping=0.1, mass=1.3):
     rate = -gravity / length * theta.sin() - damping / mass * omega + torque / mass
     return theta + dt * omega, omega + dt * rate
@@ -321,6 +329,7 @@ def test_functions_under_torch_func_and_empty_batches():
     assert_same_bits(twin.observe(x), system.observe(x))
 
 
+@pytest.mark.slow  # other systems are compiled in the conformance suite
 @pytest.mark.export
 def test_the_step_compiles(generator):
     model = fwnkf.build("ekf", system=pendulum())
