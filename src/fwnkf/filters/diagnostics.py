@@ -16,7 +16,8 @@ from ..errors import ConfigError, NumericalFailureError
 from ..shapes import Bool, Float
 from ..types import Gaussian
 from .base import Filter, PriorAt
-from .fwnkf import FrequencyWeightedNeuralKalmanFilter, FWState, Prepared
+from .fwnkf import FrequencyWeightedNeuralKalmanFilter
+from .fwnkf_state import FWState, Prepared
 from .hypotheses import FrequencyHypotheses
 from .inputs import clean
 from .networks import Hidden

@@ -8,7 +8,7 @@ are in ``docs/design/fwnkf.md``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -27,50 +27,13 @@ from ..types import Gaussian, StepOutput
 from .base import Filter
 from .definition import Statistics
 from .fwnkf_config import FWNKFConfig, infer_options, unused_options
-from .networks import CellWeights, GRUStack, Hidden, gru_step
+from .fwnkf_state import FWState, Prediction, Prepared
+from .networks import GRUStack, Hidden, gru_step
 from .observation import NetworkObservation, ObservationModel, make_observation
 from .options import arguments
 from .outputs import step_output
 from .shaping import InnovationShaper, NoiseStates, OscillatorMatrices
 from .transition import LocallyLinearTransition, ResidualTransition, Transition
-
-
-class FWState(NamedTuple):
-    """Everything the next step needs.
-
-    ``cov`` is over the state, over ``[state; noise states]``, or over ``[state error; shaper memory]``, as configured.
-    """
-
-    mean: Tensor
-    cov: Tensor
-    noise: Tensor
-    memory: Tensor
-    seen: Tensor
-    hidden: Hidden
-
-
-class Prepared(NamedTuple):
-    """What no step changes, from raw parameters once per run."""
-
-    cells: tuple[CellWeights, ...]
-    Q: Tensor
-    R: Noise
-    base: Tensor
-    shaper: Tensor | None
-    blocks: Shaper | None
-    oscillators: OscillatorMatrices | None
-
-
-class Prediction(NamedTuple):
-    """One step before its measurement: prior mean, linear models, noises, and the encoder's new memory."""
-
-    mean: Tensor
-    F: Tensor
-    Q: Tensor
-    observed: Tensor
-    H: Tensor
-    noise: Noise
-    hidden: Hidden
 
 
 @FILTERS.register("fwnkf")
@@ -169,6 +132,8 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             if config.shaping == "noise"
             else None
         )
+        if self.noise_states is not None:
+            self.noise_states.owner = (self,)
 
     @classmethod
     def infer_options(cls, options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:

@@ -24,8 +24,9 @@ from ..registry import FILTERS, at_least
 from ..shapes import Float
 from ..types import Gaussian, StepOutput
 from .base import Filter
-from .fwnkf import FrequencyWeightedNeuralKalmanFilter, FWState, Prepared
+from .fwnkf import FrequencyWeightedNeuralKalmanFilter
 from .fwnkf_config import FWNKFConfig
+from .fwnkf_state import FWState, Prepared
 from .options import arguments
 from .shaping import NoiseStates
 
@@ -159,6 +160,7 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
             config.hypotheses,
             silent=2 if config.fallback else 0,
         )
+        self.noise_states.owner = (self,)
 
     @property
     def count(self) -> int:

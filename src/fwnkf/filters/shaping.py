@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..core import constrain, iir, oscillators
+from ..core.gaussian import dense
 from ..errors import ConfigError
 from ..shapes import Float
+
+Values = float | Sequence[float] | Sequence[Sequence[float]] | Tensor
+"""Numbers for oscillators, and for the channels that have them."""
 
 
 class InnovationShaper(nn.Module):
@@ -63,6 +68,8 @@ class NoiseStates(nn.Module):
     """
 
     START = 1e-4
+    owner: tuple[Any, ...] = ()
+    """The filter, in a tuple because it is not a part of its noise states."""
 
     def __init__(self, channels: int, count: int, shared: bool, radius: float, modes: int = 0) -> None:
         super().__init__()
@@ -75,6 +82,106 @@ class NoiseStates(nn.Module):
             self.raw_mode_frequency = nn.Parameter(_spread(modes))
             self.raw_mode_radius = nn.Parameter(torch.full((modes,), math.log(0.9 / 0.1)))
             self.mixing = nn.Parameter(torch.full((channels, 2 * modes), self.START))
+
+    # ---- physical units -------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def set(self, hz: Values, bandwidth_hz: Values, std: Values) -> None:
+        """Set the oscillators of each channel: frequency and bandwidth in Hz, ``std`` in the unit of the measurement.
+
+        ``bandwidth_hz`` is the full width at half power of the line in the spectrum of the noise. Its correlation falls
+        to ``1/e`` in ``1 / (π bandwidth)`` seconds, for ``hz=0`` the time constant of a drift. Each argument is a
+        number, a list with one number for each oscillator, or a list of such lists, one for each channel.
+
+        >>> import torch, fwnkf
+        >>> eye = torch.eye(1)
+        >>> filter = fwnkf.FWNKF(H=eye, Q=eye, R=eye, shaping="noise", hidden=0, dt=0.01, pole_radius=0.9999)
+        >>> filter.noise_states.set(hz=23.0, bandwidth_hz=0.2, std=0.3)
+        >>> [round(value.item(), 4) for value in (filter.noise_states.hz, filter.noise_states.bandwidth_hz)]
+        [23.0, 0.2]
+        """
+        dt, white = self._units()
+        lead, count = self.amplitude.shape
+        frequency, radius = self._poles(
+            _values("hz", hz, self.raw_frequency.shape), _values("bandwidth_hz", bandwidth_hz, (lead, count)), dt
+        )
+        relative = _not_negative("std", _values("std", std, (self.channels, count))) / white.unsqueeze(-1)
+        if lead == 1 and not torch.allclose(relative, relative[:1].expand_as(relative), rtol=1e-6):
+            raise ConfigError(
+                "shared_shaper=True gives all channels one amplitude relative to their white noise, so these std "
+                "cannot be had; build the filter with shared_shaper=False"
+            )
+        self.set_oscillators(frequency, radius, relative[:lead])
+
+    @torch.no_grad()
+    def set_shared(self, hz: Values, bandwidth_hz: Values, std: Values, phase: Values = 0.0) -> None:
+        """Set the shared modes, as :meth:`set`; ``std`` and ``phase`` (radians) may differ from channel to channel."""
+        if not self.modes:
+            raise ConfigError("this filter has no shared modes; build it with modes = their number")
+        dt, white = self._units()
+        frequency, radius = self._poles(
+            _values("hz", hz, (self.modes,)), _values("bandwidth_hz", bandwidth_hz, (self.modes,)), dt
+        )
+        seen = (self.channels, self.modes)
+        relative = _not_negative("std", _values("std", std, seen)) / white.unsqueeze(-1)
+        angle = _values("phase", phase, seen)
+        mixing = torch.stack((relative * angle.cos(), relative * angle.sin()), -1).flatten(-2)
+        self.set_modes(frequency, radius, mixing)
+
+    @property
+    def hz(self) -> Float[Tensor, "... m k"]:
+        """Frequencies of the oscillators of each channel, in Hz at the nominal step."""
+        return self.frequency() / (2 * math.pi * self._units()[0])
+
+    @property
+    def bandwidth_hz(self) -> Float[Tensor, "m k"]:
+        """Full widths at half power of the oscillators of each channel, in Hz."""
+        return bandwidth_hz(self.radius(), self._units()[0])
+
+    @property
+    def std(self) -> Float[Tensor, "m k"]:
+        """Standard deviations of the oscillators of each channel, in the unit of the measurement."""
+        return self.amplitude.abs() * self._units()[1].to(self.amplitude).unsqueeze(-1)
+
+    @property
+    def shared_hz(self) -> Float[Tensor, " k"]:
+        """Frequencies of the shared modes, in Hz at the nominal step."""
+        return self.mode_frequency() / (2 * math.pi * self._units()[0])
+
+    @property
+    def shared_bandwidth_hz(self) -> Float[Tensor, " k"]:
+        """Full widths at half power of the shared modes, in Hz."""
+        return bandwidth_hz(self.mode_radius(), self._units()[0])
+
+    @property
+    def shared_std(self) -> Float[Tensor, "m k"]:
+        """Standard deviations of the shared modes in each channel, in the unit of the measurement."""
+        return self.mixing.unflatten(-1, (-1, 2)).norm(dim=-1) * self._units()[1].to(self.mixing).unsqueeze(-1)
+
+    def _units(self) -> tuple[float, Float[Tensor, " m"]]:
+        """The nominal step in seconds, and the white standard deviation of each channel in float64."""
+        if not self.owner:
+            raise ConfigError(
+                "these noise states are not part of a filter, which has the sampling rate and the white noise; "
+                "set them with set_oscillators"
+            )
+        (model,) = self.owner
+        with torch.no_grad():
+            return float(model.config.dt), dense(model.prepare().R).diagonal().double().sqrt().cpu()
+
+    def _poles(self, hz: Tensor, width: Tensor, dt: float) -> tuple[Tensor, Tensor]:
+        if bool((hz < 0).any() | (hz >= 0.5 / dt).any()):
+            raise ConfigError(
+                f"hz = {hz.flatten().tolist()}: a frequency lies from 0 to below half the sampling rate, "
+                f"{0.5 / dt:g} Hz at the nominal step of {dt:g} s"
+            )
+        narrowest = float(bandwidth_hz(torch.tensor(self.largest_radius, dtype=torch.float64), dt))
+        if bool((width <= narrowest).any()):
+            raise ConfigError(
+                f"bandwidth_hz = {width.flatten().tolist()}: pole_radius = {self.limit} at {1 / dt:g} samples per "
+                f"second allows bandwidths above {narrowest:.3g} Hz; give more, or build with a larger pole_radius"
+            )
+        return 2 * math.pi * dt * hz, torch.exp(-math.pi * dt * width)
 
     @property
     def size(self) -> int:
@@ -128,6 +235,27 @@ class NoiseStates(nn.Module):
         if self.modes:
             C = torch.cat((C, self.mixing * white_std.unsqueeze(-1)), -1)
         return OscillatorMatrices(*self.transition(None), C)
+
+
+def bandwidth_hz(radius: Float[Tensor, "*B"], dt: float) -> Float[Tensor, "*B"]:
+    """The full width at half power of an oscillator: its autocorrelation ``exp(-a |τ|) cos ωτ`` has ``a / π``."""
+    return -radius.log() / (math.pi * dt)
+
+
+def _values(name: str, value: Values, shape: tuple[int, ...]) -> Tensor:
+    given = torch.as_tensor(value, dtype=torch.float64).detach().cpu()
+    try:
+        return given.expand(shape)
+    except RuntimeError:
+        raise ConfigError(
+            f"{name} has shape {list(given.shape)}; wanted a number, {shape[-1]} numbers, or shape {list(shape)}"
+        ) from None
+
+
+def _not_negative(name: str, value: Tensor) -> Tensor:
+    if not bool((value >= 0).all()):
+        raise ConfigError(f"{name} = {value.flatten().tolist()} must not be negative")
+    return value
 
 
 def _spread(count: int) -> Float[Tensor, " k"]:

@@ -21,7 +21,7 @@ from ..filters.diagnostics import nominal_noise, steady_state_loop
 from ..filters.factory import options_of
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from ..filters.hypotheses import HypothesisStates
-from ..filters.shaping import InnovationShaper, NoiseStates
+from ..filters.shaping import InnovationShaper, NoiseStates, bandwidth_hz
 from ..registry import SYSTEMS
 from ..shapes import Complex, Float
 from .labels import channel_names
@@ -166,9 +166,21 @@ def _noise(model: FrequencyWeightedNeuralKalmanFilter, states: NoiseStates, chan
             {
                 "channel": name,
                 "oscillators": [
-                    {"frequency": w / math.pi, "hz": w / math.pi / 2 / dt, "radius": r, "amplitude": a, "std": s}
-                    for w, r, a, s in zip(
-                        omega[i].tolist(), radius[i].tolist(), amplitude[i].tolist(), std.tolist(), strict=True
+                    {
+                        "frequency": w / math.pi,
+                        "hz": w / math.pi / 2 / dt,
+                        "bandwidth_hz": width,
+                        "radius": r,
+                        "amplitude": a,
+                        "std": s,
+                    }
+                    for w, width, r, a, s in zip(
+                        omega[i].tolist(),
+                        bandwidth_hz(radius[i], dt).tolist(),
+                        radius[i].tolist(),
+                        amplitude[i].tolist(),
+                        std.tolist(),
+                        strict=True,
                     )
                 ],
                 "white_std": float(floor[i].sqrt()),
