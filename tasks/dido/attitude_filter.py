@@ -17,7 +17,7 @@ from fwnkf.identify import calibration
 from fwnkf.preprocess.pooled_imu import PooledIMU, PooledIMUConfig
 from fwnkf.shapes import Float
 from fwnkf.systems.multirotor import Multirotor, MultirotorConfig
-from fwnkf.types import Gaussian
+from fwnkf.types import Gaussian, StepOutput
 from tasks.dido.protocol import RATE, Flight
 
 POOL = 16
@@ -157,6 +157,6 @@ def run(model: Filter, group: Sequence[Flight]) -> list[Trajectory]:
         present[i, : len(flight) // POOL * POOL] = True
     track = model.run(imu, mask=present).raise_for_status()
     return [
-        Trajectory._make((*(item[i, : len(flight) // POOL] for item in track[:-1]), None))
+        Trajectory(*(getattr(track, name)[i, : len(flight) // POOL] for name in StepOutput._fields), state=None)
         for i, flight in enumerate(group)
     ]
