@@ -157,6 +157,6 @@ def run(model: Filter, group: Sequence[Flight]) -> list[Trajectory]:
         present[i, : len(flight) // POOL * POOL] = True
     track = model.run(imu, mask=present).raise_for_status()
     return [
-        Trajectory(*(getattr(track, name)[i, : len(flight) // POOL] for name in StepOutput._fields), state=None)
+        Trajectory(**{name: getattr(track, name)[i, : len(flight) // POOL] for name in StepOutput._fields}, state=None)
         for i, flight in enumerate(group)
     ]
