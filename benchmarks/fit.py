@@ -156,8 +156,8 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = json.loads(options.rows.read_text()) if options.rows.exists() else []
-    for name in options.cases.split(","):
-        for seed in range(options.seeds):
+    for seed in range(options.seeds):
+        for name in options.cases.split(","):
             if any(row["case"] == name and row["seed"] == seed for row in rows):
                 continue
             rows.append(run(name, seed))
@@ -165,7 +165,7 @@ def main() -> int:
             options.rows.write_text(json.dumps(rows, indent=1))
             print(rows[-1], flush=True)
     if options.markdown:
-        page(rows, options.markdown)
+        page(sorted(rows, key=lambda row: (list(CASES).index(row["case"]), row["seed"])), options.markdown)
     return int(not all(row["holds"] for row in rows))
 
 
