@@ -21,7 +21,7 @@ from ..shapes import Bool, Float
 from ..types import Gaussian
 from .fit_report import FitReport, Order, consistency, fitted_parameters
 from .likelihood import Likelihood, Local, Measurements, maximise
-from .parameters import learned_parameters
+from .parameters import learned_parameters, with_learned
 from .starting_belief import starting_belief
 from .whittle import add_oscillator, measured_spectra, whittle
 
@@ -88,7 +88,7 @@ def fit(
     """
     began = time.process_time()
     report = progress or (lambda text: None)
-    plain, dtype = _as_filter(model, oscillators)
+    plain, dtype = _as_filter(model, oscillators, learn)
     data = _measurements(plain, y, u, mask, dt, prior, truth)
     kept, tested = _held_out(len(data.y), held_out)
     train, test = data.take(kept), data.take(tested) if len(tested) else None
@@ -212,7 +212,9 @@ class _Counter:
         self.report(f"iteration {number}: log-likelihood {value:.2f}")
 
 
-def _as_filter(model: Filter | System, oscillators: int | str | None) -> tuple[Filter, torch.dtype]:
+def _as_filter(
+    model: Filter | System, oscillators: int | str | None, learn: Sequence[str]
+) -> tuple[Filter, torch.dtype]:
     """A copy of the filter, or the extended Kalman filter of a system, in float64, and the dtype it came in."""
     if oscillators not in (None, "auto") and not (isinstance(oscillators, int) and oscillators >= 0):
         raise ConfigError(f"oscillators = {oscillators!r}: expected a number from 0 on, or 'auto'")
@@ -223,7 +225,7 @@ def _as_filter(model: Filter | System, oscillators: int | str | None) -> tuple[F
                 "or build an fwnkf with shaping='noise' and sections = their number"
             )
         return copy.deepcopy(model).double(), model.dtype
-    plain = build("ekf", system=copy.deepcopy(model))
+    plain = build("ekf", system=with_learned(copy.deepcopy(model), learn))
     dtype = plain.dtype
     return plain.double(), dtype
 

@@ -15,15 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..core import constrain
 from ..core.covariance import Covariance
 from ..core.gaussian import dense
-from ..core.system import System
+from ..core.system import FunctionSystem, System
 from ..errors import ConfigError
 from ..filters.base import Filter
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from ..filters.shaping import NoiseStates
 from ..shapes import Float
 
+RAW = "raw_"
 CHANGE = 0.1
 """Relative change of a constant by which its influence is probed."""
 
@@ -120,7 +122,7 @@ class Constants(Learned):
     """A tensor of parameters of a system: a matrix, or constants of its own."""
 
     def __init__(self, name: str, module: nn.Module, attribute: str) -> None:
-        self.entries = _Entries(module, attribute)
+        self.name, self.entries = name, _Entries(module, attribute)
         value = self.entries.start
         self.scale = torch.where(value == 0, 1.0, value.abs())
         self.start = value / self.scale
@@ -137,6 +139,18 @@ class Constants(Learned):
 
     def finish(self, raw: Tensor) -> None:
         self.entries.finish(raw * self.scale)
+
+
+class PositiveConstants(Constants):
+    """Constants of a system that remain positive: the tensor stores what :func:`fwnkf.core.constrain.positive` maps."""
+
+    def __init__(self, name: str, module: nn.Module, attribute: str) -> None:
+        super().__init__(name, module, attribute)
+        self.start = self.entries.start
+        self.scale = torch.ones_like(self.start)
+
+    def read(self) -> Tensor:
+        return constrain.positive(super().read())
 
 
 class Option(Learned):
@@ -246,6 +260,35 @@ class Parameters:
             part.tensors = not numbers
 
 
+def with_learned(system: System, learn: Sequence[str]) -> System:
+    """A system of plain functions built again with its covariances and constants as parameters, by name.
+
+    Other systems are returned as they are.
+    """
+    if not isinstance(system, FunctionSystem):
+        return system
+    constants = system.definition.constants
+    wanted = set(system.config.learn)
+    for name in learn:
+        if name in ("Q", "R"):
+            wanted |= set(_inside(system, name)) if name in system.definition.functions else {name}
+        elif name == "constants":
+            wanted |= set(constants)
+        elif name in constants:
+            wanted.add(name)
+    order = tuple(name for name in (*constants, "Q", "R") if name in wanted)
+    like = next((tensor for tensor in (*system.parameters(), *system.buffers())), torch.zeros(()))
+    built = type(system)(dataclasses.replace(system.config, learn=order)).to(like)
+    built.load_state_dict(system.state_dict(), strict=False)
+    return built
+
+
+def _inside(system: FunctionSystem, name: str) -> list[str]:
+    """The constants that the function for ``Q`` or ``R`` takes."""
+    arguments = system.definition.functions[name].arguments
+    return [item.name for item in arguments if item.name in system.definition.constants]
+
+
 def learned_parameters(model: Filter, learn: Sequence[str]) -> Parameters:
     """The parameters of a filter by name.
 
@@ -266,11 +309,11 @@ def learned_parameters(model: Filter, learn: Sequence[str]) -> Parameters:
         elif name == "constants":
             if system is None:
                 raise ConfigError("learn = constants: this filter has no system")
-            parts += [Constants(path, *place) for path, place in _tensors(system).items() if path not in taken]
+            parts += [_constants(path, *place) for path, place in _tensors(system).items() if path not in taken]
             wanted = [key for key, role in options.items() if role & {"f", "h"} and key not in taken]
             parts += [Option(key, system, model._like()) for key in wanted]
         elif system is not None and name in _tensors(system):
-            parts.append(Constants(name, *_tensors(system)[name]))
+            parts.append(_constants(name, *_tensors(system)[name]))
         elif system is not None and name in options:
             parts.append(Option(name, system, model._like()))
         else:
@@ -280,7 +323,7 @@ def learned_parameters(model: Filter, learn: Sequence[str]) -> Parameters:
                 + (f", and of this system: {', '.join(known)}" if known else "")
             )
         taken.add(name)
-        taken |= {part.name for part in parts if isinstance(part, Option)}
+        taken |= {part.name for part in parts if isinstance(part, Option | Constants)}
     return Parameters(parts)
 
 
@@ -292,8 +335,15 @@ def _tensors(system: System) -> dict[str, tuple[nn.Module, str]]:
     for path, _ in system.named_parameters():
         if path not in inside:
             owner, _, name = path.rpartition(".")
-            places[path] = (system.get_submodule(owner), name)
+            # a system of functions stores positive constants under another name
+            known = path.removeprefix(RAW) if isinstance(system, FunctionSystem) else path
+            places[known] = (system.get_submodule(owner), name)
     return places
+
+
+def _constants(name: str, module: nn.Module, attribute: str) -> Constants:
+    positive = isinstance(module, FunctionSystem) and attribute.startswith(RAW)
+    return (PositiveConstants if positive else Constants)(name, module, attribute)
 
 
 def _noise(model: Filter, name: str, options: dict[str, set[str]], taken: set[str]) -> list[Learned]:
@@ -303,10 +353,17 @@ def _noise(model: Filter, name: str, options: dict[str, set[str]], taken: set[st
     covariance = dict(owner.named_children()).get(attribute)
     if isinstance(covariance, Covariance):
         if covariance.learn:
-            return [CovarianceFull(name, covariance, name == "R" and system is not None and system.diagonal_noise)]
+            diagonal = covariance.diagonal or (name == "R" and system is not None and system.diagonal_noise)
+            return [CovarianceFull(name, covariance, diagonal)]
         return [CovarianceScale(name, covariance)]
     if system is None:
         raise ConfigError(f"learn = {name}: filter {model.name!r} has no {name}")
+    if isinstance(system, FunctionSystem):
+        places = _tensors(system)
+        inside = [key for key in _inside(system, name) if key in places] if name in system.definition.functions else []
+        if not inside:
+            raise ConfigError(f"learn = {name}: build the system with learn=[…] naming it, or give fit the system")
+        return [_constants(key, *places[key]) for key in inside if key not in taken]
     keys = [key for key, role in options.items() if name in role and not role & {"f", "h"} and key not in taken]
     if not keys:
         raise ConfigError(
