@@ -32,11 +32,15 @@ def parser() -> argparse.ArgumentParser:
         ("references", references, "baselines on the test records; no trained filter is needed"),
         ("run", run, "the shipped filters and their baselines on the test records"),
         ("train", train, "train from scratch: minutes for each seed"),
+        ("fit", fit_without_truth, "fit to training recordings without their truth, beside the filter trained with it"),
         ("card", write_cards, "write the cards again from results.json"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument("tasks", nargs="*", metavar="TASK", help="tasks or data sets by name; all if not given")
         command.set_defaults(run=function)
+        if name == "fit":
+            command.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as a page too")
+            add_store(command)
         if name in ("references", "run"):
             command.add_argument("--quick", action="store_true", help="a small fixed part of the test records")
             command.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as a page too")
@@ -153,6 +157,20 @@ def train(options: argparse.Namespace) -> int:
     return 0
 
 
+def fit_without_truth(options: argparse.Namespace) -> int:
+    """Rows of filters fitted without truth, each beside the mean over seeds of the filter trained with it."""
+    rows: list[Row] = []
+    for task in chosen(options.tasks):
+        if not task.fits_without_truth:
+            continue
+        kept, data = results.read(options.models / task.name), task.load()
+        mean = {metric: kept.mean(metric) for metric in kept.seeds[0].metrics}
+        rows += rows_of(task, "trained with truth", Score(mean, {}, kept.seeds[0].cpu_seconds))
+        rows += rows_of(task, "fitted without truth", task.fit_without_truth(data, kept, say=say))
+        store(options.store, rows)
+    return finish(options, rows, "fit")
+
+
 def write_cards(options: argparse.Namespace) -> int:
     for task in chosen(options.tasks):
         folder = options.models / task.name
@@ -220,7 +238,8 @@ def page(rows: Sequence[Row], name: str, options: argparse.Namespace) -> str:
     """The rows as Markdown, one table for each task: methods down, metrics across."""
     flags = [f"--{flag}" for flag in ("quick", "stored") if getattr(options, flag, False)]
     words = " ".join(["python -m tasks", name, *options.tasks, *flags])
-    lines = ["# Baselines" if name == "references" else "# Accuracy, measured anew", "", f"Written by `{words}`.", ""]
+    title = {"references": "Baselines", "fit": "Recordings fitted without truth"}.get(name, "Accuracy, measured anew")
+    lines = [f"# {title}", "", f"Written by `{words}`.", ""]
     for task in dict.fromkeys(row["task"] for row in rows):
         mine = [row for row in rows if row["task"] == task]
         metrics = list(dict.fromkeys(row["metric"] for row in mine))

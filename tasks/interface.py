@@ -65,6 +65,13 @@ class Task(ABC):
     def limits(self, results: Results) -> str:
         """What limits the figures, where not to use the filter, what was tried and not shipped."""
 
+    fits_without_truth = False
+    """Whether :meth:`fit_without_truth` is implemented."""
+
+    def fit_without_truth(self, data: Any, results: Results, *, say: Say = print) -> Score:
+        """Metrics of a filter fitted to the training recordings without their truth, which is for scoring alone."""
+        raise NotImplementedError
+
     def targets(self, baselines: Mapping[str, Score]) -> dict[str, Target]:
         """Limits of metrics, one-sided in the direction of ``better`` or a band."""
         return {}

@@ -17,7 +17,7 @@ from fwnkf.core.trajectory import Trajectory
 from fwnkf.evaluation.evaluate import masked_square
 from fwnkf.metrics.consistency import coverage, variance_ratio
 from tasks.dido import attitude_baselines as baseline
-from tasks.dido.attitude_filter import POOL, DroneConstants, fit_constants, run, train_filter
+from tasks.dido.attitude_filter import POOL, DroneConstants, fit_constants, fit_filter_without_truth, run, train_filter
 from tasks.dido.protocol import RATE, TEST, TRAIN, VALIDATION, Flight, flights
 from tasks.interface import SEEDS, Say, Task, parameters
 from tasks.results import Results, Score, SeedScore, Target
@@ -157,6 +157,17 @@ class Attitude(Task):
             self.name, self.protocol, self.metric, tuple(scores), baselines, self.targets(baselines), learned,
             len(test), quick, dict(fitted),
         )  # fmt: skip
+
+    fits_without_truth = True
+
+    def fit_without_truth(self, data: Sequence[Flight], results: Results, *, say: Say = print) -> Score:
+        """Drag and noise by the likelihood of innovations over whole flights, started from rest at the mean force."""
+        begin = time.process_time()
+        model = fit_filter_without_truth(flights((*TRAIN, *VALIDATION)), say)
+        spent = time.process_time() - begin
+        score = self.evaluate(model, data)
+        score.metrics.update(self.compare(score, results.baselines))
+        return Score(score.metrics, score.by_recording, spent)
 
     def learned(self, model: Filter) -> dict[str, int]:
         kinds = {

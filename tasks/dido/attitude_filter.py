@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fwnkf import Filter, build
+from fwnkf import Filter, build, fit
 from fwnkf.core import rotation
 from fwnkf.core.trajectory import Trajectory
 from fwnkf.filters.shaping import NoiseStates
@@ -24,6 +24,8 @@ POOL = 16
 """Samples averaged into one step: 25 Hz, on the training flights as accurate as 50."""
 START_STD = (0.1,) * 3 + (0.01,) * 3 + (2e-4,) * 3 + (0.03,) * 2
 """Of the belief before a training window: velocity, attitude, gyro bias, force offset."""
+BLIND_STD = (0.3, 0.05, 2e-3, 0.3)
+"""The same at the start of a flight of which nothing is known but the mean force."""
 OSCILLATORS = ((0.04, 2.5), (0.96, 0.8), (0.5, 0.8))
 """Where the noise states start, slow and fast: radians a step, pole radius, amplitude over the white noise."""
 WINDOW, WARM, ITERATIONS, LEARNING_RATE, JITTER = 75, 10, 16, 0.1, 0.05
@@ -64,13 +66,15 @@ def fit_constants(train: Sequence[Flight]) -> DroneConstants:
     )
 
 
-def new_filter(constants: DroneConstants, *, noise_states: bool = True) -> Filter:
+def new_filter(
+    constants: DroneConstants, *, noise_states: bool = True, start_std: tuple[float, ...] = START_STD[::3]
+) -> Filter:
     """The untrained filter without preprocessing: rotor drag as the system, two oscillators of noise per channel.
 
     Without noise states it is the extended Kalman filter of the same system.
     """
     config = MultirotorConfig(
-        drag=constants.drag, deviation=0.12, dt=POOL / RATE, initial_offset=constants.offset, initial_std=START_STD[::3]
+        drag=constants.drag, deviation=0.12, dt=POOL / RATE, initial_offset=constants.offset, initial_std=start_std
     )
     system = Multirotor(config).double()
     if not noise_states:
@@ -125,6 +129,25 @@ def train_filter(
         if iteration in (0, ITERATIONS - 1):
             say(f"dido-attitude, {model.name} seed {seed}, step {iteration}: {loss.item():.4f}")
     return on_raw_samples(model, constants)
+
+
+def fit_filter_without_truth(train: Sequence[Flight], say: Callable[[str], Any]) -> Filter:
+    """The same filter from the sensors alone: no motion capture for biases, drag or the start of windows.
+
+    The gyroscope's bias is its mean, because a flight ends about as it began; the rest starts from usual values.
+    """
+    steps = min(len(flight) for flight in train) // POOL
+    imu = torch.stack([flight.imu[: steps * POOL] for flight in train])
+    bias = torch.cat((imu[..., :3].mean((0, 1)), torch.zeros(3, dtype=torch.float64)))
+    constants = DroneConstants(tuple(bias.tolist()), MultirotorConfig().drag, (0.0, 0.0))
+    u = (imu - bias).unflatten(1, (steps, POOL)).mean(2)
+    model = new_filter(constants, start_std=BLIND_STD)
+    result = fit(
+        model, u[..., 3:5], u, learn=("drag", "log_deviation", "oscillators"), held_out=0.0, iterations=12, progress=say
+    )
+    for line in result.report.lines():
+        say(line)
+    return on_raw_samples(result.filter, constants)
 
 
 def _windows(train: Sequence[Flight], constants: DroneConstants) -> tuple[Tensor, Tensor, Gaussian]:

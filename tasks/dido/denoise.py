@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fwnkf import Filter, load, save
 from fwnkf.identify import Spectra, VibrationModel, cross_spectra, fit_model, levels_left_out
+from fwnkf.metrics.consistency import nis
 from tasks.dido import baselines as methods
 from tasks.dido import scoring
 from tasks.dido.baselines import OPTIONS, Estimate, pieces
@@ -156,6 +157,18 @@ class Denoise(Task):
             self.learned(shipped), len(TEST), self.evaluate(shipped, quick).metrics, details,
         )  # fmt: skip
 
+    fits_without_truth = True
+
+    def fit_without_truth(self, data: DenoiseData, results: Results, *, say: Say = print) -> Score:
+        """The vibration model by its likelihood alone; covariances at the level of flights left out."""
+        data.reference = scoring.best_of({
+            name: {axis: results.baselines[name].metrics[f"rmse_{axis}"] for axis in AXES} for name in methods.CLASSICAL
+        })  # fmt: skip
+        begin = time.process_time()
+        model, spectra, level = without_truth(training_records()[0], say)
+        spent = time.process_time() - begin
+        return score_of(steady(model, spectra, data.y, level, torch.ones(len(AXES)).double()), data, spent)
+
     def learned(self, model: Filter) -> dict[str, int]:
         counts = parameters(model, {"noise_states": "noise states", "system.F": "constants", "system.Q": "constants",
                                     "system.R": "constants", "covariance_scale": "constants"})  # fmt: skip
@@ -232,6 +245,20 @@ def measure_levels(y: Tensor, truth: Tensor, seed: int) -> tuple[float, Tensor, 
         for number, nis, ratios, errors in zip((*TRAIN, *VALIDATION), *levels, strict=True)
     ]
     return level, levels.variance_ratio.mean(0) / level, left_out
+
+
+def without_truth(y: Tensor, say: Say) -> tuple[VibrationModel, Spectra, float]:
+    """The model fitted to measurements alone, less their mean, and the NIS of flights left out in turn."""
+    y = y - y.mean(1, keepdim=True)
+    options = replace(OPTIONS, truth_weight=0.0)
+    ratios = []
+    for out in range(len(y)):
+        rest = cross_spectra(y[torch.arange(len(y)) != out])
+        track = fit_model(rest, RATE, options).run(y[out : out + 1], rest.scale)
+        ratios.append(float(nis(track.innovation[:, WARM_UP:], track.innovation_cov[:, WARM_UP:]).mean()))
+        say(f"dido without truth, flight {out} left out: NIS {ratios[-1]:.4f}")
+    spectra = cross_spectra(y)
+    return fit_model(spectra, RATE, options), spectra, sum(ratios) / len(ratios)
 
 
 def gap_table(

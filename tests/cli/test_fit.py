@@ -65,6 +65,20 @@ def test_faults_are_named(folder, tmp_path, capsys, extra, message):
     assert not (tmp_path / "out").exists()
 
 
+def test_an_experiment_names_system_and_data(tmp_path, capsys):
+    """The pendulum of the package: its training records fit, its test records held out."""
+    experiment = tmp_path / "small.yaml"
+    experiment.write_text("name: small\ndata: {name: pendulum, train: 6, val: 2, test: 3}\n")
+    command = ["fit", str(experiment), "--oscillators", "0", "--learn", "R", "-o", str(tmp_path / "out"), "--json"]
+    assert main(command) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["fitted"]["records"], report["held_out"]["records"]) == (6, 3)
+    (variance,) = report["parameters"]
+    # the records are made with this variance
+    assert abs(variance["value"] - 0.01) < 4 * variance["standard_error"]
+    assert main([*command, "--system", "pendulum"]) == 2
+
+
 def test_sizes_of_system_and_columns_are_compared(folder, tmp_path, capsys):
     command = ["fit", str(folder), "--system", "constant_velocity", "--observe", "height", "--time", "t"]
     assert main([*command, "-o", str(tmp_path / "out")]) == 2

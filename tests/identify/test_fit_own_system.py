@@ -24,7 +24,8 @@ def drive(dt, power=0.5):
 def oscillator(**values: float) -> fwnkf.System:
     return fwnkf.System.of(
         swing, position, name="fitted_oscillator", dt=0.05, state=["p", "v"], Q=drive, R=0.01,
-        measurement=["p"], positive=["stiffness", "power"], constants=values, initial_mean=(0.0, 0.0), initial_std=(0.5, 0.5),
+        measurement=["p"], positive=["stiffness", "power"], constants=values,
+        initial_mean=(0.0, 0.0), initial_std=(0.5, 0.5),
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import fwnkf
 from fwnkf.errors import ConfigError
 from fwnkf.identify import fit, starting_belief
 from fwnkf.identify.likelihood import Likelihood, Local, Measurements, maximise
-from fwnkf.identify.parameters import learned_parameters
+from fwnkf.identify.selection import learned_parameters
 from fwnkf.systems.motion import ConstantVelocity, ConstantVelocityConfig
 from fwnkf.systems.pendulum import Pendulum, PendulumConfig
 from fwnkf.types import Gaussian

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import signal
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..types import Gaussian
 from .output import UsageError, add_json, to_json
 
 if TYPE_CHECKING:
@@ -30,14 +32,19 @@ def add(commands: Any) -> None:
         help="learn Q, R, constants and coloured noise of a system from tables without true states",
         description="`fwnkf fit FOLDER --system constant_velocity --set dims=1 --observe gps_x --time t -o my_filter` "
         "maximises the likelihood of the innovations, writes a filter (for `fwnkf.load` and `fwnkf inspect`) and "
-        "report.json, and names what the data cannot tell apart. Ctrl-C ends the fit with what it has.",
+        "report.json, and names what the data cannot tell apart. `fwnkf fit my.yaml -o my_filter` fits the system of "
+        "an experiment to its training records. Ctrl-C ends the fit with what it has.",
     )
-    parser.add_argument("data", help="a folder of .csv or .parquet files, or one such file")
-    parser.add_argument("--system", required=True, help="name of the system (see `fwnkf list systems`)")
+    parser.add_argument("data", help="a folder of .csv or .parquet files, one such file, or an experiment (.yaml)")
+    parser.add_argument("--system", help="name of the system (see `fwnkf list systems`)")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="A=B", help="an option of the system; may be repeated"
+        "--set",
+        action="append",
+        default=[],
+        metavar="A=B",
+        help="an option of the system, or of the experiment; may be repeated",
     )
-    parser.add_argument("--observe", required=True, metavar="COLUMNS", help="columns of the measurements")
+    parser.add_argument("--observe", metavar="COLUMNS", help="columns of the measurements")
     parser.add_argument("--control", metavar="COLUMNS", help="columns of known control inputs")
     parser.add_argument("--time", metavar="COLUMN", help="column of time stamps")
     parser.add_argument(
@@ -67,37 +74,80 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read the tables, fit, and write filter and report."""
     from ..checkpoint import save
-    from ..data.files import read_files
-    from ..data.tables import Columns
     from ..identify import fit
 
+    system, inputs, about = (_experiment if options.data.endswith((".yaml", ".yml")) else _tables)(options)
+    with _interruptible() as stopped:
+        result = fit(
+            system.double(),
+            **inputs,
+            learn=_split(options.learn),
+            oscillators=_oscillators(options.oscillators),
+            progress=_print_status,
+            stop=stopped,
+        )
+    summary = {"data": options.data, **about, **result.report.as_dict()}
+    folder = save(result.filter, options.output)
+    text = to_json(summary)
+    (folder / "report.json").write_text(text + "\n", encoding="utf-8")
+    print(text if options.json else "\n".join((*result.report.lines(), f"filter and report.json: {folder}")))
+    return 130 if result.report.stopped else 0
+
+
+def _tables(options: argparse.Namespace) -> tuple[System, dict[str, Any], dict[str, Any]]:
+    """The system, the arguments of the fit, and what the report says of the data: one record for each file."""
+    from ..data.files import read_files
+    from ..data.tables import Columns
+
+    missing = [f"--{name}" for name in ("system", "observe") if not getattr(options, name)]
+    if missing:
+        raise UsageError(f"tables need {' and '.join(missing)}; an experiment (.yaml) names its system and columns")
     names = {role: _split(getattr(options, role)) for role in ("state", "observe", "control")}
     files = read_files(options.data, Columns(**names, time=options.time))
     for line in dict.fromkeys((*files.survey.lines(), *files.notes)):
         _print_status(line)
     system = _system(options, files)
     _check(system, files)
-    with _interruptible() as stopped:
-        result = fit(
-            system.double(),
-            files.y,
-            files.u,
-            files.mask,
-            files.dt if system.takes_dt else None,
-            truth=files.truth,
-            learn=_split(options.learn),
-            oscillators=_oscillators(options.oscillators),
-            held_out=options.held_out,
-            progress=_print_status,
-            stop=stopped,
-        )
-    tested = files.names[len(files.names) - (result.report.held_out.records if result.report.held_out else 0) :]
-    summary = {"data": str(options.data), "files": files.names, "held_out_files": tested, **result.report.as_dict()}
-    folder = save(result.filter, options.output)
-    text = to_json(summary)
-    (folder / "report.json").write_text(text + "\n", encoding="utf-8")
-    print(text if options.json else "\n".join((*result.report.lines(), f"filter and report.json: {folder}")))
-    return 130 if result.report.stopped else 0
+    count = len(files.names)
+    tested = min(count - 1, math.ceil(options.held_out * count))
+    inputs = {
+        "y": files.y,
+        "u": files.u,
+        "mask": files.mask,
+        "dt": files.dt if system.takes_dt else None,
+        "truth": files.truth,
+        "held_out": range(count - tested, count),
+    }
+    return system, inputs, {"files": files.names, "held_out_files": files.names[count - tested :]}
+
+
+def _experiment(options: argparse.Namespace) -> tuple[System, dict[str, Any], dict[str, Any]]:
+    """As :func:`_tables`, from an experiment: its training records to fit, its test records held out, no truth."""
+    import torch
+
+    from ..training.experiments import read_experiment
+    from ..training.setup import build_own_system, load_data
+
+    given = [f"--{name}" for name in ("system", "observe", "control", "time", "state") if getattr(options, name)]
+    if given:
+        raise UsageError(f"{', '.join(given)}: the experiment names its system and columns; use --set to change it")
+    experiment = read_experiment(options.data, options.set)
+    split = load_data(experiment).split
+    system = build_own_system(experiment) or split.train.system
+    if system is None:
+        raise UsageError(f"{options.data}: the data have no system; name one in the section system")
+    pair = (split.train, split.test)
+    parts: dict[str, Any] = {name: torch.cat([getattr(one, name) for one in pair]) for name in ("y", "mask", "dt")}
+    controls = [one.u for one in pair if one.u is not None]
+    beliefs = [[item.expand(len(one), *item.shape[-k:]) for k, item in enumerate(one.start, 1)] for one in pair]
+    inputs = {
+        **parts,
+        "dt": parts["dt"] if system.takes_dt else None,
+        "u": torch.cat(controls) if controls else None,
+        "prior": Gaussian(*(torch.cat(items) for items in zip(*beliefs, strict=True))),
+        "held_out": range(len(split.train), len(parts["y"])),
+    }
+    return system, inputs, {"experiment": experiment.as_dict()}
 
 
 def _print_status(text: str) -> None:

@@ -21,7 +21,7 @@ from ..shapes import Bool, Float
 from ..types import Gaussian
 from .fit_report import FitReport, Order, consistency, fitted_parameters
 from .likelihood import Likelihood, Local, Measurements, maximise
-from .parameters import learned_parameters, with_learned
+from .selection import learned_parameters, with_learned
 from .starting_belief import starting_belief
 from .whittle import add_oscillator, measured_spectra, whittle
 

@@ -20,7 +20,8 @@ from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from ..filters.shaping import NoiseStates
 from ..shapes import Float
 from .likelihood import DIFFERENCE, Likelihood, LinearModel, Local, linear_model, maximise
-from .parameters import Parameters, learned_parameters
+from .parameters import Parameters
+from .selection import learned_parameters
 
 SEGMENT = 4096
 DRIFT_RADII = (0.9, 0.98, 0.996)
