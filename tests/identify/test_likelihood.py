@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 import fwnkf
 from fwnkf.errors import ConfigError
+from fwnkf.filters.base import PriorAt
 from fwnkf.identify import fit, starting_belief
 from fwnkf.identify.likelihood import Likelihood, Local, Measurements, maximise
 from fwnkf.identify.selection import learned_parameters
@@ -41,18 +43,24 @@ def noise(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def test_likelihood_equals_the_joint_density_of_all_measurements():
+@pytest.mark.parametrize("gap", [False, True], ids=["regular", "gap"])
+@pytest.mark.parametrize("prior_at", ["first_measurement", "before_first_step"])
+def test_likelihood_equals_the_joint_density_of_all_measurements(prior_at: PriorAt, gap: bool):
     """The covariance of all measurements together, written out, against the sum over innovations."""
     F, H = torch.tensor([[1.0, 0.3], [-0.2, 0.9]]).double(), torch.tensor([[1.0, 0.5]]).double()
     Q, R = torch.tensor([[0.4, 0.1], [0.1, 0.2]]).double(), torch.tensor([[0.3]]).double()
     model = fwnkf.build("kf", F=F, H=H, Q=Q, R=R)
     y, length = noise(2, 7, 1), 7
-    y[1, 3] = math.nan
-    likelihood = Likelihood(model, learned_parameters(model, ("Q", "R")), measurements(y, 2, dt=False))
+    if gap:
+        y[1, 3] = math.nan
+    data = dataclasses.replace(measurements(y, 2, dt=False), prior_at=prior_at)
+    likelihood = Likelihood(model, learned_parameters(model, ("Q", "R")), data)
+    assert likelihood.time_invariant is not gap
     states, cov = torch.eye(2).double(), []
     powers = [torch.linalg.matrix_power(F, t) for t in range(length)]
-    for _ in range(length):
-        states = F @ states @ F.mT + Q
+    for t in range(length):
+        if t or prior_at == "before_first_step":
+            states = F @ states @ F.mT + Q
         cov.append(states)
     joint = torch.zeros(length, length).double()
     for s in range(length):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core.system import System
 from ..errors import ConfigError, DataError
-from ..filters.base import Filter
+from ..filters.base import Filter, PriorAt
 from ..filters.factory import build
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from ..shapes import Bool, Float
@@ -257,6 +257,8 @@ def _measurements(
         raise DataError("no sample of y is present: every value is NaN or masked")
     y = torch.where(present, y, torch.nan).double()
     u, dt, truth = (None if item is None else item.double() for item in (u, dt, truth))
+    # as in `run`: what a filter computes from the first samples belongs to the step before them
+    prior_at: PriorAt = "before_first_step" if prior is None and model.initial_steps else "first_measurement"
     if prior is None:
         prior = starting_belief(model, y, u, present, dt)
     state = model.init(len(y), Gaussian(prior.mean.double(), prior.cov.double()))
@@ -265,7 +267,7 @@ def _measurements(
     if prior.mean.shape[-1] < n and model.system is not None:
         prior = model.system.complete_prior(Gaussian(prior.mean.double(), prior.cov.double()))
     beliefs = Gaussian(prior.mean.double().expand(len(y), n).clone(), prior.cov.double().expand(len(y), d, d).clone())
-    return Measurements(y, present, u, dt, beliefs, truth)
+    return Measurements(y, present, u, dt, beliefs, truth, prior_at)
 
 
 def _held_out(count: int, held_out: float | Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..core.gaussian import block_diagonal, dense, log_prob, safe_cholesky, solve_psd
 from ..core.riccati import linear_filter, transient
 from ..errors import NumericalFailureError
-from ..filters.base import Filter
+from ..filters.base import Filter, PriorAt
 from ..filters.extended import SystemFilter
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from ..filters.transition import ResidualTransition
@@ -41,18 +41,21 @@ class Measurements:
     dt: Float[Tensor, "N T"] | None
     prior: Gaussian
     truth: Float[Tensor, "N T n"] | None = None
+    prior_at: PriorAt = "first_measurement"
 
     def take(self, rows: Tensor) -> Measurements:
         def part(item: Tensor | None) -> Tensor | None:
             return None if item is None else item[rows]
 
         prior = Gaussian(*(item[rows] for item in self.prior))
-        return Measurements(self.y[rows], self.present[rows], part(self.u), part(self.dt), prior, part(self.truth))
+        u, dt, truth = part(self.u), part(self.dt), part(self.truth)
+        return Measurements(self.y[rows], self.present[rows], u, dt, prior, truth, self.prior_at)
 
     def first(self, steps: int) -> dict[str, Any]:
         """The keyword arguments of ``filter.run`` for the first steps."""
         u, dt = (None if item is None else item[:, :steps] for item in (self.u, self.dt))
-        return {"y": self.y[:, :steps], "mask": self.present[:, :steps], "u": u, "dt": dt, "prior": self.prior}
+        y, mask = self.y[:, :steps], self.present[:, :steps]
+        return {"y": y, "mask": mask, "u": u, "dt": dt, "prior": self.prior, "prior_at": self.prior_at}
 
     def even_steps(self) -> tuple[float | None, float | None]:
         """The length of all steps but the first, and of the first, if the data have neither gaps nor controls.
@@ -205,7 +208,9 @@ class Likelihood:
         extra = F.shape[-1] - prior.mean.shape[-1]  # noise states start from their stationary distribution
         cov = block_diagonal(prior.cov[0], torch.eye(extra).to(y)).expand_as(F)
         x = torch.nn.functional.pad(prior.mean, (0, extra)).expand(len(raws), -1, -1)
-        first = (F, H, Q, R) if self.first_dt is None else self._matrices(raws, self.first_dt)
+        first = LinearModel(torch.eye(F.shape[-1]).to(F).expand_as(F), H, torch.zeros_like(Q), R)
+        if self.data.prior_at == "before_first_step":
+            first = self._matrices(raws, self.first_dt)
         begin = transient(*first, cov, 1)
         rest = transient(F, H, Q, R, begin.cov[:, 0], y.shape[1] - 1)
         starts = linear_filter(first[0], H, begin.gain, y[:, :1], x)

@@ -52,10 +52,11 @@ def starting_belief(
     reach = torch.eye(layout.size).to(like)
     rows, targets = [], []
     for t in range(steps):
-        x, F = system.linearize_transition(
-            x, None if u is None else u[:, t], None if dt is None or not model.takes_dt else dt[:, t]
-        )
-        reach = F @ reach
+        if t:  # the belief is that at the first sample
+            x, F = system.linearize_transition(
+                x, None if u is None else u[:, t], None if dt is None or not model.takes_dt else dt[:, t]
+            )
+            reach = F @ reach
         seen, H = system.linearize_observation(x)
         weight = present[:, t].to(like)
         rows.append((H @ reach).expand(len(y), -1, -1) * weight.unsqueeze(-1))
