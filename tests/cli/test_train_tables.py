@@ -33,6 +33,7 @@ def arguments(folder, run, *more: str) -> list[str]:
     small = [
         "trainer.steps=4",
         "trainer.validate_every=2",
+        "trainer.compile=false",
         "filter.options.hidden=4",
         "data.window=30",
         "trainer.loggers=[]",
@@ -99,3 +100,53 @@ def test_states_with_angles_can_be_trained(tmp_path, capsys):
     sets = ["trainer.steps=2", "trainer.validate_every=2", "data.window=30", "filter.options.hidden=4"]
     more = [word for item in sets for word in ("--set", item)]
     assert main([*call, "--time", "t", "--run", str(tmp_path / "run"), "--no-plots", *more]) == 0
+
+
+def write_toned_files(path, files: int, rows: int) -> None:
+    """A point with random-walk acceleration at 100 Hz, whose position sensor sees a tone of 17 Hz and white noise."""
+    rng = np.random.default_rng(0)
+    path.mkdir()
+    for number in range(files):
+        acceleration = np.cumsum(0.02 * rng.standard_normal((rows, 2)), 0)
+        velocity = np.cumsum(0.01 * acceleration, 0)
+        position = np.cumsum(0.01 * velocity, 0)
+        time = 0.01 * np.arange(rows)
+        tone = 0.3 * np.sin(2 * np.pi * 17 * time[:, None] + rng.uniform(0, 2 * np.pi, 2))
+        gps = position + tone + 0.05 * rng.standard_normal((rows, 2))
+        table = np.column_stack((time, position, velocity, gps))
+        head = "t [s],px [m],py [m],vx [m/s],vy [m/s],gps_x [m],gps_y [m]"
+        np.savetxt(path / f"run{number}.csv", table, delimiter=",", header=head, comments="")
+
+
+@pytest.mark.parametrize(
+    ("files", "rows", "share", "sets"),
+    [
+        (
+            3,
+            1000,
+            0.8,
+            ["trainer.steps=2", "trainer.validate_every=2", "trainer.compile=false", "filter.options.hidden=4"],
+        ),
+        pytest.param(6, 4000, 0.5, [], marks=pytest.mark.slow),
+    ],
+)
+def test_a_tone_in_own_files_is_found_and_removed_by_the_default(tmp_path, capsys, files, rows, share, sets):
+    write_toned_files(tmp_path / "files", files, rows)
+    changes = [word for item in ("trainer.loggers=[]", *sets) for word in ("--set", item)]
+    columns = ["--state", "px,py,vx,vy", "--observe", "gps_x,gps_y", "--time", "t"]
+    run = tmp_path / "run"
+    command = ["train", "--data", str(tmp_path / "files"), *columns, "--run", str(run), "--no-plots", *changes]
+    assert main([*command, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    rows_by_method = {row["method"]: row for row in result["rows"]}
+    assert rows_by_method["files"]["mse_from_10"] < share * rows_by_method["linear_kf"]["mse_from_10"]
+    assert main(["inspect", str(run), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    channels = facts["frequencies"]["channels"]
+    assert [channel["channel"] for channel in channels] == ["gps_x", "gps_y"]
+    for channel in channels:
+        (tone,) = channel["oscillators"]
+        assert tone["hz"] == pytest.approx(17, rel=0.01)
+        assert tone["radius"] > 0.99
+        assert tone["std"] == pytest.approx(0.3 / 2**0.5, rel=0.1)
+        assert channel["white_std"] == pytest.approx(0.05, rel=0.1)

@@ -16,7 +16,7 @@ from fwnkf.data.protocols import Protocol, Records, Split
 from fwnkf.data.recording import Span
 from fwnkf.errors import ConfigError, DataError
 from fwnkf.evaluation.baselines import baselines, estimates, mean_state
-from fwnkf.evaluation.evaluate import estimate, evaluate, inputs_for, masked_square
+from fwnkf.evaluation.evaluate import dt_for, estimate, evaluate, inputs_for, masked_square
 from fwnkf.evaluation.rows import by_part, known_steps, row
 from fwnkf.filters.base import Filter
 from fwnkf.filters.factory import build
@@ -222,3 +222,20 @@ def test_the_mean_state_goes_the_shortest_way(generator):
     assert (found % (2 * math.pi)).tolist() == pytest.approx(angles.flatten(0, 1)[1:].mean(0).tolist(), abs=1e-9)
     with pytest.raises(DataError, match="not known at any step"):
         mean_state(replace(task, truth=math.nan * wrapped))
+
+
+def test_dt_is_left_out_where_every_step_has_the_nominal_length():
+    """A system in continuous time then needs one discretisation; the estimates are the same."""
+    drift = torch.tensor([[0.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
+    eye = torch.eye(2, dtype=torch.float64)
+    system = LinearSystem.of(drift, eye[:1], eye, eye[:1, :1], continuous=True, dt=0.1)
+    model = build("ekf", system=system)
+    y = torch.randn(2, 20, 1, dtype=torch.float64)
+    dt = torch.full((2, 20), 0.1, dtype=torch.float64)
+    dt[:, 0] = 0
+    assert dt_for(model, dt) is None
+    prior = Gaussian(torch.zeros(2).double(), eye)
+    torch.testing.assert_close(model.run(y, prior=prior).mean, model.run(y, dt=dt, prior=prior).mean)
+    assert dt_for(model, dt, continued=True) is dt  # the first step of a continued run is a step of length zero
+    dt[1, 7] = 0.11
+    assert dt_for(model, dt) is dt

@@ -171,10 +171,6 @@ FAULTS = {
         ["trainer.truncate=50", "trainer.chunk=20"],
         "trainer.truncate = 50 has no effect within chunks of 20",
     ),
-    "patience beyond the run": (
-        ["trainer.patience=90", "trainer.steps=100"],
-        "trainer.patience = 90 validations of 50 steps is longer than the run of 100",
-    ),
     "batch over devices": (
         ["trainer.devices=3", "trainer.batch_size=64"],
         "trainer.batch_size = 64 must be a multiple of trainer.devices = 3",

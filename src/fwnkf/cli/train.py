@@ -163,18 +163,32 @@ def _own_data(options: argparse.Namespace, columns: dict[str, str | None]) -> di
     system = {} if options.system is None else {"system": {"name": options.system}}
     if options.experiment is not None:
         return {**read_values(options.experiment), "data": records, **system}
+    from ..runtime.compiled import compiler_available
+
+    # a system of the user's own, or a linear model of the data; the noise around it has a spectrum
+    equations = options.system is not None or not options.angles
     stem = re.sub(r"[^\w.+-]", "_", Path(options.data).resolve().stem).lstrip("._+-")
     return {
         "name": stem or "tables",
         "data": records,
         **system,
-        "filter": {"equations": not options.angles, "options": {} if options.angles else {"shaping": "noise"}},
+        "filter": {
+            "equations": equations,
+            "noise_from_spectrum": equations,
+            "options": {"shaping": "noise"} if equations else {},
+        },
         "loss": [
             {"kind": "state", "reduction": "mean"},
             {"kind": "posterior_nll", "weight": 0.1},
             {"kind": "innovation_nll", "weight": 0.1},
         ],
-        "trainer": {"steps": 400, "batch_size": 32, "validate_every": 25},
+        "trainer": {
+            "steps": 400,
+            "batch_size": 32,
+            "validate_every": 20,
+            "patience": 4,
+            "compile": options.system is None and compiler_available(),  # of own equations nothing is known
+        },
     }
 
 

@@ -109,6 +109,10 @@ class LinearSystem(System):
         return cls(parse_config(LinearConfig, {**sizes, **options}, "linear system"), F=F, B=B, H=H, Q=Q, R=R)
 
     @property
+    def discretizes(self) -> bool:  # type: ignore[override]
+        return bool(self.config.continuous)
+
+    @property
     def takes_dt(self) -> bool:
         return bool(self.config.continuous)
 

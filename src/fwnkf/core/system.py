@@ -40,6 +40,8 @@ class System(nn.Module):
     control_dim: int = 0
     dt: float = 1.0
     diagonal_noise: bool = False
+    discretizes: bool = False
+    """Whether a step with ``dt`` takes a discretisation that a step of nominal length does not."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()

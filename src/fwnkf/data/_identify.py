@@ -146,15 +146,31 @@ def _observation(
     complete = residual[residual.isfinite().all(-1)]
     R = variance.diag()
     if m > 1 and len(complete) > 10 * m:
-        scale = complete.square().mean(0).sqrt()
-        scale = torch.where(scale > 0, scale, 1.0)
-        correlation = (complete / scale).mT @ (complete / scale) / len(complete)
+        correlation = _white_correlation(residual, complete)
         cross = correlation - correlation.diagonal().diag()
         # correlations of 1/√N are chance, and independent channels have a faster update: keep significant ones only
         if float(cross.abs().max()) > 5 / len(complete) ** 0.5:
             std = variance.sqrt()
             R = R + (1 - FLOOR) * cross * std[:, None] * std
     return H, R, notes
+
+
+def _white_correlation(residual: Float[Tensor, "N T m"], complete: Float[Tensor, "K m"]) -> Float[Tensor, "m m"]:
+    """The correlation of the channels at most frequencies: the median over the bins of their spectra.
+
+    Two channels that see one tone, or drift together, are correlated over time, but their white noise need not be.
+    Records with missing values have no spectrum; without any other the correlation over time is given.
+    """
+    whole = residual[residual.isfinite().all(-1).all(-1)]
+    if len(whole) == 0:
+        scale = complete.square().mean(0).sqrt()
+        scaled = complete / torch.where(scale > 0, scale, 1.0)
+        return scaled.mT @ scaled / len(complete)
+    lines = torch.fft.rfft(whole, dim=1)[:, 1:]
+    cross = torch.einsum("nfi,nfj->fij", lines, lines.conj()).real
+    power = cross.diagonal(dim1=-2, dim2=-1)
+    power = torch.where(power > 0, power, 1.0)
+    return (cross / (power[:, :, None] * power[:, None, :]).sqrt()).median(0).values
 
 
 # ---- discrete to continuous -----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ row for each: its method, data, protocol, scenario, seed, and how many records i
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -137,28 +138,26 @@ def fitted_noise(system: System, train: Records, records: int = 64, rounds: int 
     some = train.take(torch.arange(min(records, len(train))))
     d, adapt = system.layout.tangent_size, float(model.config.adapt)
 
-    def set_scales(logs: list[float]) -> None:
+    def set_scales(logs: tuple[float, ...]) -> None:
         raw = torch.atanh(torch.tensor(logs, dtype=torch.float64) / adapt).to(some.y)
         with torch.no_grad():
             bias = model.get_parameter("head_bias")
             bias[:d], bias[d:] = raw[0], raw[1]
 
-    def likelihood(logs: list[float]) -> float:
+    @functools.cache  # the best point of one axis is the middle of the grid on the next
+    def likelihood(*logs: float) -> float:
         set_scales(logs)
         with torch.no_grad():
             track = model.run(**some.inputs())
         value = float(log_prob(track.innovation, track.innovation_cov, some.mask.to(some.y.dtype))[0].mean())
         return value if math.isfinite(value) else -math.inf
 
-    best, step = [0.0, 0.0], 2.0
+    best, step = (0.0, 0.0), 2.0
     for _ in range(rounds):
         for axis in (0, 1):
-            tried = []
-            for k in (-2, -1, 0, 1, 2):
-                logs = list(best)
-                logs[axis] = min(max(best[axis] + k * step, -0.99 * adapt), 0.99 * adapt)
-                tried.append((likelihood(logs), logs))
-            best = max(tried)[1]
+            grid = [min(max(best[axis] + k * step, -0.99 * adapt), 0.99 * adapt) for k in (-2, -1, 0, 1, 2)]
+            candidates = [(value, best[1]) if axis == 0 else (best[0], value) for value in grid]
+            best = max(candidates, key=lambda logs: likelihood(*logs))
         step /= 2.5
     set_scales(best)
     return model

@@ -20,6 +20,8 @@ from .rows import Row, row
 
 SEED = 20260601
 """Filters that sample draw from here, so that the same filter gives the same row."""
+NOMINAL_TOLERANCE = 1e-6
+"""Relative difference up to which a step has the nominal length: the rounding of float32."""
 
 
 class Estimate(NamedTuple):
@@ -138,12 +140,12 @@ def masked_square(
 def inputs_for(model: Filter, records: Records) -> dict[str, Any]:
     """What ``model.run`` takes of some records, in the filter's dtype and on its device.
 
-    A filter that counts in steps, or whose linear system is discrete, gets no ``dt``; one without control no ``u``.
+    A filter that counts in steps, or whose linear system is discrete, gets no ``dt`` (:func:`dt_for`); one without
+    control no ``u``.
     """
     like = torch.zeros((), dtype=model.dtype, device=model.device)
     given = records.inputs()
-    if not model.takes_dt:
-        given["dt"] = None
+    given["dt"] = dt_for(model, given["dt"])
     if not model.control_dim:
         given["u"] = None
     start: Gaussian = given.pop("prior")
@@ -152,6 +154,22 @@ def inputs_for(model: Filter, records: Records) -> dict[str, Any]:
         for name, value in given.items()
     }
     return {**moved, "prior": Gaussian(*(part.to(like) for part in start))}
+
+
+def dt_for(model: Filter, dt: Float[Tensor, "N T"], *, continued: bool = False) -> Float[Tensor, "N T"] | None:
+    """``dt``, or None if the filter takes none or does not need it.
+
+    A system in continuous time is discretised anew for every ``dt``, which takes most of the time of a step. If all
+    steps after the first have the nominal length, a run without ``dt`` computes the same with one discretisation.
+    ``continued`` says that the first step is one like the others, not that of a prior.
+    """
+    if not model.takes_dt:
+        return None
+    system = model.system
+    if system is None or not system.discretizes or model.preprocess is not None:
+        return dt
+    steps = dt if continued else dt[:, 1:]
+    return None if bool(((steps / system.dt - 1).abs() < NOMINAL_TOLERANCE).all()) else dt
 
 
 def _has_innovations(model: Filter, records: Records) -> bool:

@@ -6,6 +6,8 @@ the parameters at the time of compilation: it is for running a trained filter, n
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,11 @@ from ..filters.base import Filter
 from ..types import StepOutput
 
 CompiledStep = Callable[..., tuple[Any, StepOutput]]
+
+
+def compiler_available() -> bool:
+    """Whether there is a C++ compiler, which ``torch.compile`` needs on the CPU."""
+    return any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "c++", "clang++", "cl"))
 
 
 def compile_step(model: Filter, *, dynamic: bool = False) -> CompiledStep:

@@ -172,11 +172,6 @@ class TrainerSection:
             faults.append(
                 f"trainer.truncate = {self.truncate} has no effect within chunks of {self.chunk}; lower it, or use null"
             )
-        if self.patience is not None and self.patience * self.validate_every > self.steps:
-            faults.append(
-                f"trainer.patience = {self.patience} validations of {self.validate_every} steps is longer than the run "
-                f"of {self.steps}; lower it, or remove it"
-            )
         if self.devices > 1 and self.batch_size % self.devices:
             faults.append(
                 f"trainer.batch_size = {self.batch_size} must be a multiple of trainer.devices = {self.devices}"

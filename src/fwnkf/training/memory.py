@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..data.protocols import Records
 from ..errors import ConfigError
+from ..evaluation.evaluate import dt_for
 from ..filters.base import Filter
 from .batches import Piece, Plan, gather
 from .config import TrainerSection
@@ -38,7 +39,7 @@ def saved_bytes(model: Filter, records: Records, count: int, steps: int) -> int:
             batch.y,
             batch.u if model.control_dim else None,
             batch.mask,
-            batch.dt if model.takes_dt else None,
+            dt_for(model, batch.dt),
             prior=batch.prior,
             generator=torch.Generator().manual_seed(0),
         )

@@ -17,6 +17,7 @@ from ..core.trajectory import Trajectory
 from ..core.tree import tree_map
 from ..data.protocols import Records
 from ..errors import NumericalFailureError
+from ..evaluation.evaluate import dt_for
 from ..filters.base import Filter
 from ..metrics.accuracy import summarize
 from ..metrics.consistency import nis
@@ -71,7 +72,7 @@ class TrainingModule(lightning.LightningModule):
         generator.manual_seed(7_368_787 * (self.experiment.seed + 1) + self.global_step)
         if options.get("state") is None:
             options["generator"] = generator
-        dt = batch.dt if self.model.takes_dt else None
+        dt = dt_for(self.model, batch.dt, continued=options.get("state") is not None)
         u = batch.u if self.model.control_dim else None
         return self.model.run(batch.y, u, batch.mask, dt, **options)
 

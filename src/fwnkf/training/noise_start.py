@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..core import spectral
+from ..core.gaussian import dense
 from ..data.protocols import Records
 from ..errors import ConfigError
 from ..filters.base import Filter
@@ -44,7 +45,7 @@ def start_noise(model: Filter, records: Records) -> str:
         spectrum = spectrum.mean(-1, keepdim=True)
     fits = [fit_oscillators(column, states.count, noise.shape[1]) for column in spectrum.double().unbind(-1)]
     frequency, radius, power, floor = (torch.stack(parts).to(noise) for parts in zip(*fits, strict=True))
-    base = model.prepare().base[model.layout.tangent_size :]
+    base = _base_variance(model)
     white = base[: len(fits)] if states.raw_frequency.shape[0] > 1 else base.mean().unsqueeze(0)
     states.set_oscillators(
         frequency, radius.clamp_max(0.999 * states.largest_radius), (power / white.unsqueeze(-1)).sqrt()
@@ -57,6 +58,11 @@ def start_noise(model: Filter, records: Records) -> str:
     return f"noise on training records: {share:.0%} of its power is coloured"
 
 
+def _base_variance(model: FrequencyWeightedNeuralKalmanFilter) -> Float[Tensor, " m"]:
+    """The variances of ``R`` before the encoder scales them."""
+    return dense(model.prepare().R).diagonal().detach()
+
+
 def _start_hypotheses(model: FrequencyWeightedNeuralKalmanFilter, states: HypothesisStates, noise: Tensor) -> str:
     """One tone for each hypothesis, with all the coloured power, at quantiles of the records' strongest frequencies."""
     power = spectral.periodogram(noise).double().mean(-1)  # [N, w]
@@ -65,7 +71,7 @@ def _start_hypotheses(model: FrequencyWeightedNeuralKalmanFilter, states: Hypoth
     strongest = (power[:, 1:].argmax(-1) + 1).double() / (power.shape[-1] - 1)
     quantiles = (torch.arange(states.hypotheses, dtype=torch.float64) + 0.5) / states.hypotheses
     frequency = strongest.quantile(quantiles).clamp(1e-3, 1 - 1e-3)
-    white = model.prepare().base[model.layout.tangent_size :].mean()
+    white = _base_variance(model).mean()
     bound = float(model.config.adapt)
     with torch.no_grad():
         states.raw_frequency.copy_(torch.logit(frequency)[:, None, None].expand_as(states.raw_frequency))
