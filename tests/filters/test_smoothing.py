@@ -380,7 +380,8 @@ def test_a_fixed_lag_is_more_accurate_than_filterpys_approximation(rng):
     assert errors[0] < 0.95 * min(errors[1:])
 
 
-def test_smoothed_moments_are_statsmodels(rng):
+@pytest.mark.parametrize("prior_at", ["first_measurement", "before_first_step"])
+def test_smoothed_moments_are_statsmodels(rng, prior_at):
     """With missing channels, and the autocovariance of neighbouring steps."""
     matrices = linear_matrices(full=True)
     F, H, Q, R = (matrices[name].numpy() for name in "FHQR")
@@ -388,11 +389,14 @@ def test_smoothed_moments_are_statsmodels(rng):
     theirs = MLEModel(np.where(mask, y, np.nan), k_states=3, k_posdef=3)
     for name, value in (("transition", F), ("design", H), ("state_cov", Q), ("obs_cov", R), ("selection", np.eye(3))):
         theirs.ssm[name] = value
-    theirs.ssm.initialize_known(F @ MEAN, F @ COV @ F.T + Q)  # of the first measurement
+    if prior_at == "first_measurement":
+        theirs.ssm.initialize_known(MEAN, COV)
+    else:
+        theirs.ssm.initialize_known(F @ MEAN, F @ COV @ F.T + Q)
     expected = theirs.ssm.smooth()
     kf = fwnkf.build("kf", **matrices)
     y, mask = batched(y, mask)
-    smoothed = fwnkf.smooth(kf, run(kf, y, None, mask, start=prior()))
+    smoothed = fwnkf.smooth(kf, kf.run(y, None, mask, prior=prior(), prior_at=prior_at, smoothing=True))
     assert_close(smoothed.mean[0], expected.smoothed_state.T)
     assert_close(smoothed.cov[0], np.moveaxis(expected.smoothed_state_cov, -1, 0))
     autocov = np.moveaxis(expected.smoothed_state_autocov, -1, 0)[:-1]  # Cov(x_{t+1}, x_t)

@@ -88,7 +88,7 @@ def smooth_in_chunks(
     """Filter and smooth a long recording with, besides the result, the memory of ``chunk`` steps.
 
     The filter runs twice: once from the start, where only its state between chunks is stored, and again chunk by chunk
-    from the end. ``start`` is what :meth:`Filter.run` starts from: ``prior``, ``state``, ``generator``.
+    from the end. ``start`` is what :meth:`Filter.run` starts from: ``prior``, ``prior_at``, ``state``.
 
     >>> import fwnkf
     >>> one = torch.eye(1)
