@@ -244,6 +244,8 @@ def page(rows: Sequence[Row], name: str, options: argparse.Namespace) -> str:
         mine = [row for row in rows if row["task"] == task]
         metrics = list(dict.fromkeys(row["metric"] for row in mine))
         lines += [f"## {task}", "", f"Protocol: {mine[0]['protocol']}.", ""]
+        if name == "fit":
+            lines += [all_tasks()[task].fit_note, ""]
         lines += [cards.table_row(("method", *metrics)), "|---" * (1 + len(metrics)) + "|"]
         for method in dict.fromkeys(row["method"] for row in mine):
             values = {row["metric"]: row["value"] for row in mine if row["method"] == method}

@@ -67,6 +67,8 @@ class Task(ABC):
 
     fits_without_truth = False
     """Whether :meth:`fit_without_truth` is implemented."""
+    fit_note = ""
+    """What the fit without truth learned, and why its error is what it is."""
 
     def fit_without_truth(self, data: Any, results: Results, *, say: Say = print) -> Score:
         """Metrics of a filter fitted to the training recordings without their truth, which is for scoring alone."""

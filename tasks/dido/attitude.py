@@ -159,6 +159,7 @@ class Attitude(Task):
         )  # fmt: skip
 
     fits_without_truth = True
+    fit_note = "Drag, white and coloured noise by `fwnkf.fit`, whole flights from rest; no motion capture is read."
 
     def fit_without_truth(self, data: Sequence[Flight], results: Results, *, say: Say = print) -> Score:
         """Drag and noise by the likelihood of innovations over whole flights, started from rest at the mean force."""

@@ -261,12 +261,12 @@ def _measurements(
     prior_at: PriorAt = "before_first_step" if prior is None and model.initial_steps else "first_measurement"
     if prior is None:
         prior = starting_belief(model, y, u, present, dt)
-    state = model.init(len(y), Gaussian(prior.mean.double(), prior.cov.double()))
-    del state  # the prior fits the filter
+    prior = Gaussian(prior.mean.double(), prior.cov.double())
+    model.init(len(y), prior)  # raises an error that names what does not fit
     n, d = model.layout.size, model.layout.tangent_size
     if prior.mean.shape[-1] < n and model.system is not None:
-        prior = model.system.complete_prior(Gaussian(prior.mean.double(), prior.cov.double()))
-    beliefs = Gaussian(prior.mean.double().expand(len(y), n).clone(), prior.cov.double().expand(len(y), d, d).clone())
+        prior = model.system.complete_prior(prior)
+    beliefs = Gaussian(prior.mean.expand(len(y), n).clone(), prior.cov.expand(len(y), d, d).clone())
     return Measurements(y, present, u, dt, beliefs, truth, prior_at)
 
 

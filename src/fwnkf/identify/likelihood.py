@@ -102,14 +102,10 @@ class LinearModel(NamedTuple):
 
 def linear_model(model: Filter, at: Float[Tensor, "1 n"], dt: Float[Tensor, "1"] | None) -> LinearModel:
     """The matrices of a filter linearised at one state, noise states included, for a step of ``dt``."""
-    system = model.system
-    if system is None:
-        (mean, F), (_, H) = _without_system(model, at)
-        del mean
-    else:
-        F, H = system.linearize_transition(at, None, dt)[1], system.linearize_observation(at)[1]
-    prepared = model.prepare()
-    Q = prepared.Q if dt is None or system is None else system.process_noise(dt)
+    system, prepared = model.system, model.prepare()
+    assert system is not None
+    F, H = system.linearize_transition(at, None, dt)[1], system.linearize_observation(at)[1]
+    Q = prepared.Q if dt is None else system.process_noise(dt)
     R = dense(prepared.R)
     F, H, Q, R = (item[0] if item.ndim == 3 else item for item in (F, H, Q, R))
     if isinstance(model, FrequencyWeightedNeuralKalmanFilter) and model.noise_states is not None:
@@ -119,12 +115,6 @@ def linear_model(model: Filter, at: Float[Tensor, "1 n"], dt: Float[Tensor, "1"]
         F, Q = block_diagonal(F, A), block_diagonal(Q, drive)
         H = torch.cat((H, prepared.oscillators.C), -1)
     return LinearModel(F, H, Q, R)
-
-
-def _without_system(model: Filter, at: Tensor) -> Any:
-    assert isinstance(model, FrequencyWeightedNeuralKalmanFilter)
-    head = model.head_bias[: model.transition.head_size].expand(1, -1)
-    return model.transition(at, head, None, None, None, None), model.observation.linearize(at)
 
 
 @torch.no_grad()
