@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from .errors import ConfigError, FwnkfError, UnknownNameError
 
@@ -31,20 +31,21 @@ class Registry(Generic[T]):
         """Name the modules of ``package`` that register a class, so that each is imported when its name is used."""
         self._modules.update({name: f"{package}.{module}" for name, module in modules.items()})
 
-    def register(self, name: str, *, again: bool = False) -> Callable[[T], T]:
+    def register(self, name: str, *, again: bool = False) -> Callable[[C], C]:
         """A class decorator that registers the class under ``name``, by which ``build`` and ``load`` refer to it.
 
-        ``again`` allows a module to replace its own class, as when a cell of a notebook is run again.
+        ``again`` allows a module to replace its own class, as when a cell of a notebook is run again. A decorated class
+        keeps its type (``C``, not the ``T`` of the registry, which may be Any).
         """
 
-        def add(cls: T) -> T:
+        def add(cls: C) -> C:
             home = getattr(cls, "__module__", None)
             if again and name in self._classes and getattr(self._classes[name], "__module__", None) == home:
                 del self._classes[name]
             if name in self._classes or self._modules.get(name, home) != home:
                 other = self._classes.get(name) or self._modules[name]
                 raise ConfigError(f"{self.kind} {name!r} is registered twice: {other} and {cls}; rename one of them")
-            self._classes[name] = cls
+            self._classes[name] = cast(T, cls)
             return cls
 
         return add

@@ -1,0 +1,63 @@
+"""Constructor calls for type checkers: every line marked ``# wrong`` must be flagged, and no other.
+
+Nothing here is executed.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+import fwnkf
+
+
+def correct(system: fwnkf.System, eye: Tensor) -> list[fwnkf.Filter]:
+    kf: fwnkf.KF = fwnkf.KF(F=eye, H=eye, Q=eye, R=eye, learn=("Q", "R"), solve="cholesky")
+    fw: fwnkf.FWNKF = fwnkf.FWNKF(system, shaping="noise", hidden=64)
+    return [
+        kf,
+        fw,
+        fwnkf.EKF(system),
+        fwnkf.EKF(system, moments="second_order"),
+        fwnkf.UKF(system, alpha=0.5, solve="unrolled"),
+        fwnkf.ARKF(F=eye, H=eye, order=2),
+        fwnkf.AdaptiveKF(F=eye, H=eye, S=eye, R=eye, half_life=20.0),
+        fwnkf.KalmanNet(system, in_mult=2),
+        fwnkf.RecursiveKalmanNet(system, previous_gain=False),
+        fwnkf.BayesianKalmanNet(system, dropout="fixed"),
+        fwnkf.RKN(3, 2, hidden=(64, 64)),
+        fwnkf.FWNKF(H=eye, Q=eye, R=eye, transition="locally_linear", gate="full"),
+        fwnkf.FWNKFHypotheses(system, hypotheses=4, fallback=True),
+        fwnkf.build("kf", F=eye, H=eye),
+    ]
+
+
+def results(kf: fwnkf.KF, y: Tensor, prior: fwnkf.Gaussian) -> Tensor:
+    track: fwnkf.Trajectory = kf.run(y, prior=prior, prior_at="before_first_step")
+    state = kf.init(1, prior)
+    state, out = kf.update(state, y[:, 0])
+    state, out = kf.step(state, y[:, 1])
+    return track.log_likelihood + out.mean.sum()
+
+
+def wrong(system: fwnkf.System, eye: Tensor, kf: fwnkf.KF) -> None:
+    fwnkf.EKF()  # wrong: no system
+    fwnkf.EKF(eye)  # wrong: a matrix is no system
+    fwnkf.EKF(system, "second_order")  # wrong: options have names
+    fwnkf.EKF(system, moments="quadratic")  # wrong: no such choice
+    fwnkf.EKF(system, moment="linear")  # wrong: misspelt
+    fwnkf.KF(F=eye, H=eye, solve="qr")  # wrong: no such choice
+    fwnkf.KF(F=[[1.0]], H=eye)  # wrong: a list is no tensor
+    fwnkf.KF(system)  # wrong: the Kalman filter takes matrices
+    fwnkf.UKF(system, solve="sequential")  # wrong: not with sigma points
+    fwnkf.KalmanNet(system, in_mult="wide")  # wrong: a number
+    fwnkf.RKN(3)  # wrong: two sizes
+    fwnkf.RKN(3, 2, hidden=64)  # wrong: a tuple
+    fwnkf.FWNKF(system, shaping="colour")  # wrong: no such choice
+    fwnkf.FWNKF(system, hidden="64")  # wrong: a number
+    fwnkf.FWNKF(system, hiden=64)  # wrong: misspelt
+    fwnkf.FWNKF(system, residual_order=3)  # wrong: 1 or 2
+    fwnkf.FWNKF(system, hypotheses=3)  # wrong: an option of FWNKFHypotheses
+    fwnkf.AdaptiveKF(F=eye, half_life="20 s")  # wrong: a number
+    fwnkf.BayesianKalmanNet(system, dropout="none")  # wrong: no such choice
+    kf.run(eye, prior_at="first")  # wrong: no such choice
+    kf.run(eye, prior=eye)  # wrong: a mean is no belief
