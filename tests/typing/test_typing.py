@@ -25,12 +25,13 @@ def marked() -> set[int]:
 def check(*command: str) -> str:
     """The output of a checker, which finds the package where this process has found it."""
     source = str(Path(fwnkf.__file__).parents[1])
+    path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
     result = subprocess.run(
         [sys.executable, "-m", *command, str(CALLS)],
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": source, "MYPYPATH": source},
+        env={**os.environ, "PYTHONPATH": path, "MYPYPATH": source},
         check=False,
     )
     assert result.returncode == 1, result.stdout + result.stderr
