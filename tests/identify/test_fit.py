@@ -64,10 +64,11 @@ def test_gain_of_a_sensor_and_size_of_its_signal_cannot_be_told_apart():
     """Only ``H² Q`` shows in the measurements of a state that nobody knows."""
     generator = torch.Generator().manual_seed(0)
     walk = torch.randn(5, 300, 1, generator=generator, dtype=torch.float64).cumsum(1)
+    walk = walk - walk[:, :1]  # from zero, as the prior says, which would tell the gain if it had a size
     y = 2 * walk + torch.randn(5, 300, 1, generator=generator, dtype=torch.float64)
     one = torch.ones(1, 1, dtype=torch.float64)
     model = fwnkf.build("kf", F=one, H=one, Q=one, R=one, learn=("H",))
-    prior = fwnkf.Gaussian(torch.zeros(1).double(), 100 * one)
+    prior = fwnkf.Gaussian(torch.zeros(1).double(), 0 * one)
     report = fwnkf.fit(model, y, prior=prior, learn=("Q", "R", "H"), held_out=0.0).report
     (direction,) = report.flat
     assert set(direction.parameters) == {"Q[0,0]", "H[0,0]"}

@@ -191,7 +191,7 @@ def _named(names: list[str], vector: Tensor, eigenvalue: float, relative: Tensor
         )
         text = (
             f"{listed} cannot be told apart: moving them together ({moves}) changes the log-likelihood by "
-            f"{0.005 * max(eigenvalue, 0.0) * float((1 / vector.norm()) ** -2):.2g}; fix one of them"
+            f"{0.005 * max(eigenvalue, 0.0) * float(vector.square().sum()):.2g}; fix one of them"
         )
     return FlatDirection(tuple(names[i] for i in chosen), tuple(float(vector[i]) for i in chosen), error, text)
 
