@@ -13,6 +13,7 @@ from torch import Tensor
 
 import fwnkf
 from fwnkf.errors import ConfigError
+from fwnkf.filters.extended import ExtendedConfig
 from fwnkf.filters.factory import options_of
 from fwnkf.registry import FILTERS
 
@@ -113,7 +114,7 @@ def test_a_loaded_filter_is_an_instance_of_its_class(tmp_path):
 
 def test_constructors_report_what_does_not_fit():
     with pytest.raises(ConfigError, match=r"filter ukf: option solve = 'qr' does not fit; wanted \('auto'"):
-        fwnkf.UKF(systems.wave(torch.float32), solve="qr")  # type: ignore[arg-type]
+        fwnkf.build("ukf", system=systems.wave(torch.float32), solve="qr")
     with pytest.raises(ConfigError, match="filter kf: missing option"):
         fwnkf.KF(F=EYE)
     with pytest.raises(ConfigError, match=r"'kf' takes matrices F, H, Q, R .*'ekf'.*, not a system"):
@@ -155,7 +156,7 @@ def test_a_saved_filter_may_state_options_without_effect(tmp_path):
 
 def test_a_filter_of_ones_own_has_a_constructor_with_its_options():
     @dataclasses.dataclass(frozen=True)
-    class LouderConfig:
+    class LouderConfig(ExtendedConfig):
         factor: float = 2.0
 
     class Louder(fwnkf.EKF):

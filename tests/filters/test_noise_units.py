@@ -89,13 +89,13 @@ def test_units_are_those_of_the_filter_after_a_copy_and_from_disk(tmp_path):
     for other in (copy.deepcopy(model), fwnkf.load(fwnkf.save(model, tmp_path))):
         (owner,) = other.noise_states.owner
         assert owner is other
-        assert float(other.noise_states.std) == pytest.approx(0.3)
+        assert other.noise_states.std.item() == pytest.approx(0.3)
 
 
 def test_hypotheses_take_one_frequency_each():
     eye = torch.eye(1).double()
     model = fwnkf.FWNKFHypotheses(H=eye, Q=eye, R=eye, hypotheses=3, hidden=0, dt=DT)
-    model.noise_states.set(hz=[[[5.0]], [[10.0]], [[20.0]]], bandwidth_hz=0.5, std=2.0)
+    model.noise_states.set(hz=number([5.0, 10.0, 20.0]).reshape(3, 1, 1), bandwidth_hz=0.5, std=2.0)
     assert_close(model.noise_states.hz.flatten(), number([5.0, 10.0, 20.0]), "rounding")
 
 
