@@ -1,6 +1,6 @@
 """Smoothing: the error of shipped filters with the measurements after each step, beside the error without them.
 
-    python benchmarks/smoothing.py [--tasks lorenz-strict pendulum …] [--quick] [--markdown FILE]
+    python benchmarks/smoothing.py [--tasks lorenz-strict pendulum …] [--quick] [--rows FILE] [--markdown FILE]
 
 The filters are those of ``models/``, the test records those of their tasks. Standard errors and intervals (paired
 bootstrap) are over recordings: simulated records, flights or sequences. ``fixed lag`` uses measurements up to ``LAG``
@@ -10,6 +10,7 @@ steps after each step, ``fixed interval`` all of them.
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -175,15 +176,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--quick", action="store_true", help="few records")
+    parser.add_argument("--rows", type=Path, help="JSON file of finished tasks, which are not measured again")
     parser.add_argument("--markdown", type=Path, help="write the table as a page of the documentation")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    rows = []
+    finished: dict[str, list[dict[str, object]]] = {}
+    if options.rows is not None and options.rows.exists():
+        finished = json.loads(options.rows.read_text(encoding="utf-8"))
     for name in options.tasks:
+        if name in finished:
+            continue
+        lines = []
         for line in TASKS[name](name, options.quick):
-            rows.append(line)
+            lines.append(line)
             values = (f"{key} {value:.4g}" if isinstance(value, float) else str(value) for key, value in line.items())
             print("  ".join(values), flush=True)
+        finished[name] = lines
+        if options.rows is not None:
+            options.rows.write_text(json.dumps(finished, indent=1), encoding="utf-8")
+    rows = [line for name in options.tasks for line in finished[name]]
     if options.markdown:
         note = (
             "Shipped filters on the test records of their tasks. `mean` and `standard_error` are over recordings: "
