@@ -52,7 +52,7 @@ VELOCITY_SPREAD = 10.0
 class Simulated:
     """Trajectories of one system; the first sample is the initial state.
 
-    As ``filter.run`` requires, ``dt[:, 0]`` is zero, because the prior is at the time of the first sample, and
+    ``dt[:, 0]`` is zero, because the prior is at the time of the first sample (the default of ``filter.run``), and
     ``u[:, t]`` is the control between samples ``t - 1`` and ``t``. Missing measurements are NaN and False in ``mask``.
     """
 
