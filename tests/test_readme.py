@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import fwnkf
+from fwnkf.cli import main
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -31,7 +32,7 @@ def block(title: str, language: str) -> str:
 def test_the_first_filter_runs_and_shows_the_gain(tmp_path, monkeypatch, capsys):
     torch.manual_seed(0)
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+    blocks = re.findall(r"```python\n(.*?)```", section("A first filter"), re.S)
     assert len(blocks) == 2
     exec(compile("\n".join(blocks), str(README), "exec"), {})
     shown = r"^(\w+): error ([\d.]+) stated ([\d.]+)$"
@@ -44,6 +45,29 @@ def test_the_first_filter_runs_and_shows_the_gain(tmp_path, monkeypatch, capsys)
     for name, error, stated in printed:
         assert rows[name] == (pytest.approx(float(error), rel=0.1), pytest.approx(float(stated), rel=0.05))
     assert (tmp_path / "my-filter" / "model.safetensors").exists()
+
+
+@pytest.mark.export
+def test_the_system_of_two_functions_is_fitted_without_truth(tmp_path, monkeypatch, capsys):
+    """As its last line says: the module beside tables without true states."""
+    (tmp_path / "cart.py").write_text(block("Your own system, your own data", "python"), encoding="utf-8")
+    generator = torch.Generator().manual_seed(0)
+    (tmp_path / "my_folder").mkdir()
+    for number in range(3):
+        velocity = torch.zeros(600, dtype=torch.float64)
+        for step in range(1, 600):
+            velocity[step] = 0.99 * velocity[step - 1] + 0.1 * torch.randn((), generator=generator)
+        gps = 0.1 * velocity.cumsum(0) + 0.2 * torch.randn(600, generator=generator)
+        lines = [f"{0.1 * step:.1f},{value}" for step, value in enumerate(gps.tolist())]
+        (tmp_path / "my_folder" / f"{number}.csv").write_text("\n".join(["t [s],gps", *lines]), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    command = re.findall(r"from a shell: fwnkf (.*)", TEXT)[0].split()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main([*command, "--time", "t", "--oscillators", "0"]) == 0
+    printed = capsys.readouterr().out
+    fitted = fwnkf.load(tmp_path / "my-filter")
+    assert fitted.system.measurement_covariance()[0, 0].item() == pytest.approx(0.04, rel=0.2), printed
+    assert "NIS" in printed
 
 
 def mse(printed: str, method: str) -> float:
