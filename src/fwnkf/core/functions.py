@@ -312,3 +312,15 @@ def _layout(parts: Parts | None, numbers: Any, key: str, name: str) -> Layout:
     if parts is None and not isinstance(numbers, tuple):
         raise ConfigError(f"the size of the {key} is not known; give {key}=…: a size, or its parts by name")
     return parse_parts(len(numbers) if parts is None else parts, name)
+
+
+def examples(
+    mean: Float[Tensor, " n"], std: Float[Tensor, " d"], definition: Definition, dt: float
+) -> tuple[Float[Tensor, "A B n"], Float[Tensor, "A B p"] | None, Float[Tensor, "A B"]]:
+    """States near a mean, controls and steps, with two leading axes of unusual sizes."""
+    generator, shape = torch.Generator().manual_seed(0), (11, 13)
+    offset = torch.randn(*shape, len(std), generator=generator).to(mean)
+    x = definition.state.boxplus(mean.expand(*shape, -1), 0.1 * offset * std)
+    size = 0 if definition.control is None else definition.control.size
+    u = torch.randn(*shape, size, generator=generator).to(mean) if size else None
+    return x, u, dt * (1 + torch.rand(shape, generator=generator).to(mean))

@@ -21,7 +21,7 @@ from ..shapes import Float
 from ..types import Gaussian
 from . import constrain, linearize
 from .covariance import Covariance
-from .functions import Definition, Parts, Values, config_class, covariance, define, is_diagonal, join, plain
+from .functions import Definition, Parts, Values, config_class, covariance, define, examples, is_diagonal, join, plain
 from .gaussian import DiagonalNoise, FullNoise, Noise
 from .integrate import discretize, error_drift, runge_kutta
 from .layout import Layout
@@ -246,7 +246,7 @@ class FunctionSystem(System):
         """Call every function once, so that faults are found before a filter runs."""
         if torch.empty(0).is_meta:  # built for its shapes only
             return
-        x, u, dt = self._examples()
+        x, u, dt = examples(self.get_buffer("initial_mean"), self.get_buffer("initial_std"), self.definition, self.dt)
         for role, function in self._functions.items():
             try:
                 if role in "QR":
@@ -262,21 +262,17 @@ class FunctionSystem(System):
                     f"{role}: {called} fails for states near {self._exact['initial_mean'].tolist()}: "
                     f"{type(error).__name__}: {error}"
                 ) from error
-        if self.definition.continuous and not bool(self._drift().isfinite().all()):
+        if not self.definition.continuous:
+            return
+        constants = {name: self._exact.get(name, value.double()) for name, value in self.constants().items()}
+        drift = self._drift_at(self._exact["initial_mean"], constants)
+        if not bool(drift.isfinite().all()):
             raise ConfigError(
                 "the derivative of f, which Q is discretised with, is not finite at the state "
                 f"{self._exact['initial_mean'].tolist()}; give initial_mean=…, a typical state"
             )
-
-    def _examples(self) -> tuple[Tensor, Tensor | None, Tensor]:
-        """States near the initial mean, controls and steps, with two leading axes of unusual sizes."""
-        generator = torch.Generator().manual_seed(0)
-        shape = (11, 13)
-        mean = self.get_buffer("initial_mean").expand(*shape, -1)
-        offset = 0.1 * torch.randn(*shape, self.layout.tangent_size, generator=generator).to(mean)
-        x = self.layout.boxplus(mean, offset * self.get_buffer("initial_std"))
-        u = torch.randn(*shape, self.control_dim, generator=generator).to(mean) if self.control_dim else None
-        return x, u, self.dt * (1 + torch.rand(shape, generator=generator).to(mean))
+        if not any(item.name in self.config.learn for item in self._functions["f"].arguments):
+            self._add("_fixed_drift", drift)  # once and for all, because it takes longer than a step
 
     @property
     def takes_dt(self) -> bool:
@@ -369,10 +365,15 @@ class FunctionSystem(System):
         return value.to(x)
 
     def _drift(self) -> Float[Tensor, "d d"]:
-        """The matrix of the error's derivative at the initial mean, without control."""
-        x = self.get_buffer("initial_mean").unsqueeze(0)
-        rate = partial(self._call, "f", u=self._control(x, None), dt=None, constants=self.constants())
-        value, slope = linearize.jacobian(rate, x, self.layout, Layout.euclidean(self.layout.tangent_size))
+        if "_fixed_drift" in self._exact:
+            return self.get_buffer("_fixed_drift")
+        return self._drift_at(self.get_buffer("initial_mean"), self.constants())
+
+    def _drift_at(self, x: Float[Tensor, " n"], constants: Mapping[str, Tensor]) -> Float[Tensor, "d d"]:
+        """The matrix of the error's derivative at a state, without control."""
+        rate = partial(self._call, "f", u=self._control(x.unsqueeze(0), None), dt=None, constants=constants)
+        tangent = Layout.euclidean(self.layout.tangent_size)
+        value, slope = linearize.jacobian(rate, x.unsqueeze(0), self.layout, tangent)
         return error_drift(value[0], slope[0], self.layout)
 
     def _step(self, like: Tensor, dt: Tensor | None) -> Tensor:

@@ -71,10 +71,9 @@ def load(
     """Read the tables of a folder (or one file) into a strict protocol, and survey them.
 
     Missing values of ``y`` and ``truth`` are NaN, and ``mask`` is False there; ``u[:, t]`` is the control of the row
-    *before* ``t``, which acts from ``t - 1`` to ``t``. ``start`` is the prior of the system if it states one, otherwise
-    mean and covariance of all training states. Spans count steps of the grid of a file. ``system`` of every split is
-    the one given, whose layout says which columns are angles, or :func:`fit_linear` of the training records. ``seed``
-    determines the assignment of files to splits.
+    *before* ``t``, which acts from ``t - 1`` to ``t``. ``start`` is the mean and covariance of all training states.
+    Spans count steps of the grid of a file. ``system`` of every split is the one given, whose layout says which columns
+    are angles, or :func:`fit_linear` of the training records. ``seed`` determines the assignment of files to splits.
     """
     if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
         raise ConfigError(f"fractions = {fractions}: expected three positive values (train, val, test) with sum 1")
@@ -96,8 +95,7 @@ def load(
     parts = (Part(name, "angle" if name in columns.angles else "euclidean", 1) for name in columns.state)
     layout = Layout(tuple(parts)) if system is None else system.layout
     splits = [_records(kind, group, window, layout, notes) for kind, group in zip(KINDS, pieces, strict=True)]
-    prior = None if system is None else system.prior()
-    start = _start(splits[0]) if prior is None else Gaussian(prior.mean.double(), prior.cov.double())
+    start = _start(splits[0])  # not the prior of a system, which is about the start of a recording, not of a window
     notes += _remarks(splits[0], start, columns, tables, dtype)
     if system is not None:
         system = system.to(dtype)
