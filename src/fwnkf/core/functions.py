@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch import Tensor
 from ..errors import ConfigError, ShapeError
 from ..registry import as_tuples, limited
 from ..shapes import Float
-from .layout import Layout, Part
+from .layout import Kind, Layout, Part
 
 Parts = int | Layout | Mapping[str, Any] | Sequence[Any]
 """Sizes, names, kinds: ``3``, ``["px", "py"]`` or ``{"position": 3, "heading": "angle", "bearing": ("angle", 4)}``."""
@@ -41,7 +41,9 @@ def parse_parts(parts: Parts, name: str) -> Layout:
         words = (form,) if isinstance(form, (str, int)) else tuple(form)
         kind = next((word for word in words if isinstance(word, str)), "euclidean")
         size = next((word for word in words if not isinstance(word, str)), 4 if kind == "quaternion" else 1)
-        layout.append(Part(str(part_name), kind, int(size)))  # type: ignore[arg-type]  # checked by Part
+        if kind not in get_args(Kind):
+            raise ConfigError(f"part {part_name!r}: kind {kind!r} is none of {get_args(Kind)}")
+        layout.append(Part(str(part_name), kind, int(size)))  # type: ignore[arg-type]
     repeated = sorted({part.name for part in layout if [other.name for other in layout].count(part.name) > 1})
     if repeated:
         raise ConfigError(f"{', '.join(repeated)}: named more than once; parts need different names")
