@@ -93,16 +93,9 @@ class System(nn.Module):
 
         >>> def move(position, velocity, dt, drag=0.1):
         ...     return position + dt * velocity, (1 - drag * dt) * velocity
-        >>> system = System.of(
-        ...     move,
-        ...     lambda position: position,
-        ...     Q=(0.0, 0.01),
-        ...     R=[0.04],
-        ...     dt=0.1,
-        ...     state=["position", "velocity"],
-        ...     learn=["drag"],
-        ... )
-        >>> system.transition(torch.tensor([[0.0, 1.0]]), None, None).detach()
+        >>> parts = ["position", "velocity"]
+        >>> system = System.of(move, lambda position: position, state=parts, Q=(0.0, 0.01), R=[0.04], dt=0.1)
+        >>> system.transition(torch.tensor([[0.0, 1.0]]), None, None)
         tensor([[0.1000, 0.9900]])
         """
         functions = {"f": f, "h": h, "F": F, "H": H, "Q": Q, "R": R}
