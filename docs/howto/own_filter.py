@@ -52,10 +52,12 @@ class TunedKalmanFilter(ExtendedKalmanFilter):
         Q, R = super().prepare()
         return Noises(self.log_model.exp() * Q, type(R)(*(self.log_sensor.exp() * part for part in R)))
 
-    def predict(self, prepared: Noises, belief: Gaussian, u: Tensor | None, dt: Tensor | None) -> Gaussian:
+    def predict(
+        self, prepared: Noises, belief: Gaussian, u: Tensor | None, dt: Tensor | None
+    ) -> tuple[Gaussian, Tensor, Tensor]:
         mean, F = self.system.linearize_transition(belief.mean, u, dt)
         Q = prepared.Q if dt is None else self.log_model.exp() * self.system.process_noise(dt)
-        return Gaussian(mean, propagate(belief.cov, F, Q))
+        return Gaussian(mean, propagate(belief.cov, F, Q)), F, Q
 
 
 # ---- the loss -------------------------------------------------------------------------------------------------------

@@ -38,15 +38,16 @@ TINY = [
 @pytest.fixture(scope="module")
 def example():
     """The script as a module; its registry entries are removed afterwards, because other tests iterate over them."""
-    before = [(registry, dict(registry._classes)) for registry in (FILTERS, LOSSES)]
+    before = [(registry, set(registry)) for registry in (FILTERS, LOSSES)]
     spec = importlib.util.spec_from_file_location("own_filter", EXAMPLE)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     yield module
     del sys.modules[spec.name]
-    for registry, classes in before:
-        registry._classes = classes
+    for registry, names in before:
+        for name in set(registry) - names:
+            del registry._classes[name]
 
 
 def test_the_untrained_example_filter_equals_the_filter_it_extends(example):
