@@ -183,7 +183,7 @@ def _own_data(options: argparse.Namespace, columns: dict[str, str | None]) -> di
             {"kind": "innovation_nll", "weight": 0.1},
         ],
         "trainer": {
-            "steps": 400,
+            "steps": 120,
             "batch_size": 32,
             "validate_every": 20,
             "patience": 4,
