@@ -83,3 +83,19 @@ def test_sizes_of_system_and_columns_are_compared(folder, tmp_path, capsys):
     command = ["fit", str(folder), "--system", "constant_velocity", "--observe", "height", "--time", "t"]
     assert main([*command, "-o", str(tmp_path / "out")]) == 2
     assert "--observe names 1 column(s), but the system measures 2" in capsys.readouterr().err
+
+
+def test_an_encoder_is_trained_after_the_fit(folder, tmp_path, capsys):
+    out = tmp_path / "fitted"
+    command = ["fit", str(folder), "--system", "linear", "--observe", "height", "--time", "t", "-o", str(out), "--json"]
+    options = ["--set", "state_dim=1", "--set", "observation_dim=1", "--set", "continuous=true", "--oscillators", "0"]
+    assert main([*command, *options, "--encoder", "2", "--encoder-steps", "10"]) == 0
+    printed = capsys.readouterr()
+    report = json.loads(printed.out)
+    assert report == json.loads((out / "report.json").read_text())
+    encoder = report["encoder"]
+    assert (encoder["hidden"], encoder["trained_records"], encoder["validation_records"]) == (2, 3, 1)
+    assert encoder["before"]["log_likelihood"] == pytest.approx(report["held_out"]["log_likelihood"], abs=1e-9)
+    assert fwnkf.load(out).name == ("fwnkf" if encoder["used"] else "ekf")
+    assert main([*command, *options, "--encoder", "--held-out", "0"]) == 1
+    assert "one held out" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..extras import need
 from ..types import Gaussian
 from .output import UsageError, add_json, to_json
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from ..core.system import System
     from ..data.files import WholeFiles
+    from ..filters.base import Filter
 
 HELD_OUT = 0.2
 
@@ -66,6 +68,22 @@ def add(commands: Any) -> None:
         metavar="SHARE",
         help="share of the files that only test the fit (default: %(default)s)",
     )
+    parser.add_argument(
+        "--encoder",
+        type=int,
+        nargs="?",
+        const=16,
+        metavar="HIDDEN",
+        help="after the fit, train an encoder of HIDDEN units (default: %(const)s) that varies Q and R over time; it "
+        "is used if the held-out files gain (extra: train)",
+    )
+    parser.add_argument(
+        "--encoder-steps",
+        type=int,
+        default=400,
+        metavar="N",
+        help="training steps of the encoder (default: %(default)s)",
+    )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="folder of the filter")
     add_json(parser)
     parser.set_defaults(run=run)
@@ -73,25 +91,43 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read the tables, fit, and write filter and report."""
-    from ..checkpoint import save
     from ..identify import fit
 
     system, inputs, about = (_experiment if options.data.endswith((".yaml", ".yml")) else _tables)(options)
-    with _interruptible() as stopped:
+    if options.encoder is not None:  # what it lacks is reported before the fit
+        need("lightning", extra="train")
+        from ..training.likelihood_fit import check, fit_encoder
+
+        tested = len(inputs["held_out"])
+        check(options.encoder, len(inputs["y"]) - tested, tested)
+    with _interruptible() as stop:
         result = fit(
             system.double(),
             **inputs,
             learn=_split(options.learn),
             oscillators=_oscillators(options.oscillators),
             progress=_print_status,
-            stop=stopped,
+            stop=stop,
         )
     summary = {"data": options.data, **about, **result.report.as_dict()}
-    folder = save(result.filter, options.output)
+    lines, stopped = result.report.lines(), result.report.stopped
+    text = _write(options.output, result.filter, summary)
+    if options.encoder is not None and not stopped:
+        encoder = fit_encoder(result, hidden=options.encoder, steps=options.encoder_steps, progress=_print_status)
+        stopped = encoder.report.stopped
+        lines += encoder.report.lines()
+        text = _write(options.output, encoder.filter, {**summary, "encoder": encoder.report.as_dict()})
+    print(text if options.json else "\n".join((*lines, f"filter and report.json: {options.output}")))
+    return 130 if stopped else 0
+
+
+def _write(folder: Path, model: Filter, summary: dict[str, Any]) -> str:
+    """Save filter and report; returns the text of the report."""
+    from ..checkpoint import save
+
     text = to_json(summary)
-    (folder / "report.json").write_text(text + "\n", encoding="utf-8")
-    print(text if options.json else "\n".join((*result.report.lines(), f"filter and report.json: {folder}")))
-    return 130 if result.report.stopped else 0
+    (save(model, folder) / "report.json").write_text(text + "\n", encoding="utf-8")
+    return text
 
 
 def _tables(options: argparse.Namespace) -> tuple[System, dict[str, Any], dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
@@ -73,7 +73,9 @@ class KalmanFilter(SystemFilter):
         super().__init__(**arguments(locals()))
 
     def setup(self, config: KalmanConfig, system: System | None, arrays: dict[str, Tensor]) -> None:
-        linear = LinearSystem(config, **arrays)
+        # options of the system alone, so that another filter on this system can be saved and loaded
+        own = LinearConfig(**{field.name: getattr(config, field.name) for field in fields(LinearConfig)})
+        linear = LinearSystem(own, **arrays)
         self.system = linear
         adopt(self, linear)
 

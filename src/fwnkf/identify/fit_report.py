@@ -119,8 +119,17 @@ class FitReport:
 def consistency(likelihood: Likelihood, raw: Float[Tensor, " p"], *, skip: int = 0) -> Consistency:
     """Log-likelihood, NIS and whiteness of innovations; the first ``skip`` steps count in the likelihood alone."""
     part = likelihood.predictions(raw.unsqueeze(0))[0]
-    residual, cov, weight = part.residual[0], part.cov[0], part.weight
-    total = likelihood.value_of(part)
+    return consistency_of(part.residual[0], part.cov[0], part.weight, likelihood.value_of(part), skip)
+
+
+def consistency_of(
+    residual: Float[Tensor, "N T m"],
+    cov: Float[Tensor, "N T m m"],
+    weight: Float[Tensor, "N T m"],
+    total: float,
+    skip: int,
+) -> Consistency:
+    """As :func:`consistency`, of innovations whose summed log density is ``total``."""
     late = weight[:, skip:]
     masked = cov * (weight.unsqueeze(-1) * weight.unsqueeze(-2)) + torch.diag_embed(1 - weight)
     squared = mahalanobis_squared(residual * weight, masked)[:, skip:]

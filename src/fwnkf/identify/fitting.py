@@ -35,10 +35,12 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fitted filter and the report on the fit."""
+    """A fitted filter, the report on the fit, and the records with the beliefs that the filter starts from."""
 
     filter: Filter
     report: FitReport
+    fitted_records: Measurements
+    held_out_records: Measurements | None
 
 
 def fit(
@@ -123,7 +125,7 @@ def fit(
         seconds=time.process_time() - began,
         stopped=stop is not None and stop(),
     )
-    return Fit(chosen.model.to(dtype).eval(), summary)
+    return Fit(chosen.model.to(dtype).eval(), summary, train, test)
 
 
 class _Stage(NamedTuple):

@@ -154,8 +154,10 @@ class Likelihood:
     def __init__(self, model: Filter, parameters: Parameters, data: Measurements) -> None:
         self.model, self.parameters, self.data = model, parameters, data
         step, first = data.even_steps()
-        self.dt, self.first_dt = (None if item is None else data.y.new_tensor([item]) for item in (step, first))
         regular = step is None or not math.isnan(step)
+        self.dt, self.first_dt = (
+            data.y.new_tensor([item]) if regular and item is not None else None for item in (step, first)
+        )
         self.time_invariant = regular and is_time_invariant(model, self.dt)
         truth = data.truth
         self.knows_truth = truth is not None and bool(truth.isfinite().all(-1).any())

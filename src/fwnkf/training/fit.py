@@ -65,8 +65,11 @@ def fit(
     command: str = "",
     say: Callable[[str], None] = lambda text: None,
     data: Protocol | None = None,
+    model: Filter | None = None,
 ) -> Fitted | None:
     """Train a filter, or resume training. Returns ``None`` on processes of nonzero rank.
+
+    ``data`` and ``model`` replace the records and the untrained filter that the experiment describes.
 
     Raises :class:`StoppedError` after Ctrl-C, once the state is saved; ``resume=True`` continues from it. ``say`` is
     called with status lines.
@@ -83,7 +86,8 @@ def fit(
     if too_late:
         raise ConfigError(f"loss: from_step = {too_late[0]} must be below the length of the records, {length} steps")
     has_state = resume and (folder / STATE_FILE).is_file()
-    model = prepare_filter(experiment, records, say, fresh=not has_state)
+    if model is None:
+        model = prepare_filter(experiment, records, say, fresh=not has_state)
     plan = Plan(len(records), length, options.batch_size, options.chunk, experiment.seed)
     every = plan.whole_groups(min(options.validate_every, options.steps))
     steps = -(-options.steps // every) * every
