@@ -14,6 +14,7 @@ from fwnkf.filters.base import PriorAt
 from fwnkf.identify import fit, starting_belief
 from fwnkf.identify.likelihood import Likelihood, Local, Measurements, maximise
 from fwnkf.identify.selection import learned_parameters
+from fwnkf.identify.whittle import measured_spectra
 from fwnkf.systems.motion import ConstantVelocity, ConstantVelocityConfig
 from fwnkf.systems.pendulum import Pendulum, PendulumConfig
 from fwnkf.types import Gaussian
@@ -183,3 +184,21 @@ def test_truth_on_some_records_is_used():
     report = fit(start, y, truth=truth, held_out=0.0).report
     assert report.flat == ()
     assert report.value("Q[0,0]") / report.value("Q[1,1]") == pytest.approx(4.0, rel=0.4)
+
+
+@pytest.mark.parametrize("discrete", [False, True], ids=["dt", "discrete"])
+def test_a_missing_sample_hardly_changes_the_spectrum(discrete: bool):
+    y = noise(3, 300, 1).cumsum(1) + noise(3, 300, 1, seed=1)
+    if discrete:
+        one = torch.eye(1).double()
+        model = fwnkf.build("kf", F=one, H=one, Q=one, R=one)
+    else:
+        system = ConstantVelocity(ConstantVelocityConfig(dims=1, dt=DT, density=1e4, variance=1.0)).double()
+        model = fwnkf.build("ekf", system=system)
+    parameters = learned_parameters(model, ("Q", "R"))
+    density = []
+    for _ in range(2):
+        likelihood = Likelihood(model, parameters, measurements(y, model.layout.size, dt=not discrete))
+        density.append(measured_spectra(likelihood, parameters.start).density.real.flatten().log())
+        y[1, 150] = math.nan
+    assert 0 < float((density[1] - density[0]).abs().mean()) < 0.2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -10,7 +11,8 @@ from torch import Tensor
 
 import fwnkf
 from fwnkf.errors import ConfigError
-from fwnkf.training.likelihood_fit import fit_encoder, with_encoder
+from fwnkf.filters.base import PriorAt
+from fwnkf.training.likelihood_fit import fit_encoder, training_records, with_encoder
 
 DECAY, QUIET, LOUD = 0.98, 0.1, 1.0
 
@@ -98,6 +100,18 @@ def test_what_the_fit_has_determined_does_not_move():
     same = [name for name in given if name != "head_bias"]
     assert same
     assert all(torch.equal(final[name], given[name]) for name in same)
+
+
+@pytest.mark.parametrize("prior_at", ["first_measurement", "before_first_step"])
+def test_records_of_the_training_start_where_the_fit_starts(prior_at: PriorAt):
+    y, _ = simulate("motion", 4, 20, seed=4)
+    result = fitted(y)
+    data = dataclasses.replace(result.fitted_records, prior_at=prior_at)
+    records = training_records(result.filter, data)
+    assert not records.truth.isfinite().any()
+    expected = result.filter.run(**data.first(20)).innovation
+    innovation = with_encoder(result.filter, 2).run(**{**records.inputs(), "dt": None}).innovation
+    torch.testing.assert_close(innovation, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_faults_are_named():

@@ -116,7 +116,7 @@ def fit_encoder(
     rows = torch.arange(len(fitted.fitted_records.y))
     count = math.ceil(VALIDATION * len(rows))
     training, validation = (fitted.fitted_records.take(part) for part in (rows[:-count], rows[-count:]))
-    train, val, test = (_records(fitted.filter, part) for part in (training, validation, held_out))
+    train, val, test = (training_records(fitted.filter, part) for part in (training, validation, held_out))
     start.normalize(statistics(_with_estimates(fitted.filter, training, train)))
     experiment = Experiment(
         data=DataSection(name="records", dtype="float64" if start.dtype == torch.float64 else "float32"),
@@ -191,21 +191,21 @@ def with_encoder(fitted: Filter, hidden: int, seed: int = 0) -> FrequencyWeighte
 
 
 @torch.no_grad()
-def _run(model: Filter, data: Measurements) -> Trajectory:
-    inputs = data.first(data.y.shape[1])
-    prior = Gaussian(*(item.to(model.dtype) for item in inputs.pop("prior")))
-    cast = {
-        name: item.to(model.dtype) for name, item in inputs.items() if name in ("y", "u", "dt") and item is not None
-    }
-    return model.run(**{**inputs, **cast}, prior=prior)
+def _run(model: Filter, data: Measurements, steps: int) -> Trajectory:
+    """Run over the first steps, in the dtype of the filter."""
+
+    def cast(item: Any) -> Any:
+        return item.to(model.dtype) if isinstance(item, Tensor) and item.is_floating_point() else item
+
+    inputs = {name: cast(item) for name, item in data.first(steps).items()}
+    return model.run(**{**inputs, "prior": Gaussian(*map(cast, data.prior))})
 
 
-def _records(model: Filter, data: Measurements) -> Records:
+def training_records(model: Filter, data: Measurements) -> Records:
     """Measurements as records of the training, without any true state."""
     assert model.system is not None
     dtype, (count, length) = model.dtype, data.y.shape[:2]
-    first = _run(model, dataclasses.replace(data, y=data.y[:, :1], present=data.present[:, :1],
-        u=None if data.u is None else data.u[:, :1], dt=None if data.dt is None else data.dt[:, :1]))  # fmt: skip
+    first = _run(model, data, 1)
     dt = data.dt
     if dt is None:
         dt = data.y.new_full((count, length), model.system.dt)
@@ -227,7 +227,7 @@ def _records(model: Filter, data: Measurements) -> Records:
 
 def _with_estimates(model: Filter, data: Measurements, records: Records) -> Records:
     """Complete records for the scales of the encoder's inputs: estimates for true states, predictions in gaps."""
-    mean = _run(model, data).mean
+    mean = _run(model, data, data.y.shape[1]).mean
     measured = data.present.any(-1).to(torch.int8)
     # after its last sample a record is padding
     recorded = measured.flip(1).cummax(1).values.flip(1).bool().unsqueeze(-1)
@@ -241,7 +241,7 @@ def _with_estimates(model: Filter, data: Measurements, records: Records) -> Reco
 
 def _score(model: Filter, data: Measurements) -> tuple[Consistency, Tensor]:
     """Consistency of the innovations, and the log-likelihood per sample of each record."""
-    track = _run(model, data)
+    track = _run(model, data, data.y.shape[1])
     weight = data.present.to(track.innovation)
     by_record = track.log_likelihood
     skip = min(data.y.shape[1] // 10, 100)
