@@ -63,7 +63,7 @@ def check_gain(regime: str, count: int, length: int, **options: int) -> None:
 
 
 def test_noise_that_changes_with_the_motion():
-    check_gain("motion", 40, 150, hidden=8, steps=60)
+    check_gain("motion", 40, 150, hidden=8, steps=42)
 
 
 @pytest.mark.slow
@@ -120,6 +120,8 @@ def test_faults_are_named():
         fit_encoder(fitted(y, 0.0))
     with pytest.raises(ConfigError, match="at least one unit"):
         fit_encoder(fitted(y), hidden=0)
+    with pytest.raises(ConfigError, match="one training step, not 16 and 0"):
+        fit_encoder(fitted(y), steps=0)
     with pytest.raises(ConfigError, match="this is a ukf"):
         with_encoder(fwnkf.build("ukf", system=fitted(y).filter.system), 4)
     with pytest.raises(ConfigError, match="networks already"):

@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
         from ..training.likelihood_fit import check, fit_encoder
 
         tested = len(inputs["held_out"])
-        check(options.encoder, len(inputs["y"]) - tested, tested)
+        check(options.encoder, options.encoder_steps, len(inputs["y"]) - tested, tested)
     with _interruptible() as stop:
         result = fit(
             system.double(),

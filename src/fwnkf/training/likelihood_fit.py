@@ -110,7 +110,7 @@ def fit_encoder(
     """
     began = time.process_time()
     held_out = fitted.held_out_records
-    check(hidden, len(fitted.fitted_records.y), 0 if held_out is None else len(held_out.y))
+    check(hidden, steps, len(fitted.fitted_records.y), 0 if held_out is None else len(held_out.y))
     assert held_out is not None
     start = with_encoder(fitted.filter, hidden, seed)
     rows = torch.arange(len(fitted.fitted_records.y))
@@ -157,10 +157,10 @@ def fit_encoder(
     return EncoderFit(trained if used else fitted.filter, summary)
 
 
-def check(hidden: int, fitted: int, held_out: int) -> None:
-    """Raise a ConfigError for an encoder without units, or too few records to train, validate and test it."""
-    if hidden < 1:
-        raise ConfigError(f"hidden = {hidden}: an encoder has at least one unit")
+def check(hidden: int, steps: int, fitted: int, held_out: int) -> None:
+    """Raise a ConfigError for an encoder without units or steps, or too few records to train, validate and test it."""
+    if hidden < 1 or steps < 1:
+        raise ConfigError(f"an encoder has at least one unit and one training step, not {hidden} and {steps}")
     if fitted < 2 or held_out < 1:
         raise ConfigError(
             f"an encoder needs two records to train and validate, and one held out to test; there are {fitted} to fit "
