@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..extras import need
-from ..types import Gaussian
 from .output import UsageError, add_json, to_json
 
 if TYPE_CHECKING:
@@ -163,6 +162,7 @@ def _experiment(options: argparse.Namespace) -> tuple[System, dict[str, Any], di
 
     from ..training.experiments import read_experiment
     from ..training.setup import build_own_system, load_data
+    from ..types import Gaussian
 
     given = [f"--{name}" for name in ("system", "observe", "control", "time", "state") if getattr(options, name)]
     if given:
