@@ -165,7 +165,10 @@ def fit_without_truth(options: argparse.Namespace) -> int:
             continue
         kept, data = results.read(options.models / task.name), task.load()
         mean = {metric: kept.mean(metric) for metric in kept.seeds[0].metrics}
+        mean |= task.innovation_metrics(load(options.models / task.name), data)
         rows += rows_of(task, "trained with truth", Score(mean, {}, kept.seeds[0].cpu_seconds))
+        for name in task.fit_baselines:
+            rows += rows_of(task, name, kept.baselines[name])
         rows += rows_of(task, "fitted without truth", task.fit_without_truth(data, kept, say=say))
         store(options.store, rows)
     return finish(options, rows, "fit")
@@ -235,24 +238,41 @@ def finish(options: argparse.Namespace, rows: list[Row], name: str) -> int:
 
 
 def page(rows: Sequence[Row], name: str, options: argparse.Namespace) -> str:
-    """The rows as Markdown, one table for each task: methods down, metrics across."""
+    """The rows as Markdown, one table for each task: methods down, metrics across.
+
+    A page of fits keeps the sections of tasks that were not run: each takes minutes.
+    """
     flags = [f"--{flag}" for flag in ("quick", "stored") if getattr(options, flag, False)]
-    words = " ".join(["python -m tasks", name, *options.tasks, *flags])
+    words = " ".join(["python -m tasks", name, *([] if name == "fit" else options.tasks), *flags])
     title = {"references": "Baselines", "fit": "Recordings fitted without truth"}.get(name, "Accuracy, measured anew")
-    lines = [f"# {title}", "", f"Written by `{words}`.", ""]
+    written = f"Written by `{words}`." if name != "fit" else f"Written by `{words} [TASK]`, one section for each task."
+    sections = sections_of(options.markdown) if name == "fit" else {}
     for task in dict.fromkeys(row["task"] for row in rows):
-        mine = [row for row in rows if row["task"] == task]
-        metrics = list(dict.fromkeys(row["metric"] for row in mine))
-        lines += [f"## {task}", "", f"Protocol: {mine[0]['protocol']}.", ""]
-        if name == "fit":
-            lines += [all_tasks()[task].fit_note, ""]
-        lines += [cards.table_row(("method", *metrics)), "|---" * (1 + len(metrics)) + "|"]
-        for method in dict.fromkeys(row["method"] for row in mine):
-            values = {row["metric"]: row["value"] for row in mine if row["method"] == method}
-            shown = (f"{values[metric]:.4g}" if metric in values else "" for metric in metrics)
-            lines.append(cards.table_row((method, *shown)))
-        lines.append("")
-    return "\n".join(lines)
+        note = all_tasks()[task].fit_note if name == "fit" else ""
+        sections[task] = section([row for row in rows if row["task"] == task], note)
+    return "\n".join([f"# {title}", "", written, "", *sections.values()])
+
+
+def section(rows: Sequence[Row], note: str = "") -> str:
+    """The table of one task, with its protocol."""
+    metrics = list(dict.fromkeys(row["metric"] for row in rows))
+    lines = [f"## {rows[0]['task']}", "", f"Protocol: {rows[0]['protocol']}.", ""]
+    if note:
+        lines += [note, ""]
+    lines += [cards.table_row(("method", *metrics)), "|---" * (1 + len(metrics)) + "|"]
+    for method in dict.fromkeys(row["method"] for row in rows):
+        values = {row["metric"]: row["value"] for row in rows if row["method"] == method}
+        shown = (f"{values[metric]:.4g}" if metric in values else "" for metric in metrics)
+        lines.append(cards.table_row((method, *shown)))
+    return "\n".join([*lines, ""])
+
+
+def sections_of(path: Path) -> dict[str, str]:
+    """The sections of a page by task; none if there is no page yet."""
+    if not path.is_file():
+        return {}
+    parts = path.read_text(encoding="utf-8").split("\n## ")[1:]
+    return {part.split("\n", 1)[0]: f"## {part.rstrip()}\n" for part in parts}
 
 
 if __name__ == "__main__":

@@ -69,10 +69,16 @@ class Task(ABC):
     """Whether :meth:`fit_without_truth` is implemented."""
     fit_note = ""
     """What the fit without truth learned, and why its error is what it is."""
+    fit_baselines: Sequence[str] = ()
+    """Baselines that stand beside the fit without truth."""
 
     def fit_without_truth(self, data: Any, results: Results, *, say: Say = print) -> Score:
         """Metrics of a filter fitted to the training recordings without their truth, which is for scoring alone."""
         raise NotImplementedError
+
+    def innovation_metrics(self, model: Filter, data: Any) -> dict[str, float]:
+        """NIS of a filter on the test records, for tasks whose metrics do not contain it."""
+        return {}
 
     def targets(self, baselines: Mapping[str, Score]) -> dict[str, Target]:
         """Limits of metrics, one-sided in the direction of ``better`` or a band."""

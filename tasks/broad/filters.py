@@ -159,19 +159,25 @@ def blocks_of(samples: Float[Tensor, "N T 9"], rate: float) -> Inputs:
 
 
 @torch.no_grad()
+def trajectories_of(candidates: Sequence[Numbers], blocks: Inputs, rate: float) -> list[Trajectory]:
+    """What the filter of each candidate does with the same blocks, without the scale of its reported variances."""
+    dt = BLOCK / rate
+    systems = [Handheld(HandheldConfig(**constants(numbers), dt=dt)).double() for numbers in candidates]
+    records, count = len(blocks.y), len(systems)
+    together = build("ekf", system=HandheldCandidates(systems, records).double())
+    assert blocks.u is not None
+    mask = blocks.weight.bool().repeat(count, 1, 1)
+    return _parts(together.run(blocks.y.repeat(count, 1, 1), blocks.u.repeat(count, 1, 1), mask), records)
+
+
+@torch.no_grad()
 def tilts_of(
     candidates: Sequence[Numbers], samples: Float[Tensor, "N T 9"], blocks: Inputs, rate: float
 ) -> list[Estimate]:
     """The orientations of each candidate, without magnetometer."""
     models = [tilt_filter(numbers, rate) for numbers in candidates]
-    systems = [model.system for model in models if isinstance(model.system, Handheld)]
-    records, count = len(samples), len(models)
-    together = build("ekf", system=HandheldCandidates(systems, records).double())
-    assert blocks.u is not None
-    mask = blocks.weight.bool().repeat(count, 1, 1)
-    trajectory = together.run(blocks.y.repeat(count, 1, 1), blocks.u.repeat(count, 1, 1), mask)
     estimates = []
-    for model, part in zip(models, _parts(trajectory, records), strict=True):
+    for model, part in zip(models, trajectories_of(candidates, blocks, rate), strict=True):
         assert isinstance(model.preprocess, PreintegratedIMU)
         if model.covariance_scale is not None:
             root = model.covariance_scale.sqrt()

@@ -77,9 +77,9 @@ class Fit:
 # ---- filters --------------------------------------------------------------------------------------------------------
 
 
-def shipped_filter(fit: Fit) -> Filter:
+def shipped_filter(fit: Fit, **options: Any) -> Filter:
     """The FW-NKF: correlated noise of the velocity from drag as noise states; no encoder and no network."""
-    system = make_system(fit, fit.noise.white.square())
+    system = make_system(fit, fit.noise.white.square(), **options)
     model = build(
         "fwnkf", system=system, shaping="noise", hidden=0, residual_width=0, shared_shaper=False,
         pole_radius=POLE_RADIUS,

@@ -21,7 +21,7 @@ from fwnkf.data.protocols import Records
 from fwnkf.data.recording import Recording
 from fwnkf.systems import DragStrapdown
 from tasks.euroc import calibration as imu_calibration
-from tasks.euroc import fitting, scores, strapdown, texts
+from tasks.euroc import fitting, scores, strapdown, texts, unsupervised
 from tasks.euroc.fitting import CONSISTENT, Fit
 from tasks.euroc.protocol import (
     STRICT,
@@ -78,6 +78,10 @@ class EurocStrict(Task):
         for horizon in HORIZONS
         for name in ("rmse_p", "end_p", "rmse_v", "end_v", "rmse_q", "nees", "coverage")
     )
+
+    fits_without_truth = True
+    fit_note = texts.FIT_NOTE
+    fit_baselines = (REFERENCE, texts.NO_DRAG)
 
     def load(self, *, quick: bool = False) -> StrictData:
         sequences = recordings(name for group in STRICT.values() for name in group)
@@ -143,6 +147,17 @@ class EurocStrict(Task):
         # a rotation of one axis; three gyro biases, one accelerometer bias, tilt and its factor, four densities and
         # walks, two white variances, two offsets
         return {"constants": fitted + 2 + 3 + 1 + 2 + 4 + 2 + 2, "noise states": 4}
+
+    def innovation_metrics(self, model: Filter, data: StrictData) -> dict[str, float]:
+        return {f"nis_{HEADLINE}s": unsupervised.window_nis(model, data.test[HEADLINE])}
+
+    def fit_without_truth(self, data: StrictData, results: Results, *, say: Say = print) -> Score:
+        begin = time.process_time()
+        model, constants = unsupervised.fit([data.sequences[name] for name in STRICT["train"]], say=say)
+        spent = time.process_time() - begin
+        say(f"euroc-strict without truth: {constants}")
+        score = self.evaluate(model, data)
+        return Score(score.metrics | self.innovation_metrics(model, data), score.by_recording, spent)
 
     # ---- training ---------------------------------------------------------------------------------------------------
 
