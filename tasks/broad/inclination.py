@@ -65,11 +65,11 @@ FIT_NOTE = (
     "Missed: NIS is nearer to the band of 0.9 to 1.1 than with truth and still below it, and the error is larger than "
     "with the default constants. The position of the hand is no measurement but an assumption, zero plus a "
     "displacement whose model is rougher than the motion of a hand. Its likelihood rewards small displacements, which "
-    "then pull on the tilt; an earlier fit, stopped at larger ones, had a lower NIS and a smaller error. The "
-    "maximisation ended after its iterations, not converged. The delay of the gyroscope against the optical clock "
-    "cannot be seen without the optical orientation; without it the filter trained with truth has the error of the "
-    "second row. One start, no random draws; the filter trained with truth is the mean of its seeds, its NIS that of "
-    "the first."
+    "then pull on the tilt; an earlier fit to other parts of the trials, which ended at larger ones, had a lower NIS "
+    "and a smaller error. The maximisation ended after its iterations, not converged. The delay of the gyroscope "
+    "against the optical clock cannot be seen without the optical orientation; without it the filter trained with "
+    "truth has the error of the second row. One start, no random draws; the filter trained with truth is the mean of "
+    "its seeds, its NIS that of the first."
 )
 
 

@@ -13,7 +13,7 @@ from tasks.broad.trials import BLOCK, side_by_side
 
 
 def test_nis_does_not_count_what_comes_after_the_end_of_a_trial(simulated_trial):
-    trials = [simulated_trial(seconds=seconds) for seconds in (5.0, 3.0)]
+    trials = [simulated_trial(seconds=seconds) for seconds in (9.0, 6.0)]
     model = tilt_filter({}, trials[0].rate)
     together = unsupervised.trial_nis(trials, run(model, side_by_side(trials)).trajectory)
     totals = counts = 0.0
