@@ -108,9 +108,16 @@ POSTERIOR = f"{spectral_name(0.1)}, posterior"
 LIKELIHOODS = f"{NOISE_STATES}, likelihoods"
 VARIANTS = (
     Variant(PAPER, "GRU and Φ on the innovation, λ_Φ = 0.01 on the prior"),
-    Variant("no Φ", "the innovation as it is", ("filter.options.shaping=none",)),
+    # null leaves an option out: what belongs to Φ or to the encoder is refused without it
     Variant(
-        "no GRU", "no encoder: what it would condition, Q and R among it, is constant", ("filter.options.hidden=0",)
+        "no Φ",
+        "the innovation as it is",
+        ("filter.options.shaping=none", "filter.options.sections=null", "filter.options.pole_radius=null"),
+    ),
+    Variant(
+        "no GRU",
+        "no encoder: what it would condition, Q and R among it, is constant",
+        ("filter.options.hidden=0", "filter.options.encoder_reads=null"),
     ),
     Variant(NOISE_STATES, "noise states instead of a shaped innovation, started from the noise spectrum", NOISE),
     *(Variant(spectral_name(w), f"spectral loss of weight {w:g} on the prior", (loss(w),)) for w in WEIGHTS),

@@ -162,7 +162,12 @@ CASES: dict[str, Case] = {
     # -- learned baselines -----------------------------------------------------------------------------------------
     "kalmannet": Case("kalmannet", on(systems.wave, "kalmannet", **NARROW), 2, 1, uses_dt=True),
     "kalmannet-attitude": Case(
-        "kalmannet", on(systems.attitude, "kalmannet", **NARROW), 3, 3, uses_dt=True, traced_first=True
+        "kalmannet",
+        on(systems.attitude, "kalmannet", **{**NARROW, "calmed": 0.1}),
+        3,
+        3,
+        uses_dt=True,
+        traced_first=True,
     ),
     "bayesian-kalmannet": Case(
         "bayesian_kalmannet",

@@ -31,7 +31,10 @@ FAULTS = {
         "data.name = 'lorentz': unknown data; choose one of: .*did you mean lorenz",
     ),
     "unknown system": (["system={name: penduulum}"], "system.name = 'penduulum': unknown system; .*mean pendulum"),
-    "system of a module": (["system={name: my_car}"], "system.name = 'my_car': unknown system; .*--import MODULE"),
+    "system of a module": (
+        ["system={name: not_imported}"],
+        "system.name = 'not_imported': unknown system; .*--import MODULE",
+    ),
     "system without a name": (["system={length: 1}"], "system.name is missing; choose one of: "),
     "system of a wrong type": (["system=pendulum"], "option system = 'pendulum' does not fit"),
     "option of a system": (

@@ -38,8 +38,12 @@ def test_variants_differ_from_the_paper_in_what_they_say_and_in_nothing_else(stu
     assert paper.filter.options["hidden"] > 0
     assert paper.seed == 7
     assert [term["kind"] for term in paper.loss] == ["state", "spectral"]
-    assert changed("no Φ") == {"filter.options.shaping": "none"}
-    assert changed("no GRU") == {"filter.options.hidden": 0}
+    left_out = {f"filter.options.{name}" for name in ("sections", "pole_radius", "encoder_reads")}
+    for name, option, value in (("no Φ", "shaping", "none"), ("no GRU", "hidden", 0)):
+        differences = changed(name)  # options of Φ and of the encoder have no effect without them, and are left out
+        assert differences.pop(f"filter.options.{option}") == value
+        assert set(differences) <= left_out
+        assert set(differences.values()) <= {None}
     assert changed(NOISE_STATES) == {"filter.options.shaping": "noise", "filter.noise_from_spectrum": True}
     assert changed("λ_Φ = 0") == {"loss.spectral.weight": 0.0}
     assert changed("λ_Φ = 0.01") == {}
