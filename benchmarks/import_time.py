@@ -1,7 +1,7 @@
 """The time of ``import fwnkf`` with its first use, and of ``fwnkf --help``, compared with ``import torch``.
 
-New interpreters, interleaved, medians of processor time, which other work on the machine changes less than the time on
-the clock. Names are imported on first use, so the statement uses two. The help must not import torch.
+New interpreters, interleaved, the least processor time of each: other work on the machine only adds to it.
+Names are imported on first use, so the statement uses two. The help must not import torch.
 
     python benchmarks/import_time.py [--quick] [--repeats 9]
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import resource
-import statistics
 import subprocess
 import sys
 
@@ -48,7 +47,7 @@ def main() -> None:
     for _ in range(repeats):
         for statement in statements:
             taken[statement].append(seconds(statement))
-    torch_time, *times = (statistics.median(taken[statement]) for statement in statements)
+    torch_time, *times = (min(taken[statement]) for statement in statements)
     print(f"import torch {torch_time:.3f} s")
     slow = False
     for (statement, limit), time_taken in zip(LIMITS.items(), times, strict=True):
