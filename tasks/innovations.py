@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from fwnkf.core.gaussian import masked
 from fwnkf.identify.likelihood import Likelihood, Local, Predictions, maximise
 from fwnkf.metrics.consistency import mahalanobis_squared
 from fwnkf.shapes import Float
@@ -67,5 +68,4 @@ def measured_nis(
     >>> measured_nis(torch.full((2, 2), 2.0), torch.eye(2).expand(2, 2, 2), weight)
     4.0
     """
-    masked = cov * (weight.unsqueeze(-1) * weight.unsqueeze(-2)) + torch.diag_embed(1 - weight)
-    return float(mahalanobis_squared(innovation * weight, masked).sum() / weight.sum())
+    return float(mahalanobis_squared(innovation * weight, masked(cov, weight)).sum() / weight.sum())

@@ -63,6 +63,6 @@ def fit(recordings: list[Recording], *, say: Say, iterations: int = ITERATIONS) 
 
 def trial_nis(recordings: Sequence[Recording], trajectory: Trajectory) -> float:
     """NIS of a filter on trials side by side, over the position and, at rest, velocity and rate."""
-    innovation = trajectory.innovation
-    weight = within(recordings, (innovation != 0).to(innovation))
-    return measured_nis(innovation, trajectory.innovation_cov, weight)
+    assert trajectory.weight is not None
+    weight = within(recordings, trajectory.weight)
+    return measured_nis(trajectory.innovation, trajectory.innovation_cov, weight)

@@ -156,6 +156,6 @@ def window_nis(model: Filter, records: Records) -> float:
     for rows in torch.arange(len(records)).split(BATCH):
         part = records.take(rows)
         track = model.run(part.y, dt=part.dt, prior=part.start)
-        parts.append((track.innovation, track.innovation_cov))
-    innovation, cov = (torch.cat(items) for items in zip(*parts, strict=True))
-    return measured_nis(innovation, cov, (innovation != 0).to(innovation))
+        assert track.weight is not None
+        parts.append((track.innovation, track.innovation_cov, track.weight))
+    return measured_nis(*(torch.cat(items) for items in zip(*parts, strict=True)))

@@ -178,11 +178,15 @@ def gain(
     return torch.where(ok[..., None, None], K, 0.0), symmetrize(S), ok
 
 
+def masked(S: Float[Tensor, "*B m m"], weight: Float[Tensor, "*B m"]) -> Float[Tensor, "*C m m"]:
+    """``w S w + diag(1 - w)``, whose inverse is that of the unmasked channels."""
+    return S * (weight.unsqueeze(-1) * weight.unsqueeze(-2)) + torch.diag_embed(1 - weight)
+
+
 def _cholesky_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-    """``C S⁻¹``; masking replaces ``S`` by ``w S w + diag(1 - w)``, whose inverse is that of the unmasked channels."""
+    """``C S⁻¹`` over the unmasked channels."""
     if weight is not None:
-        C = C * weight.unsqueeze(-2)
-        S = S * (weight.unsqueeze(-1) * weight.unsqueeze(-2)) + torch.diag_embed(1 - weight)
+        C, S = C * weight.unsqueeze(-2), masked(S, weight)
     solved, ok = solve_psd(S, C.mT)
     return solved.mT, ok
 
@@ -271,12 +275,27 @@ def log_prob(
     residual: Float[Tensor, "*B m"], cov: Float[Tensor, "*B m m"], weight: Float[Tensor, "*B m"] | None = None
 ) -> tuple[Float[Tensor, "*B"], Bool[Tensor, "*B"]]:
     """Log density of ``N(0, cov)`` at ``residual`` over the unmasked channels, and a success flag per item."""
+    density = factored_density(residual, cov, weight)
+    return density.log_prob, density.ok
+
+
+class FactoredDensity(NamedTuple):
+    """A log density with what it was computed from: the factor of the covariance and the whitened residual."""
+
+    log_prob: Float[Tensor, "*B"]
+    factor: Float[Tensor, "*B m m"]
+    white: Float[Tensor, "*B m"]
+    ok: Bool[Tensor, "*B"]
+
+
+def factored_density(
+    residual: Float[Tensor, "*B m"], cov: Float[Tensor, "*B m m"], weight: Float[Tensor, "*B m"] | None = None
+) -> FactoredDensity:
+    """As :func:`log_prob`, with the factor, for derivatives of the density."""
     count: Tensor | float = residual.shape[-1]
     if weight is not None:
-        cov = cov * (weight.unsqueeze(-1) * weight.unsqueeze(-2)) + torch.diag_embed(1 - weight)
-        residual = residual * weight
-        count = weight.sum(-1)
+        cov, residual, count = masked(cov, weight), residual * weight, weight.sum(-1)
     factor, ok = safe_cholesky(cov)
     white = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False).squeeze(-1)
     log_det = 2 * torch.diagonal(factor, dim1=-2, dim2=-1).log().sum(-1)
-    return -0.5 * (white.square().sum(-1) + log_det + count * math.log(2 * math.pi)), ok
+    return FactoredDensity(-0.5 * (white.square().sum(-1) + log_det + count * math.log(2 * math.pi)), factor, white, ok)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..shapes import Bool, Float
-from .gaussian import FullNoise, Noise, dense, factor_psd, matvec, pseudo_solve, symmetrize, triangularize
+from .gaussian import FullNoise, Noise, dense, factor_psd, masked, matvec, pseudo_solve, symmetrize, triangularize
 from .tree import tree_map
 
 # ---- what a filter records ------------------------------------------------------------------------------------------
@@ -154,8 +154,7 @@ def factorize(
     if isinstance(update, Measurement):
         weight = update.weight * update.ok.unsqueeze(-1)
         H, innovation = update.H * weight.unsqueeze(-1), update.innovation * weight
-        R = dense(update.noise) * (weight.unsqueeze(-1) * weight.unsqueeze(-2)) + torch.diag_embed(1 - weight)
-        root_R = _roots(R)
+        root_R = _roots(masked(dense(update.noise), weight))
     A, factors, links = start, [], []
     for t in range(steps.F.shape[1]):
         prior, O11, O12 = predicted_factor(A, steps.F[:, t], root_Q[:, t])

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from ..core import oscillators
-from ..core.gaussian import log_prob
 from ..core.linear import LinearSystem
 from ..core.system import System
 from ..data.protocols import SIMULATED_SIZES, Protocol, Records
@@ -148,8 +147,7 @@ def fitted_noise(system: System, train: Records, records: int = 64, rounds: int 
     def likelihood(*logs: float) -> float:
         set_scales(logs)
         with torch.no_grad():
-            track = model.run(**some.inputs())
-        value = float(log_prob(track.innovation, track.innovation_cov, some.mask.to(some.y.dtype))[0].mean())
+            value = float(model.run(**some.inputs()).step_log_likelihood.mean())
         return value if math.isfinite(value) else -math.inf
 
     best, step = (0.0, 0.0), 2.0

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.gaussian import masked
 from ..metrics.consistency import ljung_box, mahalanobis_squared, whiten
 from ..shapes import Float
 from .likelihood import DIFFERENCE, Likelihood
@@ -131,11 +132,11 @@ def consistency_of(
 ) -> Consistency:
     """As :func:`consistency`, of innovations whose summed log density is ``total``."""
     late = weight[:, skip:]
-    masked = cov * (weight.unsqueeze(-1) * weight.unsqueeze(-2)) + torch.diag_embed(1 - weight)
-    squared = mahalanobis_squared(residual * weight, masked)[:, skip:]
+    measured = masked(cov, weight)
+    squared = mahalanobis_squared(residual * weight, measured)[:, skip:]
     ratio = residual.square()[:, skip:] / cov.diagonal(dim1=-2, dim2=-1)[:, skip:] * late
     channels = ratio.sum((0, 1)) / late.sum((0, 1)).clamp_min(1)
-    white = whiten(residual * weight, masked)[:, skip:].mT
+    white = whiten(residual * weight, measured)[:, skip:].mT
     lags = max(1, min(20, white.shape[-1] // 5))
     passed = (ljung_box(white, lags).p_value > 0.01).double().mean(0)
     count = float(weight.sum())

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.gaussian import block_diagonal, dense, log_prob, safe_cholesky, solve_psd
+from ..core.gaussian import block_diagonal, dense, factored_density, solve_psd
 from ..core.riccati import linear_filter, transient
 from ..errors import NumericalFailureError
 from ..filters.base import Filter, PriorAt
@@ -232,16 +232,13 @@ class Likelihood:
         def run(raw: Tensor) -> tuple[Tensor, ...]:
             self.parameters.install(raw)
             track = self.model.run(**inputs)
-            return track.innovation, track.innovation_cov, track.mean, track.cov
+            assert track.weight is not None
+            return track.innovation, track.innovation_cov, track.mean, track.cov, track.weight
 
-        innovation, cov, mean, state_cov = self._each(run, raws)
-        steps = innovation.shape[2]
-        weight = self.data.present[:, :steps].to(innovation)
-        if self.model.preprocess is not None:  # channels after preprocessing: those with an innovation
-            weight = (innovation[0] != 0).to(innovation)
-        parts = [Predictions(innovation, cov, weight)]
+        innovation, cov, mean, state_cov, weight = self._each(run, raws)
+        parts = [Predictions(innovation, cov, weight[0])]
         if self.knows_truth:
-            error, known = self._errors(mean, steps)
+            error, known = self._errors(mean, innovation.shape[2])
             parts.append(Predictions(error, state_cov, known))
         return parts
 
@@ -288,13 +285,10 @@ class Likelihood:
     def _density(self, part: Predictions) -> tuple[float, Tensor, Tensor]:
         """Summed log density at the first parameter vector, the factor of the covariances, whitened residuals."""
         residual, cov, weight = part.residual[0], part.cov[0], part.weight
-        values, ok = log_prob(residual, cov, weight)
+        density = factored_density(residual, cov, weight)
         counted = weight.any(-1)
-        value = float(values[counted].sum()) if bool(ok[counted].all()) else -math.inf
-        masked = cov * (weight.unsqueeze(-1) * weight.unsqueeze(-2)) + torch.diag_embed(1 - weight)
-        factor, _ = safe_cholesky(masked)
-        white = _solved(factor, (residual * weight).unsqueeze(-1)).squeeze(-1)
-        return value if math.isfinite(value) else -math.inf, factor, white
+        value = float(density.log_prob[counted].sum()) if bool(density.ok[counted].all()) else -math.inf
+        return value if math.isfinite(value) else -math.inf, density.factor, density.white
 
 
 def _solved(factor: Tensor, right: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ def test_nis_does_not_count_what_comes_after_the_end_of_a_trial(simulated_trial)
     totals = counts = 0.0
     for trial in trials:
         track = run(model, side_by_side([trial])).trajectory
-        count = float((track.innovation[:, : len(trial) // BLOCK] != 0).sum())
+        count = float(track.weight[:, : len(trial) // BLOCK].sum())
         totals, counts = totals + count * unsupervised.trial_nis([trial], track), counts + count
     assert together == pytest.approx(totals / counts, rel=1e-9)
 
