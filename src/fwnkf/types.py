@@ -51,3 +51,19 @@ class StepOutput(NamedTuple):
     shaped_innovation: Float[Tensor, "*B m"]
     innovation_cov: Float[Tensor, "*B m m"]
     status: Int[Tensor, "*B"]
+
+
+class Statistics(NamedTuple):
+    """Means and standard deviations of training data, for networks whose inputs should be of order one.
+
+    ``feature`` refers to :meth:`Layout.features`; ``step`` is the root mean square change of each tangent coordinate of
+    the state in one step.
+    """
+
+    feature_mean: Float[Tensor, " f"]
+    feature_std: Float[Tensor, " f"]
+    observation_mean: Float[Tensor, " m"]
+    observation_std: Float[Tensor, " m"]
+    control_mean: Float[Tensor, " p"]
+    control_std: Float[Tensor, " p"]
+    step: Float[Tensor, " d"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fwnkf.filters.networks import JacobianNetwork
+from fwnkf.core.networks import JacobianNetwork
 
 
 @pytest.mark.parametrize("order", [1, 2])

@@ -7,7 +7,7 @@ is the same in all steps (differentiably, once per run), ``advance`` is one step
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -19,26 +19,9 @@ from ..core.system import System
 from ..errors import ConfigError, NoObservationModelError
 from ..registry import FILTERS
 from ..shapes import Float
-from ..types import Gaussian, StepOutput
+from ..types import Gaussian, Statistics, StepOutput
 from .options import check_system, parse_options
 from .rest import at_rest
-
-
-class Statistics(NamedTuple):
-    """Means and standard deviations of training data, for networks whose inputs should be of order one.
-
-    ``feature`` refers to :meth:`Layout.features`; ``step`` is the root mean square change of each tangent coordinate of
-    the state in one step.
-    """
-
-    feature_mean: Float[Tensor, " f"]
-    feature_std: Float[Tensor, " f"]
-    observation_mean: Float[Tensor, " m"]
-    observation_std: Float[Tensor, " m"]
-    control_mean: Float[Tensor, " p"]
-    control_std: Float[Tensor, " p"]
-    step: Float[Tensor, " d"]
-
 
 FilterType = TypeVar("FilterType", bound="FilterDefinition")
 

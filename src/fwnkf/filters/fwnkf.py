@@ -17,19 +17,18 @@ from ..core import iir
 from ..core.covariance import Covariance
 from ..core.gaussian import DiagonalNoise, FullNoise, Noise, block_diagonal, condition, matvec, propagate
 from ..core.linearize import SecondOrderCorrection, repeated, second_order_correction
+from ..core.observation import NetworkObservation, ObservationModel, make_observation
 from ..core.shaped import Shaper, condition_shaped, shaper_blocks
 from ..core.smoothing import LinearStep, Measurement, StatedCovariance
 from ..core.system import System, as_layout
 from ..errors import ConfigError
 from ..registry import FILTERS
 from ..shapes import Float
-from ..types import Gaussian, StepOutput
+from ..types import Gaussian, Statistics, StepOutput
 from .base import Filter
-from .definition import Statistics
 from .fwnkf_config import FWNKFConfig, infer_options, unused_options
 from .fwnkf_state import FWState, Prediction, Prepared
 from .networks import GRUStack, Hidden, gru_step
-from .observation import NetworkObservation, ObservationModel, make_observation
 from .options import arguments
 from .outputs import step_output
 from .shaping import InnovationShaper, NoiseStates, OscillatorMatrices

@@ -16,9 +16,8 @@ from ..core.system import System, as_layout
 from ..errors import ConfigError
 from ..registry import FILTERS, at_least
 from ..shapes import Float
-from ..types import Gaussian, StepOutput
+from ..types import Gaussian, Statistics, StepOutput
 from .base import Filter
-from .definition import Statistics
 from .options import arguments
 from .outputs import step_output
 

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from ..core.gaussian import matvec
 from ..core.layout import Layout
+from ..core.networks import JacobianNetwork
 from ..core.system import System
 from ..errors import ConfigError
 from ..shapes import Float
-from .networks import JacobianNetwork
 
 TransitionKind = Literal["locally_linear", "residual"]
 GateKind = Literal["diagonal", "low_rank", "full"]

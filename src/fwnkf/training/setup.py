@@ -17,10 +17,10 @@ from ..data import loaders, tables
 from ..data.protocols import SIMULATED_SIZES, Protocol, Records
 from ..errors import ConfigError
 from ..filters.base import Filter
-from ..filters.definition import Statistics
 from ..filters.factory import build
 from ..registry import FILTERS
 from ..shapes import Float
+from ..types import Statistics
 from .config import DataSection, Experiment
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}

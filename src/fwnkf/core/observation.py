@@ -1,4 +1,4 @@
-"""Observation models of the FW-NKF: a fixed matrix or function, a learned matrix, a learned network.
+"""Observation models inside filters and systems: a fixed matrix or function, a learned matrix, a learned network.
 
 A model implements ``observe(x)`` and ``linearize(x)``, which returns ``(ŷ, H)``. The spectral loss alone drives the
 output of a learned model to zero; train it together with the loss ``anchor``, which compares the observation of the
@@ -12,11 +12,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ..core.gaussian import matvec
-from ..core.layout import Layout
-from ..core.system import System
 from ..errors import ConfigError
+from .gaussian import matvec
+from .layout import Layout
 from .networks import JacobianNetwork
+from .system import System
 
 ObservationKind = Literal["given_matrix", "given_function", "learned_matrix", "learned_network"]
 
