@@ -126,6 +126,13 @@ def weighted(name: str = "fwnkf", *, full: bool = False, control_dim: int = 1, *
     return build
 
 
+def weighted_rotation(dtype: torch.dtype) -> fwnkf.Filter:
+    """An FW-NKF without a system on a state with a rotation."""
+    layout = (("p", "euclidean", 2), ("q", "quaternion", 4))
+    options: dict[str, Any] = {"layout": layout, "state_dim": 6, "observation_dim": 3, "observation": "learned_matrix"}
+    return built("fwnkf", **options, **small({}, "locally_linear")).to(dtype)
+
+
 def weighted_on(make: Callable[..., fwnkf.System], correlation: float = 0.0, **options: Any) -> Builder:
     """An FW-NKF that extends a toy system."""
     return lambda dtype: built("fwnkf", system=make(dtype, correlation=correlation), **small(options, "residual"))
@@ -214,6 +221,7 @@ CASES: dict[str, Case] = {
         "fwnkf", weighted(covariance="augmented", gain="joint", sections=1), 2, 1, uses_dt=True
     ),
     "fwnkf-learned-matrix": Case("fwnkf", weighted(observation="learned_matrix"), 2, 1, uses_dt=True),
+    "fwnkf-rotation": Case("fwnkf", weighted_rotation, 3, uses_dt=True),
     "fwnkf-learned-network": Case(
         "fwnkf", weighted(transition="residual", observation="learned_network"), 2, 1, uses_dt=True
     ),

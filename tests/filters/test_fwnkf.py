@@ -338,7 +338,6 @@ def test_noise_over_time_starts_as_the_run_does(generator):
         ({"observation": "given_function"}, "needs system"),
         ({"shaping": "inovation"}, "'inovation'"),
         ({"rank": 0}, "rank = 0"),
-        ({"layout": (("q", "quaternion", 4),), "state_dim": 4}, "quaternion"),
         ({"H": torch.eye(3)}, r"\(3, 3\)"),
     ],
 )

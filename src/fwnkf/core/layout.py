@@ -7,7 +7,7 @@ takes a difference. For a Euclidean layout these are plain addition and subtract
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -90,6 +90,14 @@ class Layout:
     def describe(self) -> tuple[tuple[str, str, int], ...]:
         """The inverse of :meth:`parse`."""
         return tuple((part.name, part.kind, part.size) for part in self.parts)
+
+    def linear(self) -> Layout:
+        """The same parts with angles as plain numbers, so that its features are what a matrix is multiplied with.
+
+        >>> Layout.parse([("theta", "angle", 1), ("q", "quaternion", 4)]).linear().feature_size
+        10
+        """
+        return Layout(tuple(replace(part, kind="euclidean") if part.kind == "angle" else part for part in self.parts))
 
     def boxplus(self, x: Float[Tensor, "*B n"], delta: Float[Tensor, "*B d"]) -> Float[Tensor, "*B n"]:
         """``x ⊞ δ``: the point reached from ``x`` along the tangent vector ``δ``."""

@@ -22,20 +22,21 @@ ObservationKind = Literal["given_matrix", "given_function", "learned_matrix", "l
 
 
 class MatrixObservation(nn.Module):
-    """``y = H x``, fixed or learned."""
+    """``y = H τ(x)``, fixed or learned: ``τ(x) = x``, with the entries of its rotation matrix for a quaternion."""
 
-    def __init__(self, H: Tensor, learn: bool) -> None:
+    def __init__(self, layout: Layout, H: Tensor, learn: bool) -> None:
         super().__init__()
+        self.inputs = layout.linear()
         if learn:
             self.H = nn.Parameter(H.clone())
         else:
             self.register_buffer("H", H.clone())
 
     def observe(self, x: Tensor) -> Tensor:
-        return matvec(self.H, x)
+        return matvec(self.H, self.inputs.features(x))
 
     def linearize(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return matvec(self.H, x), self.H
+        return self.observe(x), self.H if self.inputs.flat else self.H @ self.inputs.features_jacobian(x)
 
 
 class SystemObservation(nn.Module):
@@ -84,15 +85,13 @@ def make_observation(
         if system is None:
             raise ConfigError("observation='given_function' needs system=…, of which it uses observe()")
         return SystemObservation(system)
-    columns = layout.feature_size if kind == "learned_network" else layout.size
+    columns = layout.feature_size if kind == "learned_network" else layout.linear().feature_size
     start = torch.eye(channels, columns) if H is None else H
     if start.shape != (channels, columns):
-        raise ConfigError(f"H has shape {tuple(start.shape)}, wanted {(channels, columns)}")
+        raise ConfigError(
+            f"H has shape {tuple(start.shape)}, wanted {(channels, columns)}: a row for each channel, a column for "
+            "each number of the state" + ("" if layout.flat else f" as {kind!r} reads it (nine for a quaternion)")
+        )
     if kind == "learned_network":
         return NetworkObservation(layout, start, width)
-    if any(part.kind == "quaternion" for part in layout.parts):
-        raise ConfigError(
-            f"observation={kind!r} is a matrix and does not apply to a quaternion state; "
-            "use 'given_function' or 'learned_network'"
-        )
-    return MatrixObservation(start, learn=kind == "learned_matrix")
+    return MatrixObservation(layout, start, learn=kind == "learned_matrix")

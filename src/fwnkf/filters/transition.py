@@ -15,7 +15,6 @@ from ..core.gaussian import matvec
 from ..core.layout import Layout
 from ..core.networks import JacobianNetwork
 from ..core.system import System
-from ..errors import ConfigError
 from ..shapes import Float
 
 TransitionKind = Literal["locally_linear", "residual"]
@@ -23,42 +22,55 @@ GateKind = Literal["diagonal", "low_rank", "full"]
 
 
 class LocallyLinearTransition(nn.Module):
-    """``x⁻ = x ⊞ (ΔA_t x + b_t)``, ``F = I + ΔA_t`` with ``ΔA_t`` and ``b_t`` from the encoder (Algorithm 3).
+    """``x⁻ = x ⊞ (ΔA_t τ(x) + b_t)`` with ``ΔA_t`` and ``b_t`` from the encoder (Algorithm 3).
 
-    ``ΔA_t`` is diagonal, low-rank ``U_t V_tᵀ`` or full. The output of the encoder is in units of ``reach``, the size of
-    one step, and of ``scale``, the size of the state, so that it is of order one in every coordinate.
+    ``τ(x)`` are the numbers of the state, with the nine entries of the rotation matrix in place of a quaternion, which
+    has no coordinates that are continuous everywhere. Without quaternions ``τ(x) = x`` and ``F = I + ΔA_t``.
+
+    ``ΔA_t`` is diagonal, low-rank ``U_t V_tᵀ`` or full; a diagonal one moves a rotation by ``b_t`` alone. The output of
+    the encoder is in units of ``reach``, the size of one step, and of ``scale``, the size of the state, so that it is
+    of order one in every coordinate.
     """
 
     eye: Tensor
+    diagonal: Tensor
     reach: Tensor
     scale: Tensor
 
     def __init__(self, layout: Layout, gate: GateKind, rank: int) -> None:
         super().__init__()
-        if any(part.kind == "quaternion" for part in layout.parts):
-            raise ConfigError("transition='locally_linear' is not defined for a quaternion state; use 'residual'")
-        n = layout.size
         self.layout, self.gate, self.rank = layout, gate, rank
-        gate_size = {"diagonal": n, "low_rank": 2 * n * rank, "full": n * n}[gate]
-        self.head_size = gate_size + n
-        self.register_buffer("eye", torch.eye(n), persistent=False)
-        self.register_buffer("reach", torch.ones(n))
-        self.register_buffer("scale", torch.ones(n))
+        self.inputs = layout.linear()
+        d, f = layout.tangent_size, self.inputs.feature_size
+        gate_size = {"diagonal": d, "low_rank": (d + f) * rank, "full": d * f}[gate]
+        self.head_size = gate_size + d
+        self.register_buffer("eye", torch.eye(d), persistent=False)
+        self.register_buffer("diagonal", self._diagonal(), persistent=False)
+        self.register_buffer("reach", torch.ones(d))
+        self.register_buffer("scale", torch.ones(f))
+
+    def _diagonal(self) -> Float[Tensor, "d f"]:
+        """One where a tangent coordinate and an input are the same number; a rotation has no such pair."""
+        blocks = [
+            torch.zeros(part.tangent_size, 9) if part.kind == "quaternion" else torch.eye(part.size)
+            for part in self.layout.parts
+        ]
+        return torch.block_diag(*blocks)
 
     def normalize(self, feature_mean: Tensor, feature_std: Tensor, step: Tensor) -> None:
-        """Set the scales of training data; the scale of an angle is one radian."""
+        """Set the scales of training data; that of an angle is one radian, that of a rotation matrix one."""
         self.reach.copy_(step)
-        start = 0
-        for part, scale in zip(self.layout.parts, self.scale.split([p.size for p in self.layout.parts]), strict=True):
+        spreads = feature_std.split([Layout((part,)).feature_size for part in self.layout.parts])
+        scales = self.scale.split([Layout((part,)).feature_size for part in self.inputs.parts])
+        for part, spread, scale in zip(self.layout.parts, spreads, scales, strict=True):
             if part.kind == "euclidean":
-                scale.copy_(feature_std[start : start + part.size])
-            start += part.size * (2 if part.kind == "angle" else 1)
+                scale.copy_(spread)
 
     def start_head(self, bias: Tensor) -> None:
         """Initialise ``V`` at random and ``U`` with zeros: ``ΔA`` is zero but its gradient is not."""
         if self.gate == "low_rank":
-            n = self.layout.size
-            nn.init.normal_(bias[n * self.rank : 2 * n * self.rank], std=n**-0.5)
+            d, f = self.diagonal.shape
+            nn.init.normal_(bias[d * self.rank : (d + f) * self.rank], std=f**-0.5)
 
     def forward(
         self,
@@ -68,22 +80,24 @@ class LocallyLinearTransition(nn.Module):
         u: Tensor | None,
         dt: Tensor | None,
         ratio: Tensor | None,
-    ) -> tuple[Float[Tensor, "B n"], Float[Tensor, "B n n"]]:
-        n = self.layout.size
-        gate, offset = head[..., :-n], head[..., -n:] * self.reach
-        if ratio is not None:
-            offset = offset * ratio.unsqueeze(-1)
+    ) -> tuple[Float[Tensor, "B n"], Float[Tensor, "B d d"]]:
+        d, f = self.diagonal.shape
+        gate, offset = head[..., :-d], head[..., -d:] * self.reach
         if self.gate == "diagonal":
-            slope = torch.diag_embed(gate)
+            slope = gate.unsqueeze(-1) * self.diagonal
         elif self.gate == "low_rank":
-            U, V = gate.unflatten(-1, (2, n, self.rank)).unbind(-3)
+            U, V = gate.unflatten(-1, (d + f, self.rank)).split([d, f], -2)
             slope = U @ V.mT
         else:
-            slope = gate.unflatten(-1, (n, n))
+            slope = gate.unflatten(-1, (d, f))
         slope = slope * (self.reach.unsqueeze(-1) / self.scale)
         if ratio is not None:
-            slope = slope * ratio[..., None, None]
-        return self.layout.boxplus(x, matvec(slope, x) + offset), self.eye + slope
+            offset, slope = offset * ratio.unsqueeze(-1), slope * ratio[..., None, None]
+        delta = matvec(slope, self.inputs.features(x)) + offset
+        if self.inputs.flat:
+            return self.layout.boxplus(x, delta), self.eye + slope
+        on_state, on_delta = self.layout.boxplus_jacobians(delta)
+        return self.layout.boxplus(x, delta), on_state + on_delta @ slope @ self.inputs.features_jacobian(x)
 
 
 class ResidualTransition(nn.Module):

@@ -139,15 +139,19 @@ def build_filter(experiment: Experiment, shape: Signature, measured: Measured | 
             f"filter.equations = false, but filter {section.name!r} needs a system; set filter.equations: true"
         )
     options = {**{name: value for name, value in derived.items() if name in fields}, **options}
-    if not shape.layout.flat and options.get("observation") in ("given_matrix", "learned_matrix"):
+    if not shape.layout.flat and options.get("observation") == "given_matrix":
         raise ConfigError(
-            f"observation = {options['observation']!r} needs a Euclidean state, but this state has angles or "
-            "rotations; use 'learned_network'"
+            "observation = 'given_matrix' needs a Euclidean state, but this state has angles or rotations; use "
+            "'learned_network'"
+        )
+    if shape.layout.linear() != shape.layout and options.get("observation") == "learned_matrix":
+        raise ConfigError(
+            "observation = 'learned_matrix' needs a state without angles, where a matrix is not continuous; use "
+            "'learned_network'"
         )
     if measured is None:
         d, m = shape.layout.tangent_size, shape.observation_dim
-        columns = shape.layout.feature_size if options.get("observation") == "learned_network" else shape.layout.size
-        measured = Measured(torch.eye(m, columns), torch.eye(d), torch.eye(m))
+        measured = Measured(torch.eye(m, shape.layout.feature_size), torch.eye(d), torch.eye(m))
     arrays = measured._replace(Q=measured.Q * section.process_share)._asdict()
     return build(section.name, **options, **{name: arrays[name] for name in cls.arrays if name in arrays})
 
