@@ -203,30 +203,54 @@ def elu_plus_one(x):
 
 
 def rkn_reference(net, ys, masks):
-    """Decoded means and variances, latent innovations and their variances, with *dense* latent algebra."""
+    """Decoded means and variances, latent innovations and their variances, with *dense* latent algebra.
+
+    In the order of the authors' cell: the initial belief is that of the first measurement, then each step updates and
+    predicts.
+    """
     config = net.config
     l = config.latent_dim
     i, j = np.indices((l, l))
     band = np.abs(i - j) <= config.bandwidth
-    basis = [np.block([[b[0] * band, b[1] * band], [b[2] * band, b[3] * band]]) for b in array(net.blocks)]
-    q = np.diag(elu_plus_one(array(net.raw_process_variance)))
+    basis = []
+    for flat in array(net.blocks):
+        blocks = np.zeros((4, l, l))
+        blocks[:, band] = flat
+        basis.append(np.block([[blocks[0], blocks[1]], [blocks[2], blocks[3]]]))
+    q = np.diag(np.log1p(np.exp(array(net.raw_process_variance))) + 1e-6)
     H = np.eye(l, 2 * l)
-    z, cov = np.zeros(2 * l), config.initial_variance * np.eye(2 * l)
+    z, cov = np.zeros(2 * l), np.diag(elu_plus_one(array(net.raw_initial_variance)))
     results = []
     for y, mask in zip(ys, masks, strict=True):
-        score = np.exp(linear(net.coefficients, z))
-        A = sum(a * matrix for a, matrix in zip(score / score.sum(), basis, strict=True))
-        z, cov = A @ z, factorised(A @ cov @ A.T + q)
-        w, raw = np.split(perceptron(net.encoder, np.concatenate([y * mask, mask])), 2)
-        S = H @ cov @ H.T + np.diag(elu_plus_one(raw))
+        features = hidden_layers(net.encoder, np.concatenate([y * mask, mask]), relu)
+        if config.normalization == "hidden":
+            features = features / np.linalg.norm(features)
+        w = linear(net.encoded_mean, features)
+        if config.normalization == "output":
+            w = w / np.linalg.norm(w)
+        S = H @ cov @ H.T + np.diag(elu_plus_one(linear(net.encoded_variance, features)))
         innovation = (w - z[:l]) * mask.any()
         if mask.any():
             K = cov @ H.T @ np.linalg.inv(S)
             z, cov = z + K @ innovation, cov - K @ S @ K.T
         vectors = np.concatenate([np.diag(cov)[:l], np.diag(cov)[l:], np.diag(cov[l:, :l])])
-        variance = elu_plus_one(perceptron(net.variance_decoder, vectors))
-        results.append((perceptron(net.decoder, z), np.diag(variance), innovation, S))
+        *inner, last = net.variance_decoder
+        variance = elu_plus_one(linear(last, hidden_layers(inner, vectors, np.tanh)))
+        *inner, last = net.decoder
+        results.append((linear(last, hidden_layers(inner, z, np.tanh)), np.diag(variance), innovation, S))
+        *inner, last = net.coefficients
+        score = np.exp(linear(last, hidden_layers(inner, z, np.tanh)))
+        A = np.eye(2 * l) + sum(a * matrix for a, matrix in zip(score / score.sum(), basis, strict=True))
+        z, cov = A @ z, factorised(A @ cov @ A.T + q)
     return [np.array(series) for series in zip(*results, strict=True)]
+
+
+def hidden_layers(layers, x, activation):
+    """Hidden layers: every linear one is followed by the activation."""
+    for layer in layers:
+        if isinstance(layer, nn.Linear):
+            x = activation(linear(layer, x))
+    return x
 
 
 def factorised(cov):
@@ -276,11 +300,14 @@ def build(name, seed=3, **options):
                 "latent_dim": 3,
                 "basis": 2,
                 "hidden": (5,),
+                "decoder_hidden": (4,),
+                "coefficient_hidden": (6,),
                 "bandwidth": 1,
             }
             net = fwnkf.build(name, **{**sizes, **options}).double()
-            with torch.no_grad():  # also outside the band, and not multiples of the identity as initially
+            with torch.no_grad():  # not multiples of the identity as initially
                 net.blocks += 0.1 * torch.randn_like(net.blocks)
+                net.raw_initial_variance += torch.randn_like(net.raw_initial_variance)
             return net
         small = {"bayesian_kalmannet": {"members": 4, "in_mult": 3, "hidden_mult": 1, "out_mult": 2}}
         return fwnkf.build(name, system=Vane(), **{**small.get(name, {}), **options})
@@ -651,8 +678,9 @@ def test_invalid_probabilities_raise(dropout, probability):
 # ---- RKN -----------------------------------------------------------------------------------------------------------
 
 
-def test_rkn_equals_its_equations_with_dense_algebra(records):
-    net = build("rkn")
+@pytest.mark.parametrize("normalization", ["hidden", "output", "none"])
+def test_rkn_equals_its_equations_with_dense_algebra(records, normalization):
+    net = build("rkn", normalization=normalization)
     y, masks = records[2], records[-1]
     out = net.run(torch.as_tensor(y), mask=torch.as_tensor(masks).bool())
     for item in range(3):
@@ -710,7 +738,8 @@ def test_rkn_update_is_the_dense_kalman_update(rng):
 
 
 def test_rkn_is_initialised_as_in_the_paper():
-    net = fwnkf.build("rkn", state_dim=2, observation_dim=3, latent_dim=4, basis=2)
+    net = fwnkf.build("rkn", state_dim=2, observation_dim=3, latent_dim=4, basis=2, bandwidth=1)
+    assert net.blocks.shape == (2, 4, 4 + 2 * 3)  # diagonal and one neighbour on each side
     basis, process_variance = net.prepare()
     for k in range(2):
         for block, factor in zip(basis[k], (1.0, 0.2, -0.2, 1.0), strict=True):
@@ -719,15 +748,43 @@ def test_rkn_is_initialised_as_in_the_paper():
     start = net.init(2)
     assert not start.mean.any()
     assert not start.side.any()
-    assert (start.upper == 10).all()
-    assert (start.lower == 10).all()
+    assert_close(start.upper, torch.full((2, 4), 10.0), "rounding")
+    assert_close(start.lower, torch.full((2, 4), 10.0), "rounding")
+
+
+def test_rkn_learns_its_initial_variance_unless_told_otherwise(generator):
+    y = torch.randn(2, 3, 2, generator=generator, dtype=torch.float64)
+    learned, fixed = build("rkn"), build("rkn", learn_initial_variance=False)
+    for net in (learned, fixed):
+        net.run(y).mean.sum().backward()
+    assert learned.raw_initial_variance.grad.abs().min() > 0
+    assert "raw_initial_variance" not in dict(fixed.named_parameters())
+    assert "raw_initial_variance" in fixed.state_dict()
+
+
+def test_rkn_observes_through_a_given_matrix_without_using_it(generator):
+    y = torch.randn(2, 5, 2, generator=generator, dtype=torch.float64)
+    layout = (("angle", "angle", 1), ("rate", "euclidean", 1))
+    H = torch.tensor([[1.0, 0.0, 2.0], [0.0, -1.0, 0.5]], dtype=torch.float64)  # on cos, sin and the rate, as measured
+    with_matrix, without = build("rkn", layout=layout, H=H), build("rkn", layout=layout)
+    track = with_matrix.run(y)
+    assert_same_bits(track.mean, without.run(y).mean)
+    angle, rate = array(track.mean[..., 0]), array(track.mean[..., 1])
+    features = array(with_matrix.layout.features(track.mean))
+    assert set(np.round(features[0, 0], 9)) == set(np.round([np.cos(angle[0, 0]), np.sin(angle[0, 0]), rate[0, 0]], 9))
+    assert_close(with_matrix.observe(track.mean), features @ array(H).T)
+    assert with_matrix.observes
+    assert not without.observes
+    with pytest.raises(ShapeError, match=r"H has shape \(2, 2\), wanted \(2, 3\)"):
+        build("rkn", layout=layout, H=H[:, :2])
 
 
 def test_rkn_variances_stay_positive_in_float32_at_saturated_parameters(generator):
     net = build("rkn", latent_dim=6).float()
     with torch.no_grad():
         net.raw_process_variance.fill_(-1e3)  # elu + 1 is exactly zero there
-        net.encoder[-1].bias[6:] = -1e3
+        net.encoded_variance.bias.fill_(-1e3)
+        net.raw_initial_variance.fill_(-1e3)
         net.variance_decoder[-1].bias.fill_(-1e6)
     state = net.init(8)
     for _ in range(200):
@@ -760,7 +817,9 @@ def test_rkn_decodes_rotations_from_the_tangent_space(generator):
     net = build("rkn", state_dim=5, layout=layout)
     y = torch.randn(2, 3, 2, generator=generator, dtype=torch.float64)
     out = net.run(y)
-    tangent = array(net.decoder(out.state.mean))
+    before = net.run(y[:, :-1]).state  # a state is the prediction for the next measurement
+    innovation, (_, variance) = out.innovation[:, -1], net.encode(y[:, -1], torch.ones_like(y[:, -1]))
+    tangent = array(net.decoder(rkn.update(before, innovation, variance).mean))
     for got, delta in zip(array(out.mean[:, -1]), tangent, strict=True):
         turned = Rotation.from_quat(got[[1, 2, 3, 0]]) * Rotation.from_rotvec(delta[:3]).inv()
         assert turned.magnitude() < 1e-12

@@ -147,9 +147,9 @@ FAULTS = {
     "zero clip": (["optimizer.clip=0"], "optimizer.clip = 0 must be above 0"),
     # combinations that are not supported
     "no weight above zero": (["loss.0.weight=0"], "loss needs a term with a weight above 0"),
-    "no observation model": (
-        ["filter.name=rkn", "filter.options={}", "loss=[{kind: spectral}]"],
-        "spectral needs an observation model, but filter 'rkn' has none",
+    "innovations of a latent space": (
+        ["filter.name=rkn", "filter.options={}", "loss=[{kind: innovation_nll}]"],
+        "innovation_nll needs innovations of the measurements, but those of filter 'rkn' are of its latent space",
     ),
     "rkn with equations": (
         ["filter.name=rkn", "filter.options={}", "filter.equations=true"],

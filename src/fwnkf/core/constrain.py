@@ -48,10 +48,13 @@ def covariance(log_std: Float[Tensor, "*B n"], slopes: Float[Tensor, "*B k"]) ->
     Row ``i`` of the factor of ``C`` is ``[slopes_i, 1]`` scaled to length one, so ``C`` has a unit diagonal and is
     definite for every raw value. ``k = n (n - 1) / 2``.
     """
-    n = log_std.shape[-1]
+    n, k = log_std.shape[-1], slopes.shape[-1]
     rows, columns = torch.tril_indices(n, n, -1, device=log_std.device)
-    factor = torch.eye(n, dtype=log_std.dtype, device=log_std.device).expand(*log_std.shape, n).clone()
-    factor[..., rows, columns] = soft_clamp(slopes, SLOPE_RANGE)
+    position = torch.full((n, n), k, device=log_std.device)
+    position[rows, columns] = torch.arange(k, device=log_std.device)
+    # read with an index instead of written with one, which torch.func.vmap over parameters does not allow
+    below = torch.nn.functional.pad(soft_clamp(slopes, SLOPE_RANGE), (0, 1))[..., position]
+    factor = below + torch.eye(n, dtype=log_std.dtype, device=log_std.device)
     factor = torch.nn.functional.normalize(factor, dim=-1) * positive(log_std).unsqueeze(-1)
     return factor @ factor.mT
 

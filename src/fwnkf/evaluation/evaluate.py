@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..data.protocols import Protocol, Records
-from ..errors import ConfigError, NoObservationModelError
+from ..errors import ConfigError
 from ..filters.base import Filter
 from ..filters.smoothing import smooth
 from ..metrics.consistency import mahalanobis_squared
@@ -57,7 +57,7 @@ def estimate(model: Filter, records: Records, *, batch: int = 1024, smoothed: bo
             f"filter {model.name!r} estimates {model.layout.size} numbers, the states of {records.name!r} have "
             f"{records.layout.size}; is this the data it was trained on?"
         )
-    has_innovations = _has_innovations(model, records)
+    has_innovations = model.observes and not model.latent_innovations
     means, covs, squares, flagged = [], [], 0.0, 0
     by_channel = counts = torch.zeros(records.y.shape[-1], dtype=torch.float64)
     generator = torch.Generator(model.device).manual_seed(SEED)
@@ -170,12 +170,3 @@ def dt_for(model: Filter, dt: Float[Tensor, "N T"], *, continued: bool = False) 
         return dt
     steps = dt if continued else dt[:, 1:]
     return None if bool(((steps / system.dt - 1).abs() < NOMINAL_TOLERANCE).all()) else dt
-
-
-def _has_innovations(model: Filter, records: Records) -> bool:
-    """Whether the filter's innovations are those of the sensor; the RKN's are of its latent space."""
-    try:
-        model.observe(records.start.mean.to(device=model.device, dtype=model.dtype))
-    except NoObservationModelError:
-        return False
-    return True

@@ -42,6 +42,8 @@ class FilterDefinition(nn.Module):
     """Whether the filter takes ``system=…``, the equations of motion."""
     instead_of_system: ClassVar[str] = ""
     """What to give to a filter that takes no system."""
+    latent_innovations: ClassVar[bool] = False
+    """Whether the innovations are those of a learned latent space, so that they say nothing about the measurements."""
     preprocess: Preprocess | None
     """Preprocessing of raw samples; saved with the filter, applied by both :meth:`run` and :meth:`step`."""
     covariance_scale: Tensor | None
@@ -136,6 +138,11 @@ class FilterDefinition(nn.Module):
             f"filter {self.name!r} has no observation model, so its estimates cannot be compared with measurements "
             "(no spectral loss, no innovations); use a filter that has one, or set the weight of the loss to 0"
         )
+
+    @property
+    def observes(self) -> bool:
+        """Whether the filter has an observation model, so that :meth:`observe` can be called."""
+        return type(self).observe is not FilterDefinition.observe
 
     def regularization(self) -> Float[Tensor, ""]:
         """The filter's own term of the training loss, such as a KL divergence; zero by default."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from ..core.gaussian import matvec
 from ..core.layout import Layout
 from ..core.system import System, as_layout
-from ..errors import ConfigError
+from ..errors import ConfigError, ShapeError
 from ..registry import FILTERS, at_least
 from ..shapes import Float
 from ..types import Gaussian, Statistics, StepOutput
@@ -27,16 +26,26 @@ MIN_VARIANCE = 1e-6
 
 @dataclass(frozen=True)
 class RKNConfig:
-    """Sizes: the latent state has ``2 latent_dim`` components, ``bandwidth`` diagonals on each side."""
+    """Sizes: the latent state has ``2 latent_dim`` components, ``bandwidth`` diagonals on each side.
+
+    ``hidden``, ``decoder_hidden`` and ``coefficient_hidden`` are widths of hidden layers; ``normalization`` says which
+    vector of the encoder is scaled to length one. ``with_observation`` is set where ``H`` is given.
+    """
 
     state_dim: int
     observation_dim: int
-    latent_dim: int = at_least(1, 16)
-    basis: int = at_least(1, 8)
+    latent_dim: int = at_least(1, 15)
+    basis: int = at_least(1, 15)
     bandwidth: int = at_least(0, 3)
-    hidden: tuple[int, ...] = (64,)
-    initial_variance: float = at_least(MIN_VARIANCE, 10.0)
+    hidden: tuple[int, ...] = (64, 30)
+    decoder_hidden: tuple[int, ...] = (30,)
+    coefficient_hidden: tuple[int, ...] = ()
+    normalization: Literal["hidden", "output", "none"] = "hidden"
+    initial_variance: float = at_least(2 * MIN_VARIANCE, 10.0)
+    learn_initial_variance: bool = True
+    process_variance: float = at_least(2 * MIN_VARIANCE, 0.1)
     layout: tuple[tuple[str | int, ...], ...] = ()
+    with_observation: bool = False
 
 
 class Latent(NamedTuple):
@@ -57,6 +66,15 @@ class Prepared(NamedTuple):
 def positive(raw: Tensor) -> Tensor:
     """``elu + 1`` and a lower bound: the paper's map to variances."""
     return nn.functional.elu(raw) + 1 + MIN_VARIANCE
+
+
+def inverse_positive(variance: Tensor) -> Tensor:
+    bounded = variance - MIN_VARIANCE
+    return torch.where(bounded < 1, bounded.log(), bounded - 1)
+
+
+def unit_length(vector: Tensor) -> Tensor:
+    return nn.functional.normalize(vector, dim=-1, eps=1e-8)
 
 
 def predict(latent: Latent, blocks: Float[Tensor, "B 4 l l"], process_variance: Float[Tensor, " z"]) -> Latent:
@@ -103,37 +121,59 @@ class RecurrentKalmanNetwork(Filter):
     From the paper: an encoder maps ``y`` to a latent observation ``w`` with variance ``σ²``; the latent state ``z`` has
     ``2 l`` components and is observed as ``w = [I 0] z``; its covariance is stored as three vectors; its transition is
     ``A = Σ α_k(z⁺) A_k``, with ``A_k`` of four banded blocks initialised as ``I, 0.2 I, -0.2 I, I`` and ``α`` the
-    softmax of a linear layer; decoders map latent mean and covariance to a state and its variances (``elu + 1``).
+    softmax of a network; decoders map latent mean and covariance to a state and its variances (``elu + 1``).
+
+    From the authors' code (the defaults): sizes of the pendulum experiment, the last hidden layer of the encoder scaled
+    to length one (``normalization="output"`` scales ``w``, as in the paper), a learned initial variance, ``softplus``
+    for the process variance, ``tanh`` in the decoders. The initial belief is that of the first measurement, so a state
+    of this filter is the latent belief *predicted* for the next measurement.
 
     Choices of this implementation: the encoder reads ``[y, mask]``, because single channels can be missing; without
     missing channels the mask is a constant input, a bias, as in the paper. If all channels are missing there is no
-    update. As in all filters here a step predicts and then updates, so the initial belief (zero mean,
-    ``initial_variance``) is predicted once before the first measurement. On a manifold the decoder returns
-    ``origin ⊞ δ``. Every variance is at least 1e-6.
+    update. On a manifold the decoder returns ``origin ⊞ δ``. Every variance is at least 1e-6.
 
     Differences from the other filters: ``init`` ignores the prior belief; ``innovation`` is the latent ``w - z_u⁻`` of
-    length ``l`` and ``innovation_cov`` its diagonal covariance; there is no ``observe``, no control and no ``dt``.
+    length ``l`` and ``innovation_cov`` its diagonal covariance; there is no control and no ``dt``. Given ``H [m, f]``
+    on the features of the state, ``observe`` is ``H f(x)``, for losses that compare with measurements; the filter
+    itself does not use it.
+
+    >>> import torch, fwnkf
+    >>> rkn = fwnkf.RKN(state_dim=3, observation_dim=2)
+    >>> rkn.run(torch.zeros(1, 5, 2)).mean.shape
+    torch.Size([1, 5, 3])
     """
 
     Config = RKNConfig
+    arrays = ("H",)
     takes_system = False
     instead_of_system = "state_dim and observation_dim (it learns its model)"
+    latent_innovations = True
+    H: Tensor | None
     shift: Tensor
     scale: Tensor
     centre: Tensor
     spread: Tensor
+    entry: Tensor
+    raw_initial_variance: Tensor
 
     def __init__(
         self,
         state_dim: int,
         observation_dim: int,
         *,
-        latent_dim: int = 16,
-        basis: int = 8,
+        H: Tensor | None = None,
+        latent_dim: int = 15,
+        basis: int = 15,
         bandwidth: int = 3,
-        hidden: tuple[int, ...] = (64,),
+        hidden: tuple[int, ...] = (64, 30),
+        decoder_hidden: tuple[int, ...] = (30,),
+        coefficient_hidden: tuple[int, ...] = (),
+        normalization: Literal["hidden", "output", "none"] = "hidden",
         initial_variance: float = 10.0,
+        learn_initial_variance: bool = True,
+        process_variance: float = 0.1,
         layout: tuple[tuple[str | int, ...], ...] = (),
+        with_observation: bool | None = None,
     ) -> None:
         super().__init__(**arguments(locals()))
 
@@ -141,17 +181,38 @@ class RecurrentKalmanNetwork(Filter):
         self.layout = as_layout(config.layout, config.state_dim)
         self.observation_layout = Layout.euclidean(config.observation_dim, "y")
         l, m, d = config.latent_dim, config.observation_dim, self.layout.tangent_size
-        self.encoder = perceptron(2 * m, config.hidden, 2 * l)
-        self.decoder = perceptron(2 * l, config.hidden, d)
-        self.variance_decoder = perceptron(3 * l, config.hidden, d)
-        self.coefficients = nn.Linear(2 * l, config.basis)
-        start = torch.tensor([1.0, 0.2, -0.2, 1.0])[:, None, None] * torch.eye(l)
-        self.blocks = nn.Parameter(start.repeat(config.basis, 1, 1, 1))
-        self.raw_process_variance = nn.Parameter(torch.full((2 * l,), math.log(0.1 - MIN_VARIANCE)))
+        self.encoder = perceptron(2 * m, config.hidden, nn.ReLU)
+        width = (2 * m, *config.hidden)[-1]
+        self.encoded_mean, self.encoded_variance = nn.Linear(width, l), nn.Linear(width, l)
+        self.decoder = perceptron(2 * l, config.decoder_hidden, nn.Tanh, d)
+        self.variance_decoder = perceptron(3 * l, config.decoder_hidden, nn.Tanh, d)
+        self.coefficients = perceptron(2 * l, config.coefficient_hidden, nn.Tanh, config.basis)
+        band = torch.ones(l, l, dtype=torch.bool).tril(config.bandwidth).triu(-config.bandwidth)
+        start = torch.tensor([0.0, 0.2, -0.2, 0.0]).unsqueeze(-1) * torch.eye(l)[band]
+        self.blocks = nn.Parameter(start.repeat(config.basis, 1, 1))
+        process_variance = torch.full((2 * l,), config.process_variance - MIN_VARIANCE)
+        self.raw_process_variance = nn.Parameter(process_variance.expm1().log())
+        initial = inverse_positive(torch.full((2 * l,), config.initial_variance))
+        if config.learn_initial_variance:
+            self.raw_initial_variance = nn.Parameter(initial)
+        else:
+            self.register_buffer("raw_initial_variance", initial)
+        # where each entry of a block is found among those of its band; the last one is zero
+        entry = torch.where(band, band.flatten().cumsum(0).reshape(l, l) - 1, int(band.sum()))
+        self.register_buffer("entry", entry, persistent=False)
         self.register_buffer("shift", torch.zeros(m))
         self.register_buffer("scale", torch.ones(m))
         self.register_buffer("centre", torch.zeros(d))
         self.register_buffer("spread", torch.ones(d))
+        shape = (m, self.layout.feature_size)
+        H = arrays.get("H", torch.zeros(shape)) if config.with_observation else None
+        if H is not None and H.shape != shape:
+            raise ShapeError(f"H has shape {tuple(H.shape)}, wanted {shape}: measurements by features of the state")
+        self.register_buffer("H", H if H is None else H.clone())
+
+    @classmethod
+    def infer_options(cls, options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:
+        return {**options, "with_observation": "H" in arrays}
 
     @torch.no_grad()
     def normalize(self, statistics: Statistics) -> None:
@@ -166,27 +227,42 @@ class RecurrentKalmanNetwork(Filter):
     def takes_dt(self) -> bool:
         return False
 
+    @property
+    def observes(self) -> bool:
+        return self.H is not None
+
+    def observe(self, x: Tensor) -> Tensor:
+        return super().observe(x) if self.H is None else matvec(self.H, self.layout.features(x))
+
     def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Any:
         batch, l = len(belief.mean), self.config.latent_dim
-        variance = belief.mean.new_full((batch, l), self.config.initial_variance)
+        upper, lower = positive(self.raw_initial_variance).expand(batch, -1).chunk(2, -1)
         zeros = belief.mean.new_zeros
-        return Latent(zeros(batch, 2 * l), variance, variance.clone(), zeros(batch, l))
+        return Latent(zeros(batch, 2 * l), upper, lower, zeros(batch, l))
 
     def at_rest(self, prepared: Prepared, y: Tensor) -> tuple[Any, Prepared, Tensor | None]:
-        """A step as every other: a prior is ignored, and the latent belief is that of a step before, as in training."""
+        """A step as every other: a prior is ignored, and the learned initial belief is that of the first one."""
         return self, prepared, None
 
     def prepare(self) -> Prepared:
-        band = torch.ones_like(self.blocks[0, 0]).tril(self.config.bandwidth).triu(-self.config.bandwidth)
-        return Prepared(self.blocks * band, positive(self.raw_process_variance))
+        blocks = nn.functional.pad(self.blocks, (0, 1))[..., self.entry]
+        eye = torch.eye(self.config.latent_dim).to(blocks)
+        # the coefficients sum to one, so the identity may be added to every matrix of the basis
+        basis = blocks + torch.stack((eye, 0 * eye, 0 * eye, eye))
+        return Prepared(basis, nn.functional.softplus(self.raw_process_variance) + MIN_VARIANCE)
 
     def encode(
         self, y: Float[Tensor, "B m"], weight: Float[Tensor, "B m"]
     ) -> tuple[Float[Tensor, "B l"], Float[Tensor, "B l"]]:
         """The latent observation and its variance."""
         normalized = (y - self.shift) / self.scale
-        latent_observation, raw = self.encoder(torch.cat((normalized * weight, weight), -1)).chunk(2, -1)
-        return latent_observation, positive(raw)
+        hidden = self.encoder(torch.cat((normalized * weight, weight), -1))
+        if self.config.normalization == "hidden":
+            hidden = unit_length(hidden)
+        mean = self.encoded_mean(hidden)
+        if self.config.normalization == "output":
+            mean = unit_length(mean)
+        return mean, positive(self.encoded_variance(hidden))
 
     def mix(self, basis: Float[Tensor, "k 4 l l"], mean: Float[Tensor, "B z"]) -> Float[Tensor, "B 4 l l"]:
         """The blocks of ``A``: the basis, weighted by a softmax of the latent mean."""
@@ -213,21 +289,25 @@ class RecurrentKalmanNetwork(Filter):
                 "filter 'rkn' is discrete: its learned transition has no length in seconds. "
                 "Leave dt out, and resample an irregular recording first"
             )
-        prior = predict(state, self.mix(prepared.basis, state.mean), prepared.process_variance)
+        prior = state
         latent_observation, variance = self.encode(y, weight)
         present = weight.any(-1, keepdim=True)
         innovation = (latent_observation - prior.mean.chunk(2, -1)[0]) * present
         updated = update(prior, innovation, variance)
-        next_state = Latent(*(torch.where(present, new, old) for new, old in zip(updated, prior, strict=True)))
+        posterior = Latent(*(torch.where(present, new, old) for new, old in zip(updated, prior, strict=True)))
         ok = torch.ones_like(weight[:, 0], dtype=torch.bool)  # no factorisation that could fail
         innovation_cov = torch.diag_embed(prior.upper + variance)
-        return next_state, step_output(self.decode(prior), self.decode(next_state), innovation, innovation_cov, ok)
+        out = step_output(self.decode(prior), self.decode(posterior), innovation, innovation_cov, ok)
+        return predict(posterior, self.mix(prepared.basis, posterior.mean), prepared.process_variance), out
 
 
-def perceptron(inputs: int, hidden: tuple[int, ...], outputs: int) -> nn.Sequential:
-    """Linear layers with ReLU between them."""
-    sizes = (inputs, *hidden, outputs)
+def perceptron(
+    inputs: int, hidden: tuple[int, ...], activation: type[nn.Module], outputs: int | None = None
+) -> nn.Sequential:
+    """Hidden layers, each with its activation, and a linear layer for the outputs, if any."""
     layers: list[nn.Module] = []
-    for a, b in pairwise(sizes):
-        layers += [nn.Linear(a, b), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+    for a, b in pairwise((inputs, *hidden)):
+        layers += [nn.Linear(a, b), activation()]
+    if outputs is not None:
+        layers.append(nn.Linear((inputs, *hidden)[-1], outputs))
+    return nn.Sequential(*layers)

@@ -15,7 +15,6 @@ from typing import Any
 from ..data import loaders
 from ..errors import ConfigError
 from ..extras import need
-from ..filters.base import Filter
 from ..registry import DATA, FILTERS, SYSTEMS, Registry, as_tuples, import_modules, try_config
 from .config import LOGGERS, DataSection, Experiment
 from .losses import parse_terms
@@ -123,8 +122,7 @@ def _combinations(experiment: Experiment) -> list[str]:
         return [*faults, *(f"filter.options: {line}" for line in str(error).splitlines())]
     for term in parse_terms(experiment.loss, "")[0]:
         faults += [f"loss: {fault}" for fault in term.check(model)]
-    latent = type(model).observe is Filter.observe
-    if latent and experiment.trainer.monitor == "val_innovation_nll":
+    if (model.latent_innovations or not model.observes) and experiment.trainer.monitor == "val_innovation_nll":
         faults.append(f"trainer.monitor = 'val_innovation_nll': filter {model.name!r} has no measurement innovations")
     if experiment.trainer.pretrain and (model.name != "fwnkf" or model.system is not None):
         faults.append(

@@ -72,7 +72,7 @@ def mean_over(counted: Bool[Tensor, "B T"], values: Float[Tensor, "B T"]) -> Flo
 
 
 def _needs_observation(model: Filter, weight: float, name: str) -> list[str]:
-    if weight > 0 and type(model).observe is Filter.observe:
+    if weight > 0 and not model.observes:
         return [
             f"{name} needs an observation model, but filter {model.name!r} has none; "
             "use another filter, or set the weight to 0"
@@ -167,7 +167,13 @@ class InnovationLikelihood(Loss):
     """Negative log-likelihood of the innovations; needs no true states, so it can be used on any recording."""
 
     def check(self, model: Filter) -> list[str]:
-        return _needs_observation(model, self.weight, "innovation_nll")
+        faults = _needs_observation(model, self.weight, "innovation_nll")
+        if self.weight > 0 and model.latent_innovations and not faults:
+            faults.append(
+                f"innovation_nll needs innovations of the measurements, but those of filter {model.name!r} are of its "
+                "latent space; use another filter, or set the weight to 0"
+            )
+        return faults
 
     def __call__(self, model: Filter, batch: Batch, track: Trajectory) -> Float[Tensor, " B"]:
         present = batch.mask & batch.y.isfinite()
