@@ -13,6 +13,7 @@ from fwnkf.cli.output import UsageError, add_json, add_store, say_table, store, 
 from fwnkf.errors import FwnkfError
 from tasks import cards, results
 from tasks.interface import SEEDS, Task, all_tasks, chosen, data_sets
+from tasks.paper import command as paper
 from tasks.results import Results, Score, reached
 
 MODELS = Path("models")
@@ -56,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     for package in data_sets().values():
         if hasattr(package, "add_commands"):
             package.add_commands(commands)
+    paper.add_commands(commands)
     for command in commands.choices.values():
         command.add_argument("--models", type=Path, default=MODELS, help="where trained filters are kept (models)")
         add_json(command)

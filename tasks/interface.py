@@ -106,9 +106,10 @@ def all_tasks() -> dict[str, Task]:
 
 
 def data_sets() -> dict[str, Any]:
-    """The packages below ``tasks``, by name."""
+    """The packages below ``tasks`` that have tasks, by name; a study of several data sets has none of its own."""
     names = [module.name for module in pkgutil.iter_modules(tasks.__path__) if module.ispkg]
-    return {name: importlib.import_module(f"tasks.{name}") for name in names}
+    modules = {name: importlib.import_module(f"tasks.{name}") for name in names}
+    return {name: module for name, module in modules.items() if hasattr(module, "TASKS")}
 
 
 def chosen(names: Sequence[str]) -> list[Task]:

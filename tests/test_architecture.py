@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LIBRARY, TASKS = ROOT / "src" / "fwnkf", ROOT / "tasks"
 DATA_SETS = ("euroc", "dido", "broad", "uipdb")
+STUDIES = ("paper",)
 READERS = {*(f"{name}.py" for name in DATA_SETS), "catalogue.py"}
 """Files of ``fwnkf.data`` that may name a data set: its reader, and the table of where data sets come from."""
 LINE_LIMIT = 400
@@ -93,9 +94,9 @@ def test_tasks_use_public_names_only(path: Path):
 
 
 def test_task_folders_are_alike():
-    """Every data set has a folder of tasks and one of tests."""
+    """Every data set, and every study of several of them, has a folder of tasks and one of tests."""
     folders = {path.parent.name for path in TASKS.glob("*/__init__.py")}
-    assert folders == {"simulated", *DATA_SETS}
+    assert folders == {"simulated", *DATA_SETS, *STUDIES}
     assert all((ROOT / "tests" / "tasks" / name).is_dir() for name in folders)
 
 

@@ -221,14 +221,7 @@ class UnknownDynamics(SimulatedTask):
     columns = COLUMNS
 
     def references(self, data: Protocol) -> Methods:
-        train, test = data.split.train, data.split.test
-        methods = {
-            MEAN: timed(lambda: Estimate(mean_state(train).expand_as(test.truth))),
-            QUADRATIC: timed(lambda: estimate(build("ekf", system=fit_polynomial(train)), test)),
-            POLYNOMIAL: timed(lambda: estimate(build("ekf", system=best_polynomial(data)), test)),
-        }
-        known = {name: one for name, one in timed_estimates(data, "white").items() if name != "ekf_fitted"}
-        return methods | {name if name == "hold" else name + EQUATIONS: one for name, one in known.items()}
+        return simulated_references(data)
 
     def report_baselines(self, results: Results) -> Mapping[str, Score]:
         """Those that are not given the equations either."""
@@ -312,6 +305,18 @@ def timed(make: Callable[[], Estimate]) -> tuple[Estimate, float]:
     """An estimate and the CPU seconds it took."""
     begin = time.process_time()
     return make(), time.process_time() - begin
+
+
+def simulated_references(data: Protocol) -> Methods:
+    """Trivial methods, regression on known states, and the baselines that are given the equations; white noise."""
+    train, test = data.split.train, data.split.test
+    methods = {
+        MEAN: timed(lambda: Estimate(mean_state(train).expand_as(test.truth))),
+        QUADRATIC: timed(lambda: estimate(build("ekf", system=fit_polynomial(train)), test)),
+        POLYNOMIAL: timed(lambda: estimate(build("ekf", system=best_polynomial(data)), test)),
+    }
+    known = {name: one for name, one in timed_estimates(data, "white").items() if name != "ekf_fitted"}
+    return methods | {name if name == "hold" else name + EQUATIONS: one for name, one in known.items()}
 
 
 def timed_estimates(data: Protocol, scenario: str) -> Methods:

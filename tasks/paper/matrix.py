@@ -1,0 +1,170 @@
+"""The matrix of runs: recipes × data × protocols × weights of the spectral loss × seeds, read from one plain file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fwnkf.errors import ConfigError
+from fwnkf.extras import need
+
+if TYPE_CHECKING:
+    from fwnkf.training.config import Experiment
+
+RECIPES = Path(__file__).parent / "recipes.yaml"
+REFERENCES = "references"
+"""Stands for methods that are not trained, where a group has a recipe."""
+_FIELDS = {"seeds", "common", "budget", "recipes", "tables"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: a recipe on the records of one seed, with one weight of the spectral loss."""
+
+    data: str
+    protocol: str
+    recipe: str
+    weight: float
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """The name of the run in the store.
+
+        >>> Cell("lorenz", "paper", "kf", 0.01, 2).key
+        'lorenz/paper/kf/0.01/2'
+        """
+        return f"{self.data}/{self.protocol}/{self.recipe}/{self.weight:g}/{self.seed}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one recipe on one data set under one protocol, which are trained together."""
+
+    data: str
+    protocol: str
+    recipe: str
+    cells: tuple[Cell, ...] = ()
+    seeds: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.data}/{self.protocol}/{self.recipe}"
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """Every run that the file of recipes describes."""
+
+    values: Mapping[str, Any]
+    source: str = "recipes"
+
+    def groups(self, data: Sequence[str] = (), only: Sequence[str] = ()) -> list[Group]:
+        """Groups in the order of the file: the references of each table before its first recipe.
+
+        ``data`` selects data sets; ``only`` selects groups by recipe or by a pattern of ``data/protocol/recipe``.
+        """
+        seeds = tuple(self.values["seeds"])
+        groups: dict[str, Group] = {}
+        for table in self.values["tables"]:
+            where = (table["data"], table["protocol"])
+            references = Group(*where, REFERENCES, seeds=seeds)
+            groups.setdefault(references.name, references)
+            for recipe in table["recipes"]:
+                cells = tuple(Cell(*where, recipe, float(w), seed) for w in table["weights"] for seed in seeds)
+                group = Group(*where, recipe, cells, seeds)
+                if group.name in groups:
+                    raise ConfigError(f"{self.source}: {group.name} is in two tables; write it into one of them")
+                groups[group.name] = group
+        known = {group.data for group in groups.values()}
+        unknown = [name for name in data if name not in known]
+        if unknown:
+            raise ConfigError(f"no table has data {', '.join(unknown)}; there are: {', '.join(sorted(known))}")
+        chosen = [group for group in groups.values() if not data or group.data in data]
+        for pattern in only:
+            if not any(_matches(group, pattern) for group in chosen):
+                raise ConfigError(f"--only {pattern}: no group; see --list")
+        return [group for group in chosen if not only or any(_matches(group, pattern) for pattern in only)]
+
+    def title(self, recipe: str) -> str:
+        return str(self.values["recipes"][recipe].get("title", recipe))
+
+    def config(self, cell: Cell) -> dict[str, Any]:
+        """The experiment of a run as plain values, defaults left out."""
+        recipe, budget = self.values["recipes"][cell.recipe], self.values["budget"][cell.data]
+        # of weight zero too: runs that are trained together have the same terms
+        spectral = {"kind": "spectral", "weight": cell.weight}
+        merged = _merged(self.values.get("common", {}), budget, recipe)
+        return {
+            "name": f"{cell.data}-{cell.protocol}-{cell.recipe}",
+            "seed": cell.seed,
+            "data": {**merged["data"], "protocol": cell.protocol},
+            "filter": merged["filter"],
+            "loss": [{"kind": "state"}, *budget.get("loss", []), *recipe.get("loss", []), spectral],
+            "optimizer": merged["optimizer"],
+            "trainer": merged["trainer"],
+        }
+
+    def experiment(self, cell: Cell) -> Experiment:
+        need("lightning", extra="train")
+        from fwnkf.training.experiments import read_experiment
+
+        modules = self.values["budget"][cell.data].get("import", [])
+        return read_experiment({**self.config(cell), "import": modules})
+
+    def reference_config(self, group: Group, seed: int) -> dict[str, Any]:
+        """What the records of references depend on."""
+        return {"data": {**self.values["budget"][group.data]["data"], "protocol": group.protocol}, "seed": seed}
+
+
+def read(path: Path = RECIPES) -> Matrix:
+    """The matrix of a file of recipes; every name in its tables is checked."""
+    need("yaml", extra="train")
+    from fwnkf.training.experiments import parse_yaml
+
+    try:
+        values = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    faults = list(_faults(values))
+    if faults:
+        raise ConfigError("\n".join(f"{path}: {fault}" for fault in faults))
+    return Matrix(values, str(path))
+
+
+def digest(values: Any) -> str:
+    """A short name for plain values."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _faults(values: Any) -> Iterator[str]:
+    if not isinstance(values, Mapping):
+        yield "must be a mapping with seeds, budget, recipes and tables"
+        return
+    yield from (f"{name} is missing" for name in sorted(_FIELDS - {"common"} - set(values)))
+    yield from (f"{name} is not known; sections: {', '.join(sorted(_FIELDS))}" for name in set(values) - _FIELDS)
+    for number, table in enumerate(values.get("tables", [])):
+        missing = {"data", "protocol", "recipes", "weights"} - set(table)
+        if missing:
+            yield f"tables.{number}: {', '.join(sorted(missing))} is missing"
+            continue
+        if table["data"] not in values.get("budget", {}):
+            yield f"tables.{number}: data {table['data']!r} has no budget"
+        for recipe in table["recipes"]:
+            if recipe not in values.get("recipes", {}):
+                yield f"tables.{number}: there is no recipe {recipe!r}"
+
+
+def _matches(group: Group, pattern: str) -> bool:
+    return pattern in (group.recipe, group.name) or fnmatch(group.name, pattern)
+
+
+def _merged(*sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Sections of experiments merged field by field; the last one that has a field counts."""
+    names = ("data", "filter", "optimizer", "trainer")
+    return {name: {key: value for one in sections for key, value in one.get(name, {}).items()} for name in names}

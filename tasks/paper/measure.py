@@ -1,0 +1,154 @@
+"""The rows of one group: its runs trained and scored, or its references."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fwnkf.data.protocols import Protocol, digest
+from fwnkf.errors import FwnkfError
+from fwnkf.evaluation.evaluate import Estimate, estimate
+from tasks.paper import matrix
+from tasks.paper.matrix import REFERENCES, Cell, Group, Matrix
+from tasks.paper.scores import block_errors, scores
+from tasks.paper.store import Row
+from tasks.paper.together import fit_together
+
+if TYPE_CHECKING:
+    from fwnkf.training.fit import Fitted
+
+RUNS = Path("runs/paper")
+COMMAND = "python -m tasks paper"
+_KEPT = ("parameters", "steps", "best_step", "data_digest", "test_digest", "versions", "commit")
+"""Fields of a run's record that its row has too."""
+Say = Callable[[str], None]
+
+
+def measure(values: Any, group: Group, runs: Path, say: Say = print) -> list[Row]:
+    """Rows of a group; a run that cannot be trained is a row with the reason.
+
+    ``values`` are those of the file of recipes, so that a process on another machine needs no file.
+    """
+    matrix_of_runs = Matrix(values)
+    torch.set_num_threads(1)
+    try:
+        if group.recipe == REFERENCES:
+            return list(_references(matrix_of_runs, group))
+        return _trained(matrix_of_runs, group, runs, say)
+    except Exception as error:  # one group that fails must not end the others
+        if not isinstance(error, FwnkfError):
+            say(traceback.format_exc())
+        return failed(matrix_of_runs, group, f"{type(error).__name__}: {error}")
+
+
+def failed(matrix_of_runs: Matrix, group: Group, reason: str) -> list[Row]:
+    """A row with the reason for each run of a group."""
+    if group.recipe == REFERENCES:
+        key = f"{group.name}/failed"
+        return [{**_where(group.data, group.protocol, REFERENCES), "key": key, "kind": "reference",
+                 "status": "failed", "reason": _line(reason)}]  # fmt: skip
+    return [{**_identity(matrix_of_runs, cell), "status": "failed", "reason": _line(reason)} for cell in group.cells]
+
+
+def run_folder(matrix_of_runs: Matrix, group: Group, runs: Path) -> Path:
+    """Where a group is trained; another recipe or budget has another folder."""
+    configs = [matrix_of_runs.config(cell) for cell in group.cells]
+    return runs / f"{group.name.replace('/', '-')}-{matrix.digest(configs)}"
+
+
+def _trained(matrix_of_runs: Matrix, group: Group, runs: Path, say: Say) -> list[Row]:
+    experiments = [matrix_of_runs.experiment(cell) for cell in group.cells]
+    results = fit_together(experiments, run_folder(matrix_of_runs, group, runs), say=say, command=COMMAND)
+    rows = []
+    for cell, result in zip(group.cells, results, strict=True):
+        identity = _identity(matrix_of_runs, cell)
+        if isinstance(result, FwnkfError):
+            rows.append({**identity, "status": "failed", "reason": _line(str(result))})
+            continue
+        rows.append({**identity, **_scored(result)})
+        say(f"{cell.key}: mse {rows[-1]['metrics']['mse']:.4g}")
+    return rows
+
+
+def _scored(fitted: Fitted) -> Row:
+    begin = time.process_time()
+    estimated = estimate(fitted.model, fitted.data.split.test)
+    record, trainer = fitted.record, fitted.experiment.trainer
+    clock = {"training": record["cpu_seconds"], "scoring": round(time.process_time() - begin, 2)}
+    # parts of the training that a record lists apart
+    clock |= {name: record[f"{name}_seconds"] for name in ("pretraining", "compilation") if f"{name}_seconds" in record}
+    return {
+        "status": "done",
+        **_figures(fitted.data, estimated),
+        **{name: record.get(name) for name in _KEPT},
+        "pretrain": trainer.pretrain,
+        "batch_size": trainer.batch_size,
+        "cpu_seconds": clock,
+        "finished": _now(),
+    }
+
+
+def _references(matrix_of_runs: Matrix, group: Group) -> Iterator[Row]:
+    from fwnkf.registry import import_modules
+    from tasks.paper.references import references
+
+    import_modules(matrix_of_runs.values["budget"][group.data].get("import", []))
+    for seed in group.seeds:
+        config = matrix_of_runs.reference_config(group, seed)
+        data, methods = references(config)
+        for name, (estimated, seconds) in methods:
+            yield {
+                **_where(group.data, group.protocol, name),
+                "key": f"{group.name}/{name}/{seed}",
+                "kind": "reference",
+                "seed": seed,
+                "config": config,
+                "command": COMMAND,
+                "status": "done",
+                **_figures(data, estimated),
+                "test_digest": digest(data.split.test),
+                "cpu_seconds": {"scoring": round(seconds, 2)},
+                "finished": _now(),
+            }
+
+
+def _figures(data: Protocol, estimated: Estimate) -> Row:
+    test = data.split.test
+    # a start that is given exactly has a singular covariance
+    first = 1 if data.name == "paper" else 0
+    return {
+        "records": len(test),
+        "metrics": scores(test, estimated, first),
+        "errors": block_errors(test, estimated),
+    }
+
+
+def _identity(matrix_of_runs: Matrix, cell: Cell) -> Row:
+    return {
+        **_where(cell.data, cell.protocol, cell.recipe),
+        "key": cell.key,
+        "kind": "trained",
+        "weight": cell.weight,
+        "seed": cell.seed,
+        "config": matrix_of_runs.config(cell),
+        "command": COMMAND,
+    }
+
+
+def _where(data: str, protocol: str, recipe: str) -> Row:
+    return {"data": data, "protocol": protocol, "recipe": recipe}
+
+
+def _line(reason: str) -> str:
+    """The first line of a reason, which a table can hold."""
+    return reason.strip().splitlines()[0][:300] if reason.strip() else "no reason given"
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,74 @@
+"""Scores of an estimate by the definitions of the paper's tables, and errors of records for paired differences.
+
+The paper's formulas sum over the components of the state; its tables follow its public code (``trainer.py``,
+``evaluate``): means over all numbers of all records, angles compared as stored numbers, NRMSE relative to the standard
+deviation of all numbers together, and hence R² = 1 - NRMSE². ``mse_arc`` compares angles along the shortest arc, which
+is what filters are trained for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from fwnkf.data.protocols import Records
+from fwnkf.evaluation.bootstrap import Interval, paired_ratio
+from fwnkf.evaluation.evaluate import Estimate
+from fwnkf.evaluation.rows import known_steps
+from fwnkf.metrics.accuracy import residual, summarize
+
+COLUMNS = ("mae", "mse", "rmse", "nrmse", "r2")
+"""The columns of the paper's tables."""
+BLOCKS = 100
+"""Largest number of errors in a row: means over blocks of records, if there are more of them."""
+
+
+def scores(records: Records, estimated: Estimate, first: int = 0) -> dict[str, float]:
+    """The figures of one method. NEES and coverage leave out steps before ``first``."""
+    both, known = (estimated.mean, estimated.cov), known_steps(records)
+    table = summarize(records.layout, both, records.truth, difference="raw", valid=known)
+    counted = torch.ones(records.truth.shape[:-1], dtype=torch.bool) if known is None else known.clone()
+    arc = summarize(records.layout, both, records.truth, valid=known)
+    counted[:, :first] = False
+    later = summarize(records.layout, both, records.truth, valid=counted)
+    figures = {
+        "mae": table["mae"],
+        "mse": table["mse"],
+        "rmse": table["rmse"],
+        "nrmse": table["nrmse_std"],
+        "r2": 1 - table["nrmse_std"] ** 2,
+        "mse_arc": arc["mse"],
+        "mse_from_10": arc["mse_from_10"],
+        "nees": later["nees"],
+        "coverage95": later["coverage95"],
+        "nis": estimated.nis,
+        "failures": table["failures"],
+    }
+    return {name: float(f"{value:.7g}") for name, value in figures.items()}
+
+
+def block_errors(records: Records, estimated: Estimate) -> list[float]:
+    """Mean squared errors along the shortest arc, of records or of blocks of consecutive records."""
+    error = residual(records.layout, estimated.mean.double(), records.truth.double()).square().mean(-1)
+    known = known_steps(records)
+    by_record = error.mean(-1) if known is None else torch.where(known, error, 0.0).sum(-1) / known.sum(-1).clamp_min(1)
+    size = -(-len(records) // BLOCKS)
+    return [float(f"{float(block.mean()):.4g}") for block in by_record.split(size)]
+
+
+def paired(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> Interval | None:
+    """Our error relative to another method's, with a 95 % interval over blocks of test records, pooled over seeds.
+
+    Rows are paired by seed and only where both were scored on the same records; None if there is no such pair.
+    """
+    a: dict[str, float] = {}
+    b: dict[str, float] = {}
+    other = {(row["seed"], row["test_digest"]): row for row in theirs}
+    for row in ours:
+        match = other.get((row["seed"], row["test_digest"]))
+        if match is not None:
+            for number, (x, y) in enumerate(zip(row["errors"], match["errors"], strict=True)):
+                a[f"{row['seed']}/{number}"], b[f"{row['seed']}/{number}"] = x, y
+    return paired_ratio(a, b) if a else None

@@ -1,0 +1,103 @@
+"""The whole loop at its smallest size: a matrix that was killed and resumed has the store of one left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("lightning")
+
+from tasks.__main__ import main
+from tasks.paper.store import Store, without_clock
+
+ROOT = Path(__file__).parents[3]
+TINY = Path(__file__).parent / "tiny.yaml"
+
+
+def arguments(folder: Path, *more: str) -> list[str]:
+    places = ["--store", str(folder / "runs.jsonl"), "--runs", str(folder / "runs"), "--page", str(folder / "page.md")]
+    return ["paper", "--recipes", str(TINY), *places, *more]
+
+
+def stored(folder: Path) -> dict[str, dict]:
+    return {key: without_clock(row) for key, row in Store(folder / "runs.jsonl").rows().items()}
+
+
+@pytest.fixture(scope="module")
+def left_alone(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("left_alone")
+    assert main(arguments(folder)) == 0
+    return folder
+
+
+def test_every_run_has_a_row_and_none_is_run_twice(left_alone, capsys):
+    rows = stored(left_alone)
+    trained = [key for key, row in rows.items() if row["kind"] == "trained"]
+    assert sorted(trained) == sorted(
+        f"lorenz/paper/{recipe}/{weight}/{seed}"
+        for recipe in ("fwnkf", "kf")
+        for weight in ("0", "0.1")
+        for seed in (0, 1)
+    )
+    assert {row["status"] for row in rows.values()} == {"done"}
+    assert all(row["metrics"]["mse"] > 0 and len(row["errors"]) == 4 for row in rows.values())
+    mse = {key: rows[key]["metrics"]["mse"] for key in trained}
+    assert mse["lorenz/paper/fwnkf/0/1"] != mse["lorenz/paper/fwnkf/0.1/1"], "the spectral loss has no effect"
+    assert mse["lorenz/paper/fwnkf/0/0"] != mse["lorenz/paper/fwnkf/0/1"], "the seed has no effect"
+    before = (left_alone / "runs.jsonl").read_bytes()
+    assert main(arguments(left_alone)) == 0
+    assert (left_alone / "runs.jsonl").read_bytes() == before
+    capsys.readouterr()
+    assert main([*arguments(left_alone, "--list"), "--json"]) == 0
+    states = json.loads(capsys.readouterr().out)
+    assert [(state["done"], state["open"], state["failed"]) for state in states] == [(2, 0, 0), (4, 0, 0), (4, 0, 0)]
+
+
+def test_a_matrix_killed_and_resumed_has_the_same_store(left_alone, tmp_path):
+    command = [sys.executable, "-m", "tasks", *arguments(tmp_path, "--workers", "2")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob("runs/*/*/state.safetensors")):
+            assert process.poll() is None, "ended before it could be killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        process.send_signal(signal.SIGKILL)
+    unfinished = set(stored(left_alone)) - set(stored(tmp_path))
+    assert unfinished, "killed too late"
+    deadline = time.monotonic() + 20
+    while any(
+        Path(f"/proc/{child}/cmdline").is_file() and Path(f"/proc/{child}/cmdline").read_bytes() for child in children
+    ):
+        assert time.monotonic() < deadline, "a worker outlived the command"
+        time.sleep(0.05)
+    assert main(arguments(tmp_path)) == 0
+    assert stored(tmp_path) == stored(left_alone)
+
+
+def test_a_run_that_fails_is_a_row_with_its_reason_and_is_tried_again(left_alone, tmp_path, capsys):
+    text = TINY.read_text().replace("learn: [Q, R]", "learn: [X]").replace("[fwnkf, kf]", "[kf]")
+    recipes = tmp_path / "recipes.yaml"
+    recipes.write_text(text)
+    words = [str(recipes) if word == str(TINY) else word for word in arguments(tmp_path)]
+    assert main(words) == 1
+    failures = [row for row in stored(tmp_path).values() if row["status"] == "failed"]
+    assert len(failures) == 4
+    assert all("'X'" in row["reason"] for row in failures)
+    assert "failed" in (tmp_path / "page.md").read_text()
+    recipes.write_text(text.replace("learn: [X]", "learn: [Q, R]"))
+    assert main(words) == 0
+    assert {row["status"] for row in stored(tmp_path).values()} == {"failed", "done"}, "failed runs wait for --resume"
+    assert main([*words, "--resume"]) == 0
+    rows = stored(tmp_path)
+    assert {key: rows[key] for key in rows if "/kf/" in key} == {
+        key: row for key, row in stored(left_alone).items() if "/kf/" in key
+    }
