@@ -72,3 +72,11 @@ def gru_step(weights: tuple[CellWeights, ...], x: Float[Tensor, "B i"], hidden: 
         x = torch.lerp(candidate, h, update)
         next_hidden.append(x)
     return tuple(next_hidden)
+
+
+class GRUCell(nn.GRUCell):
+    """``nn.GRUCell`` with its equations written out: ``torch.vmap`` has no rule for the built-in one and would loop."""
+
+    def forward(self, x: Float[Tensor, "B i"], hidden: Float[Tensor, "B h"]) -> Float[Tensor, "B h"]:  # type: ignore[override]
+        weights = CellWeights(self.weight_ih.mT, self.weight_hh.mT, self.bias_ih, self.bias_hh)
+        return gru_step((weights,), x, (hidden,))[-1]

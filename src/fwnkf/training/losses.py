@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,6 +48,9 @@ class Loss:
 
     weight: float = at_least(0.0, 1.0)
     from_step: int = at_least(0, 0)
+
+    checks_values: ClassVar[bool] = False
+    """Whether the loss branches on values of tensors, which a run of stacked filters cannot do."""
 
     def check(self, model: Filter) -> list[str]:
         """Reasons why this loss cannot be used with this filter, one line each."""
@@ -144,6 +147,8 @@ class PosteriorLikelihood(Loss):
     If the initial state is known exactly, the first posterior covariance is singular: set ``from_step: 1``.
     """
 
+    checks_values = True
+
     def __call__(self, model: Filter, batch: Batch, track: Trajectory) -> Float[Tensor, " B"]:
         counted = self.counted(batch)
         # removed before factorisation: a covariance of zero has no Cholesky factor
@@ -203,12 +208,15 @@ class WeightedSum:
 
     def __call__(self, model: Filter, batch: Batch, track: Trajectory) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """The sum, and the value of each term by name, without its weight."""
-        total, parts = batch.share.new_zeros(()), {}
+        values = self.values(model, batch, track)
+        total = batch.share.new_zeros(())
         for name, term in self.terms:
-            value = (term(model, batch, track) * batch.share).sum()
-            parts[name] = value.detach()
-            total = total + term.weight * value
-        return total, parts
+            total = total + term.weight * values[name]
+        return total, {name: value.detach() for name, value in values.items()}
+
+    def values(self, model: Filter, batch: Batch, track: Trajectory) -> dict[str, Float[Tensor, ""]]:
+        """The value of each term by name, without its weight."""
+        return {name: (term(model, batch, track) * batch.share).sum() for name, term in self.terms}
 
 
 def parse_terms(entries: Sequence[Any], owner: str) -> tuple[list[Loss], list[str]]:

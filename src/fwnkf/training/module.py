@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import lightning
@@ -22,7 +22,7 @@ from ..filters.base import Filter
 from ..metrics.accuracy import summarize
 from ..metrics.consistency import nis
 from .batches import Piece, Plan, gather
-from .config import Experiment
+from .config import Experiment, OptimizerSection
 from .losses import Batch, weighted_sum
 
 VALIDATION_BATCH = 1024
@@ -68,8 +68,9 @@ class TrainingModule(lightning.LightningModule):
 
     def run(self, batch: Batch, **options: Any) -> Trajectory:
         """Run the filter over a batch; random numbers depend only on the seed and the step."""
-        generator = torch.Generator(device=batch.y.device)
-        generator.manual_seed(7_368_787 * (self.experiment.seed + 1) + self.global_step)
+        generator = torch.Generator(device=batch.y.device).manual_seed(
+            noise_seed(self.experiment.seed, self.global_step)
+        )
         if options.get("state") is None:
             options["generator"] = generator
         dt = dt_for(self.model, batch.dt, continued=options.get("state") is not None)
@@ -117,16 +118,9 @@ class TrainingModule(lightning.LightningModule):
         return metrics
 
     def configure_optimizers(self) -> Any:
-        options = self.experiment.optimizer
-        kind = torch.optim.AdamW if options.name == "adamw" else torch.optim.Adam
-        groups: dict[float, list[Tensor]] = {}
-        for name, parameter in self.model.named_parameters():
-            factor = next((float(f) for start, f in options.rates.items() if name.startswith(start)), 1.0)
-            if parameter.requires_grad and factor > 0:
-                groups.setdefault(factor, []).append(parameter)
-        trained = [{"params": group, "lr": factor * options.learning_rate} for factor, group in groups.items()]
-        optimizer = kind(trained, lr=options.learning_rate, weight_decay=options.weight_decay)
-        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(options, step / self.steps))
+        optimizer, scheduler = make_optimizer(
+            self.experiment.optimizer, dict(self.model.named_parameters()), self.steps
+        )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def _raise_not_finite(self, batch: Batch, track: Trajectory, parts: dict[str, Tensor]) -> None:
@@ -138,6 +132,26 @@ class TrainingModule(lightning.LightningModule):
             f"({', '.join(not_finite) or 'regularisation'}){where}. "
             "Lower optimizer.learning_rate, set optimizer.clip, or train in float64 (data.dtype)"
         )
+
+
+def noise_seed(seed: int, step: int) -> int:
+    """The seed of the random numbers that filters draw in one training step."""
+    return 7_368_787 * (seed + 1) + step
+
+
+def make_optimizer(
+    options: OptimizerSection, parameters: Mapping[str, Tensor], steps: int
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LambdaLR]:
+    """The optimizer of an experiment over parameters by name, and the schedule of its learning rate."""
+    kind = torch.optim.AdamW if options.name == "adamw" else torch.optim.Adam
+    groups: dict[float, list[Tensor]] = {}
+    for name, parameter in parameters.items():
+        factor = next((float(f) for start, f in options.rates.items() if name.startswith(start)), 1.0)
+        if parameter.requires_grad and factor > 0:
+            groups.setdefault(factor, []).append(parameter)
+    trained = [{"params": group, "lr": factor * options.learning_rate} for factor, group in groups.items()]
+    optimizer = kind(trained, lr=options.learning_rate, weight_decay=options.weight_decay)
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(options, step / steps))
 
 
 def rate(options: Any, share: float) -> float:

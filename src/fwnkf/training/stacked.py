@@ -1,0 +1,260 @@
+"""Train several filters of one experiment together: the same architecture, other seeds or weights of the loss.
+
+A step of a small filter takes its time in the overhead of its kernels, not in arithmetic. Members of a group share the
+kernels (:class:`fwnkf.filters.stacked.FilterStack`), so that nine of them train in about twice the time of one. Each
+has its own records, batches, gradient norm, validation and best parameters, as :func:`fwnkf.training.fit.fit` has.
+
+A group writes nothing and is not resumed in the middle: it is meant for many short runs, each of which is repeated if
+it was stopped.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..data.protocols import Protocol, Records
+from ..errors import ConfigError
+from ..evaluation.evaluate import dt_for
+from ..filters.base import Filter
+from ..filters.stacked import FilterStack
+from ..metrics.accuracy import mse, residual
+from ..types import Gaussian
+from .batches import Piece, Plan, gather
+from .config import Experiment
+from .fit import prepare_filter
+from .losses import Batch, WeightedSum, parse_terms
+from .module import VALIDATION_BATCH, make_optimizer, noise_seed
+from .setup import load_data
+
+Say = Callable[[str], None]
+Rebuild = Callable[[Sequence[Tensor]], tuple[Batch, Tensor | None]]
+"""Makes the batch and ``dt`` of one member of its tensors."""
+UNSUPPORTED = {"chunk": None, "recompute": None, "compile": False, "patience": None, "devices": 1, "monitor": "val_mse"}
+"""Options of the trainer that a group does not have, with the values at which they do nothing."""
+
+
+@dataclass(eq=False)
+class Member:
+    """One filter of a group: its experiment and data, the best parameters by validation, and how it went."""
+
+    experiment: Experiment
+    data: Protocol
+    model: Filter
+    preparation_seconds: float
+    """CPU seconds of building and pretraining this filter."""
+    training_seconds: float = 0.0
+    """CPU seconds of training and validation, an equal part of those of the group."""
+    best: float = math.inf
+    best_step: int = -1
+    steps: int = 0
+    failed_at: int | None = None
+    """The step at which loss or gradient were first not finite; the member keeps its best parameters until then."""
+    history: list[dict[str, float]] = field(default_factory=list)
+
+
+def fit_together(experiments: Sequence[Experiment], *, say: Say = lambda text: None) -> list[Member]:
+    """Train one filter for each experiment; all must be equal but for ``name``, ``seed`` and weights of the loss.
+
+    The filter of a member is the one with the least validation error (``trainer.monitor: val_mse``), that before
+    training included. The figures equal those of single runs up to rounding, except for filters that draw random
+    numbers.
+    """
+    _check(experiments)
+    options = experiments[0].trainer
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    members = _prepare(experiments, say)
+    stack = FilterStack([member.model for member in members])
+    plans = [
+        Plan(len(member.data.split.train), member.data.split.train.y.shape[1], options.batch_size, None, number.seed)
+        for member, number in zip(members, experiments, strict=True)
+    ]
+    parameters = stack.named_parameters()
+    optimizer, schedule = make_optimizer(experiments[0].optimizer, parameters, options.steps)
+    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    objective = _Objective(experiments, stack)
+    begin = time.process_time()
+    _validate(stack, members, 0)
+    for step in range(options.steps):
+        batches = [gather(member.data.split.train, plan.at(step)) for member, plan in zip(members, plans, strict=True)]
+        losses = objective(batches, step)
+        optimizer.zero_grad()
+        losses.sum().backward()
+        _clip(trained, losses.detach(), experiments[0].optimizer.clip, members, step)
+        optimizer.step()
+        schedule.step()
+        if (step + 1) % options.validate_every == 0 or step + 1 == options.steps:
+            _validate(stack, members, step + 1)
+            best = ", ".join(f"{member.best:.4g}" for member in members)
+            say(f"{experiments[0].name}: step {step + 1} of {options.steps}, best validation MSE {best}")
+        if all(member.failed_at is not None for member in members):
+            break
+    seconds = (time.process_time() - begin) / len(members)
+    for member in members:
+        member.training_seconds = seconds
+        member.steps = options.steps if member.failed_at is None else member.failed_at
+    return members
+
+
+def _check(experiments: Sequence[Experiment]) -> None:
+    def common(experiment: Experiment) -> str:
+        terms = [{**dict(term), "weight": None} for term in experiment.loss]
+        plain = dataclasses.replace(experiment, seed=0, name="group").as_dict()
+        return json.dumps({**plain, "loss": terms}, sort_keys=True, default=str)
+
+    first = experiments[0]
+    for experiment in experiments:
+        if common(experiment) != common(first):
+            raise ConfigError(
+                f"experiments {first.name!r} and {experiment.name!r} differ in more than seed and weights of the loss; "
+                "train them one by one"
+            )
+    options = first.trainer
+    faults = [
+        f"trainer.{name} = {getattr(options, name)!r}"
+        for name, neutral in {
+            "chunk": None,
+            "recompute": None,
+            "compile": False,
+            "patience": None,
+            "devices": 1,
+        }.items()
+        if getattr(options, name) != neutral
+    ]
+    faults += [
+        f"loss {item['kind']!r}"
+        for item, term in zip(first.loss, parse_terms(first.loss, first.name)[0], strict=True)
+        if term.checks_values
+    ]
+    if faults:
+        raise ConfigError(f"filters cannot be trained together with {', '.join(faults)}; train them one by one")
+
+
+def _prepare(experiments: Sequence[Experiment], say: Say) -> list[Member]:
+    """Members with their records and untrained filters; those that differ in the loss alone share both."""
+    prepared: dict[str, tuple[Protocol, Filter, float]] = {}
+    members = []
+    for experiment in experiments:
+        same = json.dumps({**experiment.as_dict(), "loss": None, "name": None}, sort_keys=True, default=str)
+        if same not in prepared:
+            data = load_data(experiment)
+            begin = time.process_time()
+            model = prepare_filter(experiment, data.split.train, say)
+            prepared[same] = data, model, time.process_time() - begin
+        data, model, seconds = prepared[same]
+        members.append(Member(experiment, data, model, seconds))
+    return members
+
+
+class _Objective:
+    """The losses of all members on their batches, each with its own weights."""
+
+    def __init__(self, experiments: Sequence[Experiment], stack: FilterStack) -> None:
+        terms = [parse_terms(experiment.loss, experiment.name)[0] for experiment in experiments]
+        # a term that some member uses is computed for all, also where its weight is zero
+        used = [max(column, key=lambda term: term.weight) for column in zip(*terms, strict=True)]
+        columns = [number for number, term in enumerate(used) if term.weight > 0]
+        self.terms = WeightedSum([(str(number), used[number]) for number in columns])
+        weights = [[own[number].weight for number in columns] for own in terms]
+        self.weights = torch.tensor(weights, dtype=stack.model.dtype)
+        self.stack, self.experiments = stack, experiments
+
+    def __call__(self, batches: Sequence[Batch], step: int) -> Tensor:
+        first = self.experiments[0]
+        tensors, rebuild = _stacked(self.stack.model, batches)
+        generator = torch.Generator().manual_seed(noise_seed(first.seed, step))
+        truncate = first.trainer.truncate
+
+        def losses(model: Filter, weights: Tensor, *own: Tensor) -> Tensor:
+            batch, dt = rebuild(own)
+            u = batch.u if model.control_dim else None
+            track = model.run(batch.y, u, batch.mask, dt, prior=batch.prior, truncate=truncate, generator=generator)
+            values = self.terms.values(model, batch, track)
+            return (weights * torch.stack(list(values.values()))).sum() + model.regularization()
+
+        return self.stack.map(losses, self.weights, *tensors)
+
+
+def _stacked(model: Filter, batches: Sequence[Batch]) -> tuple[list[Tensor], Rebuild]:
+    """The tensors of batches, stacked, and a function that makes one member's batch and ``dt`` of its own again."""
+    fields = [name for name in Batch._fields if isinstance(getattr(batches[0], name), Tensor)]
+    tensors = [torch.stack([getattr(batch, name) for batch in batches]) for name in fields]
+    tensors += [torch.stack(parts) for parts in zip(*(batch.prior for batch in batches), strict=True)]
+    # decided here for all: inside the map a decision on values is not possible
+    takes_dt = dt_for(model, torch.cat([batch.dt for batch in batches])) is not None
+
+    def rebuild(own: Sequence[Tensor]) -> tuple[Batch, Tensor | None]:
+        values: dict[str, Any] = dict(zip(fields, own[:-2], strict=True))
+        batch = batches[0]._replace(**values, prior=Gaussian(*own[-2:]))
+        return batch, batch.dt if takes_dt else None
+
+    return tensors, rebuild
+
+
+@torch.no_grad()
+def _clip(
+    parameters: Sequence[Tensor], losses: Tensor, limit: float | None, members: Sequence[Member], step: int
+) -> None:
+    """Limit the norm of each member's gradient; a member whose loss or gradient is not finite is trained no more."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm = torch.stack([gradient.flatten(1).square().sum(-1) for gradient in gradients]).sum(0).sqrt()
+    finite = losses.isfinite() & norm.isfinite()
+    for number, member in enumerate(members):
+        if member.failed_at is None and not bool(finite[number]):
+            member.failed_at = step
+    running = torch.tensor([member.failed_at is None for member in members])
+    # the small number is that of torch.nn.utils.clip_grad_norm_
+    factor = torch.ones_like(norm) if limit is None else (limit / (norm + 1e-6)).clamp_max(1.0)
+    for gradient in gradients:
+        shape = (-1,) + (1,) * (gradient.ndim - 1)
+        gradient.copy_(torch.where(running.view(shape), gradient * factor.view(shape), 0.0))
+
+
+@torch.no_grad()
+def _validate(stack: FilterStack, members: Sequence[Member], step: int) -> None:
+    """Note each member's validation error, and keep its parameters where they are the best so far."""
+    estimates = _estimates(stack, [member.data.split.val for member in members])
+    for number, (member, mean) in enumerate(zip(members, estimates, strict=True)):
+        val = member.data.split.val
+        valid = val.truth.isfinite().all(-1)
+        error = float(mse(residual(val.layout, mean.double(), val.truth.double())[valid]))
+        if member.failed_at is not None:
+            continue
+        member.history.append({"step": step, "val_mse": error})
+        if error < member.best:
+            member.best, member.best_step = error, step
+            if step:
+                member.model = _with_values(member.model, stack.values(number))
+
+
+def _with_values(model: Filter, values: dict[str, Tensor]) -> Filter:
+    copied = copy.deepcopy(model)
+    copied.load_state_dict({**copied.state_dict(), **values})
+    return copied
+
+
+def _estimates(stack: FilterStack, records: Sequence[Records]) -> list[Tensor]:
+    """Posterior means of every member on its own records."""
+    stack.model.eval()
+    parts: list[Tensor] = []
+    for rows in torch.arange(len(records[0])).split(VALIDATION_BATCH):
+        batches = [gather(some, Piece(rows, 0, some.y.shape[1])) for some in records]
+        tensors, rebuild = _stacked(stack.model, batches)
+
+        def means(model: Filter, *own: Tensor, rebuild: Rebuild = rebuild) -> Tensor:
+            batch, dt = rebuild(own)
+            return model.run(batch.y, batch.u if model.control_dim else None, batch.mask, dt, prior=batch.prior).mean
+
+        parts.append(stack.map(means, *tensors))
+    stack.model.train()
+    return list(torch.cat(parts, 1))

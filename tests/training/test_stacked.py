@@ -1,0 +1,98 @@
+"""Filters trained together against the same filters trained one by one."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import fwnkf
+from fwnkf.errors import ConfigError
+from fwnkf.filters.stacked import FilterStack
+from fwnkf.training import stacked
+from fwnkf.training.config import Experiment
+from fwnkf.training.experiments import parse_experiment
+from fwnkf.training.fit import fit
+from fwnkf.training.stacked import fit_together
+
+
+def experiment(name: str, seed: int, weight: float, data: str = "lorenz", **options) -> Experiment:
+    text = {
+        "name": f"{name}-{seed}-{weight}",
+        "seed": seed,
+        "data": {"name": data, "train": 12, "val": 6, "test": 4, "dtype": "float64"},
+        "filter": {"name": name, **options},
+        "loss": [{"kind": "state", "reduction": "mean"}, {"kind": "spectral", "weight": weight}],
+        "optimizer": {"learning_rate": 1e-3, "weight_decay": 1e-3, "clip": 0.5},
+        "trainer": {"steps": 4, "batch_size": 5, "validate_every": 2, "loggers": []},
+    }
+    return parse_experiment(text, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "options"),
+    [
+        ("fwnkf", "lorenz", {"equations": False}),
+        ("recursive_kalmannet", "pendulum", {}),
+    ],
+)
+def test_members_train_as_single_runs_do(tmp_path, name, data, options):
+    experiments = [experiment(name, seed, weight, data, **options) for seed, weight in ((3, 0.0), (3, 0.1), (4, 0.1))]
+    members = fit_together(experiments)
+    for one, member in zip(experiments, members, strict=True):
+        single = fit(one, tmp_path / one.name)
+        assert member.best_step == single.record["best_step"]
+        assert member.best == pytest.approx(single.record["best"], rel=1e-7)
+        wanted = single.model.state_dict()
+        for key, value in member.model.state_dict().items():
+            torch.testing.assert_close(value, wanted[key], rtol=1e-6, atol=1e-8)
+    assert len({member.history[-1]["val_mse"] for member in members}) == len(members)
+
+
+def test_a_member_that_fails_keeps_its_best_filter_and_does_not_touch_the_others(monkeypatch):
+    experiments = [experiment("fwnkf", seed, 0.0, equations=False) for seed in (1, 2)]
+    alone = fit_together(experiments[:1])[0]
+    prepare = stacked.prepare_filter
+
+    def broken(one, records, say):
+        model = prepare(one, records, say)
+        if one.seed == 2:
+            with torch.no_grad():
+                next(model.parameters()).fill_(math.nan)
+        return model
+
+    monkeypatch.setattr(stacked, "prepare_filter", broken)
+    sound, failed = fit_together(experiments)
+    assert failed.failed_at == 0
+    assert failed.best_step == -1
+    assert sound.failed_at is None
+    assert sound.best == pytest.approx(alone.best, rel=1e-9)
+    for key, value in sound.model.state_dict().items():
+        torch.testing.assert_close(value, alone.model.state_dict()[key], rtol=1e-7, atol=1e-10)
+
+
+def test_the_group_gives_the_same_bits_again():
+    experiments = [experiment("fwnkf", seed, 0.1, equations=False) for seed in (1, 2)]
+    first, second = fit_together(experiments), fit_together(experiments)
+    for one, other in zip(first, second, strict=True):
+        assert one.history == other.history
+        assert all(torch.equal(value, other.model.state_dict()[key]) for key, value in one.model.state_dict().items())
+
+
+def test_only_seeds_and_weights_may_differ():
+    one, other = experiment("fwnkf", 1, 0.0), experiment("kalmannet", 1, 0.0)
+    with pytest.raises(ConfigError, match="differ in more than seed and weights"):
+        fit_together([one, other])
+    compiled = parse_experiment({**one.as_dict(), "trainer": {**one.as_dict()["trainer"], "compile": True}}, "compiled")
+    with pytest.raises(ConfigError, match=r"trainer\.compile = True"):
+        fit_together([compiled])
+    with pytest.raises(ConfigError, match="'posterior_nll'"):
+        fit_together([parse_experiment({**one.as_dict(), "loss": [{"kind": "posterior_nll"}]}, "nll")])
+
+
+def test_a_stack_needs_one_config():
+    eye = torch.eye(2)
+    system = fwnkf.LinearSystem.of(F=eye, H=eye, Q=eye, R=eye)
+    with pytest.raises(ConfigError, match="another config"):
+        FilterStack([fwnkf.build("kalmannet", system=system), fwnkf.build("kalmannet", system=system, in_mult=3)])
