@@ -7,14 +7,13 @@ import dataclasses
 import json
 import math
 import signal
-import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..extras import need
-from .output import UsageError, add_json, to_json
+from .output import UsageError, add_json, print_status, split_names, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,16 +102,16 @@ def run(options: argparse.Namespace) -> int:
         result = fit(
             system.double(),
             **inputs,
-            learn=_split(options.learn),
+            learn=split_names(options.learn),
             oscillators=_oscillators(options.oscillators),
-            progress=_print_status,
+            progress=print_status,
             stop=stop,
         )
     summary = {"data": options.data, **about, **result.report.as_dict()}
     lines, stopped = result.report.lines(), result.report.stopped
     text = _write(options.output, result.filter, summary)
     if options.encoder is not None and not stopped:
-        encoder = fit_encoder(result, hidden=options.encoder, steps=options.encoder_steps, progress=_print_status)
+        encoder = fit_encoder(result, hidden=options.encoder, steps=options.encoder_steps, progress=print_status)
         stopped = encoder.report.stopped
         lines += encoder.report.lines()
         text = _write(options.output, encoder.filter, {**summary, "encoder": encoder.report.as_dict()})
@@ -137,10 +136,10 @@ def _tables(options: argparse.Namespace) -> tuple[System, dict[str, Any], dict[s
     missing = [f"--{name}" for name in ("system", "observe") if not getattr(options, name)]
     if missing:
         raise UsageError(f"tables need {' and '.join(missing)}; an experiment (.yaml) names its system and columns")
-    names = {role: _split(getattr(options, role)) for role in ("state", "observe", "control")}
+    names = {role: split_names(getattr(options, role)) for role in ("state", "observe", "control")}
     files = read_files(options.data, Columns(**names, time=options.time))
     for line in dict.fromkeys((*files.survey.lines(), *files.notes)):
-        _print_status(line)
+        print_status(line)
     system = _system(options, files)
     _check(system, files)
     count = len(files.names)
@@ -184,14 +183,6 @@ def _experiment(options: argparse.Namespace) -> tuple[System, dict[str, Any], di
         "held_out": range(len(split.train), len(parts["y"])),
     }
     return system, inputs, {"experiment": experiment.as_dict()}
-
-
-def _print_status(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _split(text: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 def _oscillators(text: str) -> int | Any:
@@ -249,7 +240,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         if asked:
             raise KeyboardInterrupt
         asked = True
-        _print_status("stopping after this iteration; Ctrl-C again stops at once")
+        print_status("stopping after this iteration; Ctrl-C again stops at once")
 
     before = signal.signal(signal.SIGINT, ask)
     try:

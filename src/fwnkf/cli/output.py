@@ -47,6 +47,16 @@ def say(options: argparse.Namespace, machine: Any, human: str) -> None:
     print(to_json(machine) if options.json else human)
 
 
+def print_status(text: str) -> None:
+    """A line about the progress of a command, on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def split_names(text: str | None) -> tuple[str, ...]:
+    """The names in a comma-separated argument."""
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
 def say_table(options: argparse.Namespace, rows: Rows, columns: Mapping[str, str], title: str = "") -> None:
     """Print rows as JSON or as a table; ``columns`` maps names to headings."""
     if options.json:

@@ -6,14 +6,13 @@ import argparse
 import os
 import re
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..extras import need
-from .output import UsageError, add_json, say_table, store, to_json
+from .output import UsageError, add_json, print_status, say_table, split_names, store, to_json
 
 if TYPE_CHECKING:
     from ..training.config import Experiment
@@ -75,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     from ..training.fit import StoppedError, fit
 
     rank_zero = os.environ.get("LOCAL_RANK", "0") == "0"  # only rank 0 of a distributed run prints
-    report = _print_status if rank_zero else (lambda text: None)
+    report = print_status if rank_zero else (lambda text: None)
     data = _survey(experiment, report)
     draws = not options.no_plots and _can_draw(report)
     report(f"run folder: {folder}")
@@ -99,10 +98,6 @@ def run(options: argparse.Namespace) -> int:
         record = fitted.record
         print(f"best filter: {folder / 'best'} (step {record['best_step']}, {record['cpu_seconds']:.0f} CPU seconds)")
     return int(rows[0]["failures"] > 0)
-
-
-def _print_status(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _can_draw(report: Callable[[str], None]) -> bool:
@@ -158,7 +153,7 @@ def _own_data(options: argparse.Namespace, columns: dict[str, str | None]) -> di
     missing = [f"--{name}" for name in ("state", "observe") if not columns[name]]
     if missing:
         raise UsageError(f"--data needs {' and '.join(missing)}. {_columns_of(options.data)}")
-    names: dict[str, Any] = {name: _split(value) for name, value in columns.items() if value and name != "time"}
+    names: dict[str, Any] = {name: split_names(value) for name, value in columns.items() if value and name != "time"}
     records = {"name": "tables", "folder": str(Path(options.data).resolve()), "time": options.time, **names}
     system = {} if options.system is None else {"system": {"name": options.system}}
     if options.experiment is not None:
@@ -202,10 +197,6 @@ def _columns_of(folder: str) -> str:
         return f"Columns of {first.name}: {', '.join(read_table(first).header)}"
     except DataError as error:
         return str(error)
-
-
-def _split(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _newest(folder: Path | None) -> Path:

@@ -19,7 +19,6 @@ from ..errors import ConfigError
 from ..registry import DATA, SYSTEMS
 from . import protocols, tables
 from .protocols import Protocol, ProtocolName, Records, Split
-from .recording import Span
 from .simulate import RandomControl, simulate
 
 PASSED = ("seed", "dtype", "system")
@@ -132,25 +131,10 @@ def simulated(
     """The system of the experiment, simulated; the test records are the same for every seed."""
     control = RandomControl(control_mean, control_std, control_hold)
     splits = []
-    for kind, (count, split_seed) in {
-        "train": (train or 200, 3 * seed + 1_000_001),
-        "val": (val or 50, 3 * seed + 1_000_002),
-        "test": (test or 200, 999_999),
-    }.items():
-        data = simulate(system, count, steps, control=control, scenario=scenario, seed=split_seed, dtype=dtype)
-        spans = tuple(Span(f"simulated, seed {split_seed}", "", i * steps, (i + 1) * steps) for i in range(count))
-        inputs = data.inputs()
-        splits.append(
-            Records(
-                f"simulated {kind}",
-                truth=data.truth,
-                start=data.start,
-                layout=data.system.layout,
-                spans=spans,
-                system=data.system,
-                **inputs,
-            )
-        )
+    for kind, count in {"train": train or 200, "val": val or 50, "test": test or 200}.items():
+        own = protocols.split_seed(kind, seed)
+        data = simulate(system, count, steps, control=control, scenario=scenario, seed=own, dtype=dtype)
+        splits.append(protocols.records_of(f"simulated {kind}", data, data.start, scenario, own))
     return Protocol("strict", "simulated", seed, Split(*splits))
 
 

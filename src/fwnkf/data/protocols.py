@@ -170,21 +170,26 @@ def simulated(
     if protocol == "paper":
         sizes = [train or int(0.8 * total), val or total // 10, test or total // 10]
         data = generate(system, sum(sizes), scenario=scenario, seed=seed, dtype=dtype)
-        whole = _records(system, data, data.given(), scenario, seed)
+        whole = records_of(system, data, data.given(), scenario, seed)
         order = torch.from_numpy(np.random.default_rng(seed).permutation(sum(sizes)))
         return Protocol(protocol, system, seed, Split(*(whole.take(rows) for rows in order.split(sizes))))
     splits = []
-    for kind, (count, split_seed) in {
-        "train": (train or int(0.8 * total), 3 * seed + 1_000_001),
-        "val": (val or total // 10, 3 * seed + 1_000_002),
-        "test": (test or STRICT_TEST, 999_999),
-    }.items():
-        data = generate(system, count, scenario=scenario, seed=split_seed, dtype=dtype)
-        splits.append(_records(f"{system} {kind}", data, data.start, scenario, split_seed))
+    for kind, count in zip(
+        Split._fields, (train or int(0.8 * total), val or total // 10, test or STRICT_TEST), strict=True
+    ):
+        own = split_seed(kind, seed)
+        data = generate(system, count, scenario=scenario, seed=own, dtype=dtype)
+        splits.append(records_of(f"{system} {kind}", data, data.start, scenario, own))
     return Protocol(protocol, system, seed, Split(*splits))
 
 
-def _records(name: str, data: Simulated, start: Gaussian, scenario: Any, seed: int) -> Records:
+def split_seed(kind: str, seed: int) -> int:
+    """The seed of a simulated split: none is used twice, and the test records are the same for every ``seed``."""
+    return {"train": 3 * seed + 1_000_001, "val": 3 * seed + 1_000_002, "test": 999_999}[kind]
+
+
+def records_of(name: str, data: Simulated, start: Gaussian, scenario: Any, seed: int) -> Records:
+    """Simulated sequences as records; a tone has the true frequencies of its generator."""
     steps = data.y.shape[1]
     source = f"{name.split()[0]}, seed {seed}"
     return Records(
