@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..core.gaussian import Noise, condition, matvec, propagate
 from ..core.linear import LinearConfig, LinearSystem
 from ..core.smoothing import LinearStep, Measurement
-from ..core.system import System
+from ..core.system import System, as_layout
 from ..errors import ConfigError
 from ..registry import FILTERS, at_least
 from ..types import Gaussian, StepOutput
@@ -23,7 +23,10 @@ from .outputs import step_output
 
 @dataclass(frozen=True)
 class AutoregressiveConfig:
-    """``x_t = Σ F_i x_{t-i} + B u + w``; ``learn`` lists which of ``F B H Q R`` are parameters."""
+    """``x_t = Σ F_i x_{t-i} + B u + w``; ``learn`` lists which of ``F B H Q R`` are parameters.
+
+    ``lags`` says whether past states are estimated with the present one or taken for known once they are past.
+    """
 
     state_dim: int
     observation_dim: int
@@ -31,6 +34,8 @@ class AutoregressiveConfig:
     control_dim: int = 0
     learn: tuple[str, ...] = ()
     diagonal_noise: bool = False
+    lags: Literal["estimated", "known"] = "estimated"
+    layout: tuple[Any, ...] = ()
     solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto"
 
 
@@ -42,13 +47,29 @@ class Companion(NamedTuple):
     Q: Tensor
     H: Tensor
     R: Noise
+    estimated: Tensor | None
+    """With known lags: 1 at the covariances of the present state, 0 elsewhere."""
 
 
 @FILTERS.register("arkf")
 class AutoregressiveKalmanFilter(Filter):
-    """Kalman filter on ``[x_t; …; x_{t-k+1}]``. ``F`` is ``[order, n, n]``; the default is a random walk.
+    """Kalman filter of an autoregression ``x_t = Σ F_i x_{t-i} + B u + w``, ``y = H x + v``.
 
-    The lagged states before the first step are assumed independent, each distributed as the prior.
+    ``F`` is ``[order, n, n]``, the matrix of the last state first; the default is a random walk. The state of the
+    filter is ``[x_t; …; x_{t-k+1}]`` in companion form, so that every measurement also corrects the lagged states and
+    mean and covariance are exact. With ``lags="known"`` past states are taken for equal to their estimates: the mean is
+    the autoregression of past estimates and the covariance that of a filter with ``F_1`` alone.
+
+    The lagged states before the first step are assumed independent, each distributed as the prior (known lags: equal to
+    its mean). A ``layout`` with
+    angles says how errors are measured; the autoregression itself is linear in the plain numbers and wraps nothing.
+
+    >>> import torch, fwnkf
+    >>> F = torch.tensor([[[1.8]], [[-0.9]]])  # a damped oscillation
+    >>> one = torch.eye(1)
+    >>> arkf = fwnkf.ARKF(F=F, H=one, Q=0.1 * one, R=one, learn=("F", "Q", "R"))
+    >>> arkf.run(torch.zeros(1, 5, 1)).mean.shape
+    torch.Size([1, 5, 1])
     """
 
     Config = AutoregressiveConfig
@@ -70,6 +91,8 @@ class AutoregressiveKalmanFilter(Filter):
         order: int | None = None,
         learn: tuple[str, ...] = (),
         diagonal_noise: bool | None = None,
+        lags: Literal["estimated", "known"] = "estimated",
+        layout: tuple[Any, ...] = (),
         solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto",
     ) -> None:
         super().__init__(**arguments(locals()))
@@ -95,7 +118,9 @@ class AutoregressiveKalmanFilter(Filter):
             diagonal_noise=config.diagonal_noise,
         )
         self.noise = LinearSystem(linear, **matrices)
-        self.layout, self.observation_layout = self.noise.layout, self.noise.observation_layout
+        self.layout, self.observation_layout = as_layout(config.layout, n), self.noise.observation_layout
+        if self.layout.tangent_size != n:
+            raise ConfigError("filter 'arkf' is linear in its state, which a rotation is not: use numbers and angles")
         self.control_dim = config.control_dim
 
     @classmethod
@@ -109,7 +134,8 @@ class AutoregressiveKalmanFilter(Filter):
 
     def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Gaussian:
         order = self.config.order
-        blocks = torch.eye(order).to(belief.cov)
+        uncertain = torch.arange(order) < (1 if self.config.lags == "known" else order)
+        blocks = uncertain.diag().to(belief.cov)
         cov = torch.einsum("ij,bkl->bikjl", blocks, belief.cov).flatten(1, 2).flatten(2, 3)
         return Gaussian(belief.mean.repeat(1, order), cov)
 
@@ -119,12 +145,16 @@ class AutoregressiveKalmanFilter(Filter):
         top = self.coefficients.transpose(0, 1).flatten(1)  # [n, order · n]
         shift = torch.eye(n * (order - 1), n * order).to(top)
         pad = n * (order - 1)
+        estimated = None
+        if self.config.lags == "known":
+            estimated = nn.functional.pad(torch.ones(n, n).to(top), (0, pad, 0, pad))
         return Companion(
             torch.cat((top, shift)),
             nn.functional.pad(B, (0, 0, 0, pad)),
             nn.functional.pad(Q, (0, pad, 0, pad)),
             nn.functional.pad(self.noise.H, (0, pad)),
             self.noise.measurement_noise(),
+            estimated,
         )
 
     def at_rest(self, prepared: Companion, y: Tensor) -> tuple[Any, Companion, Tensor | None]:
@@ -134,7 +164,34 @@ class AutoregressiveKalmanFilter(Filter):
     def observe(self, x: Tensor) -> Tensor:
         return self.noise.observe(x)
 
+    def advance(
+        self,
+        prepared: Companion,
+        state: Gaussian,
+        y: Tensor,
+        weight: Tensor,
+        u: Tensor | None,
+        dt: Tensor | None,
+    ) -> tuple[Gaussian, StepOutput]:
+        return self._linear_step(prepared, state, y, weight, u, dt)[:2]
+
     def advance_linearized(
+        self,
+        prepared: Companion,
+        state: Gaussian,
+        y: Tensor,
+        weight: Tensor,
+        u: Tensor | None,
+        dt: Tensor | None,
+    ) -> tuple[Gaussian, StepOutput, LinearStep]:
+        if self.config.lags == "known":
+            raise ConfigError(
+                "filter 'arkf' with lags='known' cannot be smoothed: its covariance is not that of its linear model. "
+                "Use lags='estimated'"
+            )
+        return self._linear_step(prepared, state, y, weight, u, dt)
+
+    def _linear_step(
         self,
         prepared: Companion,
         state: Gaussian,
@@ -148,6 +205,7 @@ class AutoregressiveKalmanFilter(Filter):
         mean = matvec(prepared.F, state.mean)
         mean = mean if u is None else mean + matvec(prepared.B, u)
         cov = propagate(state.cov, prepared.F, prepared.Q)
+        cov = cov if prepared.estimated is None else cov * prepared.estimated  # no gain reaches a known lag
         innovation = (y - matvec(prepared.H, mean)) * weight
         update = condition(cov, innovation, prepared.H, prepared.R, weight, self.config.solve)
         posterior = Gaussian(mean + update.correction, update.cov)
