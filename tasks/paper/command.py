@@ -42,6 +42,7 @@ def add_commands(commands: Any) -> None:
     command.add_argument("--store", type=Path, default=Path("docs/results/paper/runs.jsonl"), metavar="FILE")
     command.add_argument("--runs", type=Path, default=Path("runs/paper"), help="folder of the training runs")
     command.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help=f"where the page goes ({PAGE})")
+    command.add_argument("--images", action=argparse.BooleanOptionalAction, default=True, help="draw the images too")
     command.set_defaults(run=run_paper)
 
 
@@ -59,7 +60,7 @@ def run_paper(options: argparse.Namespace) -> int:
         say_table(options, [_state(table_of_runs, rows, group) for group in groups], {n: n for n in LIST_COLUMNS})
         return 0
     code = 0 if options.page_only else _train(options, table_of_runs, store, groups)
-    _write_page(options, table_of_runs, store)
+    _write_page(options, table_of_runs, store, images=options.images)
     return code
 
 
@@ -74,7 +75,7 @@ def _train(options: argparse.Namespace, table_of_runs: Matrix, store: Any, group
         left = (time.monotonic() - begin) / number * (len(missing) - number)
         words = f"; failed: {'; '.join(sorted(reasons))}" if reasons else ""
         _say(f"[{number}/{len(missing)}] {group.name}: {len(new)} rows{words}; about {_duration(left)} left")
-        _write_page(options, table_of_runs, store)
+        _write_page(options, table_of_runs, store, images=False)
     return code
 
 
@@ -139,10 +140,10 @@ def _wanted(table_of_runs: Matrix, rows: dict[str, Row], group: Group) -> Iterat
         yield next(iter([*of_seed, *failed]), None), table_of_runs.reference_config(group, seed)
 
 
-def _write_page(options: argparse.Namespace, table_of_runs: Matrix, store: Any) -> None:
+def _write_page(options: argparse.Namespace, table_of_runs: Matrix, store: Any, *, images: bool) -> None:
     from tasks.paper.page import write
 
-    write(options.page, table_of_runs, store.rows(), options.runs)
+    write(options.page, table_of_runs, store.rows(), options.runs, images=images)
 
 
 def _duration(seconds: float) -> str:

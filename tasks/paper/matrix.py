@@ -92,7 +92,7 @@ class Matrix:
         return [group for group in chosen if not only or any(_matches(group, pattern) for pattern in only)]
 
     def title(self, recipe: str) -> str:
-        return str(self.values["recipes"][recipe].get("title", recipe))
+        return str(self.values["recipes"].get(recipe, {}).get("title", recipe))
 
     def config(self, cell: Cell) -> dict[str, Any]:
         """The experiment of a run as plain values, defaults left out."""

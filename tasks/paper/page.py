@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from tasks.paper import published, summary
+from tasks.paper.claims import Claim, claims, inconsistencies
 from tasks.paper.matrix import Matrix
+from tasks.paper.published import columns
 from tasks.paper.scores import COLUMNS, paired
-from tasks.paper.store import Row
-from tasks.paper.summary import Entry, Results, short
+from tasks.paper.store import RUNTIME, Row
+from tasks.paper.summary import NOT_RUN, Entry, Results, short
 
+IMAGES = Path("../images")
+"""Folder of the drawings, from that of the page."""
+EXAMPLES = {
+    "trajectory": "the first test record, with the 95 % interval of FW-NKF",
+    "spectra": "spectral density of the error of predicted measurements, which the spectral loss weighs",
+    "phi": "the learned Φ of FW-NKF, its response, delay, poles and zeros",
+}
 TITLES = {"lorenz": "Lorenz", "pendulum": "Pendulum", "euroc": "EuRoC MAV", "uipdb": "UIP-DB"}
 HEADINGS = {"mae": "MAE", "mse": "MSE", "rmse": "RMSE", "nrmse": "NRMSE", "r2": "R²"}
 OURS = "fwnkf"
@@ -23,15 +32,21 @@ DEFINITIONS = (
 )
 
 
-def write(path: Path, matrix: Matrix, rows: Mapping[str, Row], runs: Path) -> None:
-    """Write the page; runs that are missing are shown as such."""
+def write(path: Path, matrix: Matrix, rows: Mapping[str, Row], runs: Path, *, images: bool) -> None:
+    """Write the page, and its drawings if ``images``; runs that are missing are shown as such."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(matrix, rows), encoding="utf-8")
+    if images:
+        from tasks.paper.drawings import draw
+
+        draw(path.parent / IMAGES, matrix, rows, runs)
+    drawn = {image.stem for image in (path.parent / IMAGES).glob("paper-*.png")}
+    path.write_text(page(matrix, rows, drawn), encoding="utf-8")
 
 
-def page(matrix: Matrix, rows: Mapping[str, Row]) -> str:
-    """The page as Markdown."""
-    results = Results(rows.values())
+def page(matrix: Matrix, rows: Mapping[str, Row], drawn: Collection[str] = ()) -> str:
+    """The page as Markdown; ``drawn`` are the names of the drawings that exist."""
+    results = Results(row for row in rows.values() if row["kind"] != RUNTIME)
+    runtime = [row for row in rows.values() if row["kind"] == RUNTIME]
     lines = [
         "# The paper's tables",
         "",
@@ -40,15 +55,28 @@ def page(matrix: Matrix, rows: Mapping[str, Row]) -> str:
         "",
         DEFINITIONS,
         "",
+        "## What holds of the paper's claims",
+        "",
+        *_claims(claims(matrix, results, runtime)),
     ]
     for data in dict.fromkeys(str(table["data"]) for table in matrix.values["tables"]):
-        lines += section(matrix, results, data)
-    return "\n".join(lines)
+        lines += section(matrix, results, data, drawn)
+    lines += _uipdb(matrix, drawn) + _runtime(matrix, runtime, drawn) + _means(matrix, results)
+    return "\n".join(lines).rstrip() + "\n"
 
 
-def section(matrix: Matrix, results: Results, data: str) -> list[str]:
+def _claims(listed: Sequence[Claim]) -> list[str]:
+    lines = [f"- **{claim.verdict}**: {claim.text} {claim.reason}".rstrip() for claim in listed]
+    odd = list(inconsistencies())
+    if odd:
+        lines.append(f"- Figures of the paper that do not fit each other: {'; '.join(odd)}.")
+    return [*lines, ""]
+
+
+def section(matrix: Matrix, results: Results, data: str, drawn: Collection[str]) -> list[str]:
     """The tables of one data set."""
-    lines = [f"## {TITLES.get(data, data)}", "", f"{summary.budget(matrix.values, data)}.".capitalize(), ""]
+    lines = [f"## {TITLES.get(data, data)}", "", f"{summary.budget(matrix.values, data)}.", ""]
+    lines += _image(drawn, f"paper-{data}", f"MSE on {TITLES.get(data, data)}, here and published")
     for protocol in ("paper", "strict"):
         tables = [t for t in matrix.values["tables"] if (t["data"], t["protocol"]) == (data, protocol)]
         pairs = [(recipe, float(w)) for table in tables for recipe in table["recipes"] for w in table["weights"]]
@@ -56,7 +84,15 @@ def section(matrix: Matrix, results: Results, data: str) -> list[str]:
             lines += [f"### Protocol `{protocol}`", ""]
             lines += _comparison(matrix, results, data, protocol, pairs)
             lines += _references(results, data, protocol)
+    for name, text in EXAMPLES.items():
+        lines += _image(drawn, f"paper-{data}-{name}", f"{TITLES.get(data, data)}: {text}", caption=True)
     return lines
+
+
+def _image(drawn: Collection[str], name: str, text: str, *, caption: bool = False) -> list[str]:
+    if name not in drawn:
+        return []
+    return [*([f"{text}:", ""] if caption else []), f"![{text}]({IMAGES.as_posix()}/{name}.png)", ""]
 
 
 def _comparison(
@@ -102,3 +138,75 @@ def _references(results: Results, data: str, protocol: str) -> list[str]:
 def _ratio(ours: Entry, theirs: Entry) -> str:
     interval = paired(ours.rows, theirs.rows)
     return "" if interval is None else str(interval)
+
+
+def _uipdb(matrix: Matrix, drawn: Collection[str]) -> list[str]:
+    """The published table; what can be said of the recordings at hand is on the card of the task."""
+    header = ["method", "λ", "acc. RMSE", "acc. MAE", "rotation ρ", "distance RMSE", "distance MAE"]
+    lines = [
+        [matrix.title(row["recipe"]), f"{row['weight']:g}", *(f"*{row[name].value:g}*" for name in columns("uipdb"))]
+        for row in published.rows("uipdb")
+    ]
+    return [
+        "## UIP-DB",
+        "",
+        "Published figures alone: the part of the data at hand has ranges and their truth, neither accelerations with "
+        "truth nor rotations. What it can say is on [its card](../../models/uipdb/README.md).",
+        "",
+        *_image(drawn, "paper-uipdb", "Acceleration RMSE on UIP-DB, published"),
+        *summary.table(header, lines),
+    ]
+
+
+def _runtime(matrix: Matrix, runtime: Sequence[Row], drawn: Collection[str]) -> list[str]:
+    header = ["method", "parameters", "ms a step", "compiled", "ratio to a bare GRU", "compiled"]
+    by_name = {row["recipe"]: row for row in runtime}
+    lines = []
+    for printed in published.rows("runtime"):
+        row = by_name.get(printed["recipe"])
+        first = [f"(*{printed['parameters'].value:,.0f}*)", f"(*{printed['ms'].value:g}*)"]
+        if row is None:
+            lines.append([matrix.title(printed["recipe"]), *(f"{NOT_RUN} {text}" for text in first), "", "", ""])
+            continue
+        compiled = ("" if row[name] is None else short(row[name]) for name in ("compiled_ms", "compiled_ratio"))
+        milliseconds, ratio = compiled
+        lines.append([
+            matrix.title(printed["recipe"]),
+            f"{row['parameters']:,} {first[0]}",
+            f"{short(row['ms'])} {first[1]}",
+            milliseconds,
+            short(row["ratio"]),
+            ratio,
+        ])  # fmt: skip
+    return [
+        "## Runtime",
+        "",
+        "Batch 1, 100 steps, Lorenz with two measured coordinates, one CPU thread; published in brackets, on a GPU. "
+        "The bare GRU cell has the width of the filter's own network and was timed in the same run.",
+        "",
+        *_image(drawn, "paper-runtime", "Parameters and time of a step, here and published"),
+        *summary.table(header, lines),
+    ]
+
+
+def _means(matrix: Matrix, results: Results) -> list[str]:
+    """How each filter was trained, and what that took."""
+    lines = []
+    for recipe, values in matrix.values["recipes"].items():
+        rows = [row for row in results.rows if row["recipe"] == recipe and row["status"] == "done"]
+        if rows:
+            entry = Entry(tuple(rows))
+            config = rows[0]["config"]
+            lines.append([
+                matrix.title(recipe),
+                config["optimizer"]["name"],
+                f"{config['optimizer']['learning_rate']:g}",
+                f"{rows[0]['steps']}",
+                f"{rows[0]['pretrain']}",
+                f"{entry.seconds():.0f}",
+                str(values.get("about", "")),
+            ])  # fmt: skip
+    if not lines:
+        return []
+    header = ["method", "optimiser", "learning rate", "steps", "regression", "CPU s a run", ""]
+    return ["## Equal means", "", "Training of one run, on average over all tables.", "", *summary.table(header, lines)]

@@ -21,6 +21,8 @@ FORMAT = 1
 CLOCK = ("cpu_seconds", "finished")
 """Fields that differ between equal runs."""
 Row = dict[str, Any]
+RUNTIME = "runtime"
+"""The kind of rows that say how long a step takes."""
 
 
 class Store:

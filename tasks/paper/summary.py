@@ -101,7 +101,7 @@ def budget(values: Mapping[str, Any], data: str) -> str:
     section = values["budget"][data]
     records, trainer = section["data"], section["trainer"]
     return (
-        f"{records['train']} training, {records['val']} validation and {records['test']} test records; "
+        f"Budget: {records['train']} training, {records['val']} validation and {records['test']} test records; "
         f"{trainer['pretrain']} steps of regression of what a filter has to learn of the dynamics, then "
         f"{trainer['steps']} optimiser steps through the filter on batches of {trainer['batch_size']}; the "
         "weights with the least validation error are scored"
