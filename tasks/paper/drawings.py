@@ -48,7 +48,11 @@ def draw(folder: Path, matrix: Matrix, rows: Mapping[str, Row], runs: Path) -> l
             figures |= {f"paper-{data}-{name}": figure for name, figure in examples(matrix, *trained).items()}
     figures["paper-runtime"] = runtime(matrix, [row for row in rows.values() if row["kind"] == "runtime"])
     figures["paper-uipdb"] = uipdb(matrix)
-    return plots.save_all(folder, figures)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.png" for name, figure in figures.items() if figure is not None]
+    for path, figure in zip(paths, (figure for figure in figures.values() if figure is not None), strict=True):
+        figure.savefig(path, dpi=90, pil_kwargs={"optimize": True})
+    return paths
 
 
 # ---- tables ---------------------------------------------------------------------------------------------------------
@@ -169,7 +173,7 @@ def models(
 
 
 def _best(matrix: Matrix, group: Group, number: int, runs: Path) -> Path:
-    return run_folder(matrix, group, runs) / str(number) / "best"
+    return run_folder(matrix, group, runs) / str(number)
 
 
 def examples(matrix: Matrix, data: Protocol, trained: Mapping[tuple[str, float], Filter]) -> dict[str, Figure | None]:

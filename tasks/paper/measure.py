@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fwnkf import save
 from fwnkf.data.protocols import Protocol, digest
 from fwnkf.errors import FwnkfError
 from fwnkf.evaluation.evaluate import Estimate, estimate
@@ -18,15 +19,12 @@ from tasks.paper import matrix
 from tasks.paper.matrix import REFERENCES, Cell, Group, Matrix
 from tasks.paper.scores import block_errors, scores
 from tasks.paper.store import Row
-from tasks.paper.together import fit_together
 
 if TYPE_CHECKING:
-    from fwnkf.training.fit import Fitted
+    from fwnkf.training.stacked import Member
 
 RUNS = Path("runs/paper")
 COMMAND = "python -m tasks paper"
-_KEPT = ("parameters", "steps", "best_step", "data_digest", "test_digest", "versions", "commit")
-"""Fields of a run's record that its row has too."""
 Say = Callable[[str], None]
 
 
@@ -63,33 +61,42 @@ def run_folder(matrix_of_runs: Matrix, group: Group, runs: Path) -> Path:
 
 
 def _trained(matrix_of_runs: Matrix, group: Group, runs: Path, say: Say) -> list[Row]:
-    experiments = [matrix_of_runs.experiment(cell) for cell in group.cells]
-    results = fit_together(experiments, run_folder(matrix_of_runs, group, runs), say=say, command=COMMAND)
+    from fwnkf.training.stacked import fit_together
+
+    folder = run_folder(matrix_of_runs, group, runs)
     rows = []
-    for cell, result in zip(group.cells, results, strict=True):
-        identity = _identity(matrix_of_runs, cell)
-        if isinstance(result, FwnkfError):
-            rows.append({**identity, "status": "failed", "reason": _line(str(result))})
-            continue
-        rows.append({**identity, **_scored(result)})
+    members = fit_together([matrix_of_runs.experiment(cell) for cell in group.cells], say=say)
+    for number, (cell, member) in enumerate(zip(group.cells, members, strict=True)):
+        save(member.model, folder / str(number))  # for drawings
+        rows.append({**_identity(matrix_of_runs, cell), **_scored(member)})
         say(f"{cell.key}: mse {rows[-1]['metrics']['mse']:.4g}")
     return rows
 
 
-def _scored(fitted: Fitted) -> Row:
+def _scored(member: Member) -> Row:
+    from fwnkf.training import provenance
+
     begin = time.process_time()
-    estimated = estimate(fitted.model, fitted.data.split.test)
-    record, trainer = fitted.record, fitted.experiment.trainer
-    clock = {"training": record["cpu_seconds"], "scoring": round(time.process_time() - begin, 2)}
-    # parts of the training that a record lists apart
-    clock |= {name: record[f"{name}_seconds"] for name in ("pretraining", "compilation") if f"{name}_seconds" in record}
+    estimated = estimate(member.model, member.data.split.test)
+    seconds = {
+        "preparation": member.preparation_seconds,
+        "training": member.training_seconds,
+        "scoring": time.process_time() - begin,
+    }
+    trainer = member.experiment.trainer
     return {
         "status": "done",
-        **_figures(fitted.data, estimated),
-        **{name: record.get(name) for name in _KEPT},
+        **_figures(member.data, estimated),
+        "parameters": sum(p.numel() for p in member.model.parameters() if p.requires_grad),
         "pretrain": trainer.pretrain,
-        "batch_size": trainer.batch_size,
-        "cpu_seconds": clock,
+        "steps": member.steps,
+        "best_step": member.best_step,
+        "failed_at": member.failed_at,
+        "data_digest": _short(digest(*member.data.split)),
+        "test_digest": _short(digest(member.data.split.test)),
+        "versions": provenance.versions(),
+        "commit": provenance.commit(),
+        "cpu_seconds": {name: round(value, 2) for name, value in seconds.items()},
         "finished": _now(),
     }
 
@@ -112,7 +119,7 @@ def _references(matrix_of_runs: Matrix, group: Group) -> Iterator[Row]:
                 "command": COMMAND,
                 "status": "done",
                 **_figures(data, estimated),
-                "test_digest": digest(data.split.test),
+                "test_digest": _short(digest(data.split.test)),
                 "cpu_seconds": {"scoring": round(seconds, 2)},
                 "finished": _now(),
             }
@@ -148,6 +155,11 @@ def _where(data: str, protocol: str, recipe: str) -> Row:
 def _line(reason: str) -> str:
     """The first line of a reason, which a table can hold."""
     return reason.strip().splitlines()[0][:300] if reason.strip() else "no reason given"
+
+
+def _short(text: str) -> str:
+    """Enough of a SHA-256 to tell records apart."""
+    return text[:16]
 
 
 def _now() -> str:

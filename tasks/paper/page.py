@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from fwnkf.training.config import OptimizerSection
 from tasks.paper import published, summary
 from tasks.paper.claims import Claim, claims, inconsistencies
 from tasks.paper.matrix import Matrix
 from tasks.paper.published import columns
 from tasks.paper.scores import COLUMNS, paired
 from tasks.paper.store import RUNTIME, Row
-from tasks.paper.summary import NOT_RUN, Entry, Results, short
+from tasks.paper.summary import NOT_RUN, STOPPED, Entry, Results, short
 
 IMAGES = Path("../images")
 """Folder of the drawings, from that of the page."""
@@ -116,7 +117,9 @@ def _comparison(
             f"{entry.rows[0]['parameters']:,}" if entry.rows else "",
             f"{entry.seconds():.0f}" if entry.rows else "",
         ])  # fmt: skip
-    return summary.table(header, lines)
+    note = [f"{STOPPED} training of a seed ended early, because its loss was no longer finite.", ""]
+    stopped = any(STOPPED in cell for line in lines for cell in line)
+    return summary.table(header, lines) + (note if stopped else [])
 
 
 def _published(data: str, protocol: str, recipe: str, weight: float, column: str) -> str:
@@ -196,11 +199,11 @@ def _means(matrix: Matrix, results: Results) -> list[str]:
         rows = [row for row in results.rows if row["recipe"] == recipe and row["status"] == "done"]
         if rows:
             entry = Entry(tuple(rows))
-            config = rows[0]["config"]
+            optimizer = OptimizerSection(**rows[0]["config"]["optimizer"])
             lines.append([
                 matrix.title(recipe),
-                config["optimizer"]["name"],
-                f"{config['optimizer']['learning_rate']:g}",
+                optimizer.name,
+                f"{optimizer.learning_rate:g}",
                 f"{rows[0]['steps']}",
                 f"{rows[0]['pretrain']}",
                 f"{entry.seconds():.0f}",

@@ -11,6 +11,8 @@ from typing import Any
 from tasks.paper.store import Row
 
 NOT_RUN = "not run"
+STOPPED = "†"
+"""Marks figures with a run whose training ended early, because its loss was no longer finite."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,13 @@ class Entry:
         mean, spread = self.mean(metric), self.spread(metric)
         if not math.isfinite(mean):
             return "diverged" if math.isinf(mean) else ""
-        return f"{short(mean)} ± {short(spread, 2)}" if math.isfinite(spread) else short(mean)
+        mark = STOPPED if any(row.get("failed_at") is not None for row in self.rows) else ""
+        return (f"{short(mean)} ± {short(spread, 2)}" if math.isfinite(spread) else short(mean)) + mark
 
     def seconds(self) -> float:
-        """CPU seconds of the training of one run, on average."""
-        values = [row["cpu_seconds"]["training"] for row in self.rows if "training" in row.get("cpu_seconds", {})]
+        """CPU seconds of preparing and training one run, on average."""
+        clocks = [row["cpu_seconds"] for row in self.rows if "training" in row.get("cpu_seconds", {})]
+        values = [clock["preparation"] + clock["training"] for clock in clocks]
         return statistics.fmean(values) if values else math.nan
 
 

@@ -8,14 +8,12 @@ import logging
 import os
 import platform
 import signal
-import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,7 @@ from ..data.protocols import Protocol, Records, digest
 from ..errors import ConfigError
 from ..extras import need
 from ..filters.base import Filter
-from . import memory
+from . import memory, provenance
 from .batches import Batches, Plan, Position
 from .checkpointing import STATE_FILE, CheckpointCallback, StoppedError
 from .config import LOGGERS, Experiment
@@ -43,7 +41,6 @@ from .setup import build_filter, load_data, measure, signature_of_records, stati
 
 RUN_FILE = "run.json"
 FORMAT = 1
-_PACKAGES = ("fwnkf", "torch", "numpy", "safetensors", "lightning")
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,37 +210,15 @@ def _record(experiment: Experiment, protocol: Protocol, model: Filter, command: 
         "name": experiment.name,
         "seed": experiment.seed,
         "experiment": json.loads(json.dumps(experiment.as_dict())),
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+        "versions": provenance.versions(),
         "machine": {"system": platform.platform(), "threads": torch.get_num_threads()},
-        "commit": _commit(),
+        "commit": provenance.commit(),
         "data_digest": digest(*protocol.split),
         "test_digest": digest(protocol.split.test),
         "command": command,
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _commit() -> str | None:
-    """The commit of the package's git checkout, marked as dirty if files differ; None outside a checkout."""
-    try:
-        result = subprocess.run(
-            ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return result.stdout.strip() or None
 
 
 def _trainer(experiment: Experiment, folder: Path, steps: int, checkpoints: CheckpointCallback) -> lightning.Trainer:
