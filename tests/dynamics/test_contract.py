@@ -13,6 +13,8 @@ from fwnkf.registry import SYSTEMS
 from fwnkf.systems import (
     ConstantVelocity,
     ConstantVelocityConfig,
+    LearnedConfig,
+    LearnedSystem,
     Lorenz,
     LorenzConfig,
     Pendulum,
@@ -23,6 +25,20 @@ from fwnkf.systems import (
 
 from ..tolerances import assert_close
 
+
+def learned(**options):
+    """A learned system with random weights and scales: before training it would stand still."""
+    torch.manual_seed(0)
+    system = LearnedSystem(LearnedConfig(**options))
+    with torch.no_grad():
+        for parameter in (*system.network.parameters(), *system.observation.parameters()):
+            parameter.add_(0.2 * torch.randn(parameter.shape))
+        system.network.scale.uniform_(0.5, 2)
+        system.network.reach.uniform_(0.1, 0.3)
+    return system
+
+
+TURNING = (("position", "euclidean", 2), ("heading", "angle", 1), ("attitude", "quaternion", 4))
 CASES = {
     "lorenz": lambda: Lorenz(LorenzConfig(process=0.3)),
     "lorenz, full, substeps": lambda: Lorenz(LorenzConfig(observed="full", substeps=3)),
@@ -30,6 +46,18 @@ CASES = {
     "strapdown": lambda: Strapdown(StrapdownConfig()),
     "strapdown, no biases, velocity": lambda: Strapdown(StrapdownConfig(biases=False, observed="velocity")),
     "strapdown, pose": lambda: Strapdown(StrapdownConfig(observed="pose")),
+    "learned": lambda: learned(state_dim=3, observation_dim=2, order=2, dt=0.1, learn=("Q", "R")),
+    "learned, turning, with control": lambda: learned(
+        state_dim=7, observation_dim=3, control_dim=2, layout=TURNING, observation="learned_network"
+    ),
+    "learned, given function": lambda: learned(
+        state_dim=2,
+        observation_dim=2,
+        control_dim=1,
+        layout=Pendulum.layout.describe(),
+        observation="given_function",
+        observed_by={"name": "pendulum", "config": {"length": 0.7}},
+    ),
     "constant velocity": lambda: ConstantVelocity(ConstantVelocityConfig(dims=3, density=0.4)),
 }
 

@@ -125,7 +125,7 @@ FAULTS = {
     ),
     "pretraining with equations": (
         ["filter.equations=true", "trainer.pretrain=5"],
-        "trainer.pretrain = 5 trains the transition of an fwnkf without equations",
+        "trainer.pretrain = 5: filter 'fwnkf' has no learned transition to pretrain",
     ),
     "a spectrum without noise states": (
         ["filter.noise_from_spectrum=true"],
@@ -155,9 +155,25 @@ FAULTS = {
         ["filter.name=rkn", "filter.options={}", "filter.equations=true"],
         "filter 'rkn' does not use equations of motion; set filter.equations: false",
     ),
-    "kalmannet without equations": (
-        ["filter.name=kalmannet", "filter.options={}"],
-        "filter 'kalmannet' needs a system; set filter.equations: true",
+    "a learned system for a filter with equations": (
+        ["filter.name=kalmannet", "filter.options={}", "filter.equations=true", "filter.learned_system={width: 8}"],
+        "filter.learned_system = {'width': 8} has no effect: filter.equations = true",
+    ),
+    "a learned system for a filter that takes none": (
+        ["filter.name=rkn", "filter.options={}", "filter.learned_system={width: 8}"],
+        "has no effect: filter 'rkn' takes no system",
+    ),
+    "an unknown option of the learned system": (
+        ["filter.name=kalmannet", "filter.options={}", "filter.learned_system={hidden: 8}"],
+        "filter.learned_system: no option 'hidden'; there are: .*width, order",
+    ),
+    "a size of the learned system": (
+        ["filter.name=ekf", "filter.options={}", "filter.learned_system={state_dim: 3}"],
+        "state_dim cannot be set in filter.learned_system: the data determine it",
+    ),
+    "pretraining without a learned transition": (
+        ["filter.name=rkn", "filter.options={}", "trainer.pretrain=5"],
+        "trainer.pretrain = 5: filter 'rkn' has no learned transition to pretrain",
     ),
     "augmented covariance": (
         ["filter.options.covariance=augmented", "filter.options.shaping=noise"],

@@ -86,5 +86,5 @@ def test_pretraining_is_far_more_accurate_than_the_initial_random_walk():
 def test_pretraining_refuses_filters_without_a_learned_transition():
     records = protocols.simulated("lorenz", "strict", train=2, val=1, test=1).split.train
     for model in (fwnkf.build("ekf", system=records.system), fwnkf.build("fwnkf", system=records.system)):
-        with pytest.raises(ConfigError, match=r"trainer\.pretrain trains the transition of an fwnkf without equations"):
+        with pytest.raises(ConfigError, match=r"trainer\.pretrain = 1: filter '\w+' has no learned transition"):
             pretrain(model, records, 1, 1.0, 0)

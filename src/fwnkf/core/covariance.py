@@ -28,6 +28,17 @@ class Covariance(nn.Module):
         else:
             self.register_buffer("value", value.clone())
 
+    @torch.no_grad()
+    def assign(self, value: Float[Tensor, "n n"]) -> None:
+        """Set the covariance; of a diagonal one the diagonal."""
+        if not self.learn:
+            self.value.copy_(value)
+            return
+        log_std, slopes = constrain.inverse_covariance(value)
+        self.log_std.copy_(log_std)
+        if not self.diagonal:
+            self.slopes.copy_(slopes)
+
     def forward(self) -> Float[Tensor, "n n"]:
         if not self.learn:
             return self.value

@@ -180,6 +180,20 @@ class Layout:
                 features.append(a)
         return torch.cat(features, -1)
 
+    def tangent_scales(
+        self, mean: Float[Tensor, " f"], std: Float[Tensor, " f"]
+    ) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
+        """Mean and deviation of each tangent coordinate from those of the features; 0 and 1 rad where it turns."""
+        means, stds = mean.new_zeros(self.tangent_size), std.new_ones(self.tangent_size)
+        start = at = 0
+        for part in self.parts:
+            if part.kind == "euclidean":
+                means[at : at + part.size] = mean[start : start + part.size]
+                stds[at : at + part.size] = std[start : start + part.size]
+            start += 9 if part.kind == "quaternion" else part.size * (2 if part.kind == "angle" else 1)
+            at += part.tangent_size
+        return means, stds
+
     def features_jacobian(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B f d"]:
         """Jacobian of :meth:`features` with respect to the tangent vector at ``x``."""
         rows = []

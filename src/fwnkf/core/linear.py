@@ -23,7 +23,8 @@ class LinearConfig:
 
     ``learn`` lists which of ``F B H Q R`` are parameters. With ``continuous``, ``F`` is the drift matrix of
     ``dx = F x dt + B u dt + noise`` and ``Q`` its spectral density, discretised exactly for every ``dt``. ``channels``
-    names the measurements, for tables and plots.
+    names the measurements, for tables and plots. Angles of a ``layout`` are plain numbers in the equations; corrected
+    states are wrapped, and errors are taken along the shortest arc.
     """
 
     state_dim: int
@@ -63,8 +64,10 @@ class LinearSystem(System):
             raise ConfigError(f"learn = {config.learn}: only F, B, H, Q and R can be learned, not {sorted(unknown)}")
         n, m, p = config.state_dim, config.observation_dim, config.control_dim
         self.layout = Layout.parse(config.layout) if config.layout else Layout.euclidean(n)
-        if self.layout.size != n or not self.layout.flat:
-            raise ConfigError("a linear system has a Euclidean state; its layout must have state_dim components")
+        if self.layout.size != n or self.layout.tangent_size != n:
+            raise ConfigError(
+                "a linear system has a state of numbers and angles; its layout must have state_dim components"
+            )
         if config.channels and len(config.channels) != m:
             raise ConfigError(f"channels = {config.channels}: wanted one name for each of the {m} measurements")
         self.observation_layout = (

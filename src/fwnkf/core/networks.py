@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..shapes import Float
+from .layout import Layout
 
 FAR_OUT = 8.0
 """Products of inputs are constant beyond this many standard deviations of the training data."""
@@ -96,3 +97,24 @@ class JacobianNetwork(nn.Module):
         assert self.straight is not None
         inner = (weight * slope) @ self.state.weight + self.straight.weight * reach
         return output, inner @ (feature_jacobian / self.scale)
+
+
+def add_residual(
+    layout: Layout,
+    x: Float[Tensor, "B n"],
+    moved: tuple[Float[Tensor, "B n"], Float[Tensor, "*C d d"]],
+    residual: tuple[Float[Tensor, "B d"], Float[Tensor, "B d f"]],
+    ratio: Float[Tensor, " B"] | None,
+) -> tuple[Float[Tensor, "B n"], Float[Tensor, "B d d"]]:
+    """``f(x) ⊞ r g(x)`` and its Jacobian in the tangent space at ``x``.
+
+    ``moved`` is ``f(x)`` with its Jacobian, ``residual`` is ``g(x)`` with its Jacobian in the features of ``x``, and
+    ``ratio`` is the length of the step relative to the nominal one.
+    """
+    (mean, F), (change, slope) = moved, residual
+    if ratio is not None:
+        change, slope = change * ratio.unsqueeze(-1), slope * ratio[..., None, None]
+    if layout.flat:
+        return mean + change, F + slope
+    on_state, on_change = layout.boxplus_jacobians(change)
+    return layout.boxplus(mean, change), on_state @ F + on_change @ slope @ layout.features_jacobian(x)

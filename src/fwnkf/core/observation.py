@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError
+from ..types import Statistics
 from .gaussian import matvec
 from .layout import Layout
 from .networks import JacobianNetwork
@@ -62,6 +63,10 @@ class NetworkObservation(nn.Module):
         self.layout = layout
         self.H = nn.Parameter(H.clone())
         self.network = JacobianNetwork(layout.feature_size, 0, width, H.shape[-2])
+
+    def normalize(self, statistics: Statistics) -> None:
+        """Set the scales of training data."""
+        self.network.normalize(statistics.feature_mean, statistics.feature_std, statistics.observation_std)
 
     def observe(self, x: Tensor) -> Tensor:
         features = self.layout.features(x)

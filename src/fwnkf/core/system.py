@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ..errors import ConfigError, ShapeError
 from ..registry import SYSTEMS, parse_config
 from ..shapes import Float
-from ..types import Gaussian
+from ..types import Gaussian, Statistics
 from . import constrain, linearize
 from .covariance import Covariance
 from .functions import Definition, Parts, Values, config_class, covariance, define, examples, is_diagonal, join, plain
@@ -143,6 +143,9 @@ class System(nn.Module):
     def complete_prior(self, prior: Gaussian) -> Gaussian:
         """Complete a prior on the first parts of the state with the system's own prior on the other parts."""
         return prior
+
+    def normalize(self, statistics: Statistics) -> None:
+        """Store the scales of training data in a system with networks; does nothing by default."""
 
     def transition(
         self, x: Float[Tensor, "B n"], u: Float[Tensor, "B p"] | None, dt: Float[Tensor, "B"] | None

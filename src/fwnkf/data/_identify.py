@@ -104,6 +104,56 @@ def identify(train: Records, channels: Sequence[str] = (), dtype: torch.dtype | 
     return Fit(system, (*notes, *channel_notes))
 
 
+class Regression(NamedTuple):
+    """``x_t = Σ F_i x_{t-i} + B u_t + w`` of one step, with ``w ~ N(0, Q)``."""
+
+    F: Float[Tensor, "k n n"]
+    B: Float[Tensor, "n p"]
+    Q: Float[Tensor, "n n"]
+
+
+def fit_steps(train: Records, order: int = 1) -> Regression:
+    """The discrete linear model of an order with the least squared error on the training records, in their dtype.
+
+    Angles are plain numbers here, but changes between steps are taken along the shortest arc: an angle that passes ±π
+    does not jump.
+
+    >>> from fwnkf.data import protocols
+    >>> records = protocols.simulated("lorenz", "strict", train=4, val=1, test=1).split.train
+    >>> fit_steps(records, order=2).F.shape
+    torch.Size([2, 3, 3])
+    """
+    n, layout = train.layout.size, train.layout
+    if layout.tangent_size != n:
+        raise ConfigError("a linear model needs a state of numbers and angles; this one contains rotations")
+    x = train.truth.double()
+    u = x.new_zeros(*x.shape[:2], 0) if train.u is None else train.u.double()
+    change = layout.boxminus(x[:, 1:], x[:, :-1])
+    # x_t - x_{t-1} from x_{t-1}, the changes before it, and the control
+    inputs = [x[:, order - 1 : -1], *(change[:, order - 1 - i : -i] for i in range(1, order)), u[:, order:]]
+    rows, target = torch.cat(inputs, -1), change[:, order - 1 :]
+    regular = (train.dt[:, 1:] > 0).unfold(1, order, 1).all(-1)
+    known = rows.isfinite().all(-1) & target.isfinite().all(-1) & regular
+    rows, target = rows[known], target[known]
+    if len(rows) < 2 * rows.shape[-1]:
+        raise DataError(
+            f"{train.name}: {len(rows)} runs of {order + 1} consecutive steps with ground truth; a linear model of "
+            f"order {order} with {rows.shape[-1]} inputs needs at least {2 * rows.shape[-1]}"
+        )
+    slopes = _ridge(rows, target)
+    residual = target - rows @ slopes.mT
+    Q = residual.mT @ residual / max(1, len(residual) - rows.shape[-1])
+    floor = FLOOR * target.square().mean(0) + FLOOR**2 * rows[:, :n].square().mean(0)
+    Q = Q + torch.where(floor > 0, floor, FLOOR**2).diag()
+    on_state, *on_changes = slopes[:, : n * order].split(n, -1)
+    coefficients = torch.zeros(order + 1, n, n).to(x)
+    coefficients[0] = torch.eye(n).to(x) + on_state
+    for i, slope in enumerate(on_changes):  # of x_{t-1-i} - x_{t-2-i}
+        coefficients[i] += slope
+        coefficients[i + 1] -= slope
+    return Regression(*(item.to(train.y.dtype) for item in (coefficients[:order], slopes[:, n * order :], Q)))
+
+
 def _ridge(inputs: Float[Tensor, "N k"], outputs: Float[Tensor, "N j"], weight: float = RIDGE) -> Float[Tensor, "j k"]:
     """Coefficients of a ridge regression without offset."""
     scale = inputs.square().mean(0).sqrt()

@@ -19,13 +19,13 @@ from ..core.system import System
 from ..errors import ConfigError, DataError
 from ..logs import Table
 from ..types import Gaussian
-from ._identify import fit_linear, identify
+from ._identify import fit_linear, fit_steps, identify
 from ._survey import Clock, Columns, FileSurvey, Survey, few, survey
 from ._survey import read as read_folder
 from .protocols import Protocol, Records, Split
 from .recording import Span
 
-__all__ = ["Columns", "FileSurvey", "Survey", "fit_linear", "load", "survey"]
+__all__ = ["Columns", "FileSurvey", "Survey", "fit_linear", "fit_steps", "load", "survey"]
 
 WINDOW = 200
 LEAST_WINDOW = 20

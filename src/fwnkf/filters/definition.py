@@ -149,7 +149,9 @@ class FilterDefinition(nn.Module):
         return self._like().new_zeros(())
 
     def normalize(self, statistics: Statistics) -> None:
-        """Store the scales of training data in buffers, so that they are saved; does nothing by default."""
+        """Store the scales of training data in buffers, so that they are saved; by default those of the system."""
+        if self.system is not None:
+            self.system.normalize(statistics)
 
     @classmethod
     def infer_options(cls, options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:

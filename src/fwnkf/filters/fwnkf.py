@@ -149,6 +149,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
 
     @torch.no_grad()
     def normalize(self, statistics: Statistics) -> None:
+        super().normalize(statistics)
         feature, spread = statistics.feature_mean, statistics.feature_std
         self.transition.normalize(feature, spread, statistics.step)
         if self.encoder is not None:
@@ -157,7 +158,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
                 torch.cat((spread, statistics.observation_std, statistics.control_std)),
             )
         if isinstance(self.observation, NetworkObservation):
-            self.observation.network.normalize(feature, spread, statistics.observation_std)
+            self.observation.normalize(statistics)
 
     def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> FWState:
         mean, cov = belief
@@ -226,9 +227,9 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         """Base values of ``Q`` and ``R`` of a filter without a system, which has its own."""
         if self.system is not None:
             raise ConfigError("filter fwnkf: Q and R come from the system; change them there")
-        self.base_Q.value.copy_(Q)
+        self.base_Q.assign(Q)
         if R is not None:
-            self.base_R.value.copy_(R)
+            self.base_R.assign(R)
 
     def at_rest(self, prepared: Prepared, y: Tensor) -> tuple[Any, Prepared, Tensor | None]:
         still, prepared, dt = super().at_rest(prepared, y)

@@ -100,7 +100,7 @@ class KalmanFilter(SystemFilter):
         prior = Gaussian(mean if u is None else mean + matvec(B, u), propagate(state.cov, F, Q))
         innovation = (y - matvec(prepared.H, prior.mean)) * weight
         update = condition(prior.cov, innovation, prepared.H, prepared.R, weight, self.config.solve)
-        posterior = Gaussian(prior.mean + update.correction, update.cov)
+        posterior = Gaussian(self.layout.boxplus(prior.mean, update.correction), update.cov)
         out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok)
         measurement = Measurement(innovation, prepared.H, prepared.R, weight, update.ok)
         return posterior, out, LinearStep(F, Q, measurement, update.correction, posterior.mean)

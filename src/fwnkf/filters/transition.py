@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..core.gaussian import matvec
 from ..core.layout import Layout
-from ..core.networks import JacobianNetwork
+from ..core.networks import JacobianNetwork, add_residual
 from ..core.system import System
 from ..shapes import Float
 
@@ -155,14 +155,8 @@ class ResidualTransition(nn.Module):
         mean, F = (x, self.eye) if system is None else system.linearize_transition(x, u, dt)
         if self.network is None:
             return mean, F
-        residual, slope = self.network.with_jacobian(self.layout.features(x), context)
-        if ratio is not None:
-            residual, slope = residual * ratio.unsqueeze(-1), slope * ratio[..., None, None]
-        if self.layout.flat:
-            return mean + residual, F + slope
-        on_state, on_residual = self.layout.boxplus_jacobians(residual)
-        moved = on_state @ F + on_residual @ slope @ self.layout.features_jacobian(x)
-        return self.layout.boxplus(mean, residual), moved
+        residual = self.network.with_jacobian(self.layout.features(x), context)
+        return add_residual(self.layout, x, (mean, F), residual, ratio)
 
 
 Transition = LocallyLinearTransition | ResidualTransition

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .heading import Heading, HeadingConfig
     from .inertial_calibrated import CalibratedStrapdown, CalibratedStrapdownConfig
     from .inertial_drag import DragStrapdown, DragStrapdownConfig
+    from .learned import LearnedConfig, LearnedSystem
     from .lorenz import Lorenz, LorenzConfig
     from .motion import ConstantVelocity, ConstantVelocityConfig
     from .multirotor import Multirotor, MultirotorConfig
@@ -25,6 +26,7 @@ SYSTEMS.declare(
     heading="heading",
     calibrated_strapdown="inertial_calibrated",
     drag_strapdown="inertial_drag",
+    learned="learned",
     lorenz="lorenz",
     constant_velocity="motion",
     multirotor="multirotor",
@@ -39,6 +41,7 @@ __getattr__ = attach(
         "heading": ("Heading", "HeadingConfig"),
         "inertial_calibrated": ("CalibratedStrapdown", "CalibratedStrapdownConfig"),
         "inertial_drag": ("DragStrapdown", "DragStrapdownConfig"),
+        "learned": ("LearnedConfig", "LearnedSystem"),
         "lorenz": ("Lorenz", "LorenzConfig"),
         "motion": ("ConstantVelocity", "ConstantVelocityConfig"),
         "multirotor": ("Multirotor", "MultirotorConfig"),
@@ -59,6 +62,8 @@ __all__ = [
     "HandheldConfig",
     "Heading",
     "HeadingConfig",
+    "LearnedConfig",
+    "LearnedSystem",
     "Lorenz",
     "LorenzConfig",
     "Multirotor",

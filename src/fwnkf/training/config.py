@@ -104,13 +104,17 @@ class FilterSection:
     """The filter, its options, and whether it uses the equations of motion of the data.
 
     With ``equations: false`` the filter gets the observation matrix only, and noise levels are estimated from training
-    data. ``process_share`` is the initial process noise as a fraction of the mean square of the motion in one step.
-    ``start`` is the folder of a saved filter whose weights training starts from.
+    data. A filter that needs a system then gets the system ``learned``, whose options are in ``learned_system``, and a
+    linear filter the matrices of a least-squares fit. ``process_share`` is the initial process noise as a fraction of
+    the mean square of the motion in one step. ``start`` is the folder of a saved filter whose weights training starts
+    from.
     """
 
     name: str = "fwnkf"
     equations: bool = True
     options: dict[str, Any] = field(default_factory=dict)
+    learned_system: dict[str, Any] | None = None
+    """Options of the learned system: ``{width: 64, order: 2, observation: learned_network}``; null: its defaults."""
     process_share: float = limited(1.0, above=0.0)
     noise_from_spectrum: bool = False
     """Initialise noise states from the spectrum of the noise on training records instead of at zero amplitude."""
@@ -151,7 +155,7 @@ class TrainerSection:
     compile: bool = False
     """Compile the filter's step: two to three times faster after a minute of compilation; needs a C++ compiler."""
     pretrain: int = at_least(0, 0)
-    """Steps of one-step-prediction regression of an ``fwnkf`` transition on true states, before training the filter."""
+    """Steps of regression of a learned transition and observation on true states, before training the filter."""
     validate_every: int = at_least(1, 50)
     patience: int | None = at_least(1, None)
     """Stop after so many validations without an improvement of ``monitor``."""

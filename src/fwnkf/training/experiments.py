@@ -18,7 +18,8 @@ from ..extras import need
 from ..registry import DATA, FILTERS, SYSTEMS, Registry, as_tuples, import_modules, try_config
 from .config import LOGGERS, DataSection, Experiment
 from .losses import parse_terms
-from .setup import Signature, build_filter, build_own_system, signature
+from .pretrain import NOTHING_LEARNED, regression_of
+from .setup import Signature, build_filter, build_own_system, is_linear, signature
 
 FILE_LIMIT = 1 << 20
 """Largest size of an experiment file in bytes; larger files are refused."""
@@ -124,11 +125,8 @@ def _combinations(experiment: Experiment) -> list[str]:
         faults += [f"loss: {fault}" for fault in term.check(model)]
     if (model.latent_innovations or not model.observes) and experiment.trainer.monitor == "val_innovation_nll":
         faults.append(f"trainer.monitor = 'val_innovation_nll': filter {model.name!r} has no measurement innovations")
-    if experiment.trainer.pretrain and (model.name != "fwnkf" or model.system is not None):
-        faults.append(
-            f"trainer.pretrain = {experiment.trainer.pretrain} trains the transition of an fwnkf without equations; "
-            "set it to 0"
-        )
+    if experiment.trainer.pretrain and not is_linear(experiment.filter) and regression_of(model) is None:
+        faults.append(f"trainer.pretrain = {experiment.trainer.pretrain}: {NOTHING_LEARNED.format(name=model.name)}")
     if experiment.filter.noise_from_spectrum and experiment.filter.options.get("shaping") != "noise":
         faults.append("filter.noise_from_spectrum = true needs noise states; set filter.options.shaping: noise")
     faults += _rates(experiment.optimizer.rates, [name for name, _ in model.named_parameters()])

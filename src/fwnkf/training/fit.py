@@ -37,7 +37,7 @@ from .noise_start import start_noise
 from .pretrain import pretrain
 from .progress import ProgressLine
 from .resume import SafetensorsIO
-from .setup import build_filter, load_data, measure, signature_of_records, statistics
+from .setup import build_filter, is_linear, load_data, measure_for, signature_of_records, statistics
 
 RUN_FILE = "run.json"
 FORMAT = 1
@@ -130,19 +130,18 @@ def prepare_filter(
     torch.manual_seed(experiment.seed)
     data_signature = signature_of_records(records)
     section = experiment.filter
-    model = build_filter(experiment, data_signature, None if section.equations else measure(records)).to(
-        records.y.dtype
-    )
+    model = build_filter(experiment, data_signature, measure_for(experiment, records)).to(records.y.dtype)
     if section.start is None:
         model.normalize(statistics(records))
-        if experiment.trainer.pretrain and fresh:
+        if experiment.trainer.pretrain and fresh and not is_linear(section):  # whose regression has a closed form
             share = section.process_share
             say(pretrain(model, records, experiment.trainer.pretrain, share, experiment.seed))
         if section.noise_from_spectrum and fresh:
             say(start_noise(model, records))
         return model
     saved = load(section.start).to(records.y.dtype)
-    if saved.config != model.config:
+    same_system = getattr(saved.system, "config", None) == getattr(model.system, "config", None)
+    if saved.config != model.config or not same_system:
         raise ConfigError(
             f"filter.start = {section.start!r} holds a filter with other options than filter.options of this experiment"
         )

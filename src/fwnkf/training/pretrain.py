@@ -1,22 +1,28 @@
-"""Pretraining: fit the transition of a filter by one-step-prediction regression on true states.
+"""Pretraining: fit a learned transition, and a learned observation, by regression on true states.
 
 Training through the filter learns dynamics and gains together, by backpropagation through a hundred steps. With true
 states in the training records, one-step prediction is an ordinary regression, a thousand times cheaper; the filter then
-only has to learn the noise levels. No equations of motion are used.
+only has to learn the noise levels. No equations of motion are used. Every filter with a learned transition takes the
+same steps on the same batches.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from ..core.observation import NetworkObservation, ObservationModel
 from ..data.protocols import Records
 from ..errors import ConfigError
 from ..filters.base import Filter
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from ..filters.one_step import predict_one_step
+from ..shapes import Float
+from ..systems.learned import LearnedSystem
 from .batches import Plan
 from .setup import step_sizes
 
@@ -25,54 +31,130 @@ PAIRS = 4096
 RATE = 1e-2
 NOISE_FLOOR = 1e-8
 """Smallest process variance as a fraction of the mean square of one step, at the resolution of float32."""
+NOTHING_LEARNED = (
+    "filter {name!r} has no learned transition to pretrain; set trainer.pretrain: 0, or filter.equations: false for a "
+    "filter that takes a system"
+)
+
+
+class Regression(NamedTuple):
+    """What the regression needs of a filter."""
+
+    transition: list[nn.Parameter]
+    predict: Callable[[Tensor, Tensor, Tensor | None, Tensor], Tensor]
+    """The states ``x[:, 1:]`` predicted from ``x[:, :-1]``, given ``x, y, u, dt``."""
+    observation: ObservationModel
+    measurement_covariance: Callable[[], Tensor]
+    set_noise: Callable[[Tensor, Tensor | None], None]
+
+
+def regression_of(model: Filter) -> Regression | None:
+    """The learned parts of a filter, or None if its transition is not learned."""
+    system = model.system
+    if isinstance(system, LearnedSystem):
+        return Regression(
+            list(system.network.parameters()),
+            lambda x, y, u, dt: _predict(system, x, u, dt),
+            system.observation,
+            system.measurement_covariance,
+            system.set_noise,
+        )
+    if not isinstance(model, FrequencyWeightedNeuralKalmanFilter) or system is not None:
+        return None
+    trained = list(model.transition.parameters())
+    if model.transition.head_size:
+        trained += [] if model.encoder is None else list(model.encoder.parameters())
+        trained += [parameter for parameter in (model.head_weight, model.head_bias) if parameter is not None]
+    return Regression(
+        trained,
+        lambda x, y, u, dt: predict_one_step(model, x, y, u, dt),
+        model.observation,
+        model.base_R,
+        model.set_noise,
+    )
 
 
 def pretrain(model: Filter, records: Records, steps: int, share: float, seed: int) -> str:
-    """Fit the transition, and set the process noise to ``share`` times the mean square of the prediction error.
+    """Fit the learned parts, and set the process noise to ``share`` times the mean square of the prediction error.
+
+    A learned network of the observation is fitted in the same steps, and the measurement noise set to the mean square
+    of what it does not explain; a learned matrix alone is the result of a regression already.
 
     Returns a status line with the part of the motion in one step that is not predicted.
     """
-    if not isinstance(model, FrequencyWeightedNeuralKalmanFilter) or model.system is not None:
-        raise ConfigError(
-            "trainer.pretrain trains the transition of an fwnkf without equations; set it to 0 for other filters"
-        )
-    parts = [model.transition, *([model.encoder] if model.transition.head_size and model.encoder is not None else [])]
-    trained = [parameter for part in parts for parameter in part.parameters()]
-    if model.transition.head_size:
-        trained += [p for p in (model.head_weight, model.head_bias) if p is not None]
+    regression = regression_of(model)
+    if regression is None:
+        raise ConfigError(f"trainer.pretrain = {steps}: {NOTHING_LEARNED.format(name=model.name)}")
+    network = regression.observation.network if isinstance(regression.observation, NetworkObservation) else None
+    trained = [*regression.transition, *([] if network is None else network.parameters())]
     optimizer = torch.optim.Adam(trained, RATE)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda k: 0.5 * (1 + math.cos(math.pi * min(k / steps, 1))))
     batch_size = max(1, PAIRS // (records.y.shape[1] - 1))
     plan = Plan(len(records), records.y.shape[1], batch_size, None, seed + 500_009)
-    scale = step_sizes(records)
+    scale, noise = step_sizes(records), regression.measurement_covariance().detach().diagonal().sqrt()
     for step in range(steps):
-        error, known = _errors(model, records, plan.at(step).rows)
-        loss = ((error / scale).square().mean(-1) * known).sum() / known.sum().clamp_min(1)
+        errors = _errors(model, regression, records, plan.at(step).rows)
+        loss = ((errors.step / scale).square().mean(-1) * errors.known).sum() / errors.known.sum().clamp_min(1)
+        if network is not None:
+            loss = loss + (errors.observed / noise).square().sum() / errors.present.sum().clamp_min(1)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
+    model.zero_grad()
     with torch.no_grad():
-        squares, count = torch.zeros_like(scale), torch.zeros(())
-        for first in range(0, len(records), batch_size):
-            error, known = _errors(model, records, torch.arange(first, min(first + batch_size, len(records))))
-            squares += (error.square() * known.unsqueeze(-1)).sum((0, 1))
-            count += known.sum()
-        residual = squares / count
-        model.set_noise((share * residual).maximum(NOISE_FLOOR * scale.square()).diag())
+        parts = [
+            _errors(model, regression, records, torch.arange(first, min(first + batch_size, len(records))))
+            for first in range(0, len(records), batch_size)
+        ]
+        squares = torch.stack([(part.step.square() * part.known.unsqueeze(-1)).sum((0, 1)) for part in parts]).sum(0)
+        residual = squares / torch.stack([part.known.sum() for part in parts]).sum()
+        Q = (share * residual).maximum(NOISE_FLOOR * scale.square()).diag()
+        R = None
+        if network is not None:
+            squares = torch.stack([part.observed.square().sum((0, 1)) for part in parts]).sum(0)
+            count = torch.stack([part.present.sum((0, 1)) for part in parts]).sum(0)
+            R = torch.where(count > 0, squares / count.clamp_min(1), noise.square()).clamp_min(1e-12).diag()
+        regression.set_noise(Q, R)
     return (
         f"pretrained: {float((residual / scale.square()).mean().sqrt()):.2g} of the motion in one step is not predicted"
     )
 
 
-def _errors(model: FrequencyWeightedNeuralKalmanFilter, records: Records, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """One-step prediction errors, and a mask of those between two known states."""
+class Errors(NamedTuple):
+    """Errors of the regression, zero where nothing is known, and masks of what is."""
+
+    step: Float[Tensor, "B S d"]
+    known: Float[Tensor, "B S"]
+    observed: Float[Tensor, "B T m"]
+    present: Float[Tensor, "B T m"]
+
+
+def _errors(model: Filter, regression: Regression, records: Records, rows: Tensor) -> Errors:
+    """One-step prediction errors between two known states, and errors of the observation of a known state."""
     truth, y = records.truth[rows], records.y[rows]
     valid = truth.isfinite().all(-1)
     origin = records.layout.origin(truth)
     truth = torch.where(valid.unsqueeze(-1), truth, origin)
-    measured = torch.where(records.mask[rows] & y.isfinite(), y, model.observe(truth).detach())
+    seen = regression.observation.observe(truth)
+    measured = records.mask[rows] & y.isfinite()
+    y = torch.where(measured, y, seen.detach())
     u = records.u[rows] if records.u is not None and model.control_dim else None
-    predicted = predict_one_step(model, truth, measured, u, records.dt[rows])
+    predicted = regression.predict(truth, y, u, records.dt[rows])
     known = valid[:, 1:] & valid[:, :-1] & (records.dt[rows][:, 1:] > 0)
-    return records.layout.boxminus(predicted, truth[:, 1:]), known.to(truth.dtype)
+    present = (measured & valid.unsqueeze(-1)).to(truth.dtype)
+    return Errors(
+        records.layout.boxminus(predicted, truth[:, 1:]),
+        known.to(truth.dtype),
+        model.observation_layout.boxminus(y, seen) * present,
+        present,
+    )
+
+
+def _predict(
+    system: LearnedSystem, x: Float[Tensor, "B T n"], u: Float[Tensor, "B T p"] | None, dt: Float[Tensor, "B T"]
+) -> Float[Tensor, "B S n"]:
+    """One-step predictions of a learned system from known states."""
+    before = x[:, :-1]
+    control = None if u is None else u[:, 1:].flatten(0, 1)
+    return system.transition(before.flatten(0, 1), control, dt[:, 1:].flatten()).unflatten(0, before.shape[:2])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -18,10 +18,11 @@ from ..data.protocols import SIMULATED_SIZES, Protocol, Records
 from ..errors import ConfigError
 from ..filters.base import Filter
 from ..filters.factory import build
-from ..registry import FILTERS
+from ..registry import FILTERS, SYSTEMS, parse_config
 from ..shapes import Float
+from ..systems.learned import LearnedConfig, LearnedSystem
 from ..types import Statistics
-from .config import DataSection, Experiment
+from .config import DataSection, Experiment, FilterSection
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -41,11 +42,13 @@ class Signature:
 
 
 class Measured(NamedTuple):
-    """Observation matrix and noise covariances estimated from training data, for a filter without equations."""
+    """Matrices estimated from training data, for a filter without equations; ``F`` and ``B`` for a linear one."""
 
     H: Float[Tensor, "m n"]
     Q: Float[Tensor, "d d"]
     R: Float[Tensor, "m m"]
+    F: Float[Tensor, "*k n n"] | None = None
+    B: Float[Tensor, "n p"] | None = None
 
 
 def build_own_system(experiment: Experiment) -> System | None:
@@ -88,7 +91,7 @@ def signature_of_records(records: Records) -> Signature:
         shape = signature_of_system(records.system)
         # the system's own step is preferred, because it does not have the rounding of float32
         same_step = shape.dt is not None and abs(shape.dt / step - 1) < 1e-3
-        return shape if same_step else dataclasses.replace(shape, dt=step)
+        return shape if same_step else replace(shape, dt=step)
     return Signature(records.layout, records.y.shape[-1], 0 if records.u is None else records.u.shape[-1], None, step)
 
 
@@ -116,6 +119,9 @@ def build_filter(experiment: Experiment, shape: Signature, measured: Measured | 
     reserved = [name for name in ("system", *cls.arrays) if name in options]
     if reserved:
         raise ConfigError(f"{', '.join(reserved)} cannot be set in filter.options: they are determined from the data")
+    if section.learned_system is not None and (section.equations or not cls.takes_system):
+        reason = "filter.equations = true" if section.equations else f"filter {section.name!r} takes no system"
+        raise ConfigError(f"filter.learned_system = {section.learned_system} has no effect: {reason}; remove it")
     if section.equations:
         if not cls.takes_system:
             raise ConfigError(f"filter {section.name!r} does not use equations of motion; set filter.equations: false")
@@ -133,30 +139,99 @@ def build_filter(experiment: Experiment, shape: Signature, measured: Measured | 
         "dt": 1.0 if shape.dt is None else shape.dt,
         "observation": "given_matrix" if shape.layout.flat else "learned_network",
     }
+    if uses_learned_system(section):
+        chosen = section.learned_system or {}
+        reserved = sorted({"observed_by", *derived}.difference({"observation"}) & set(chosen))
+        if reserved:
+            raise ConfigError(f"{', '.join(reserved)} cannot be set in filter.learned_system: the data determine it")
+        system = _learned_system({**derived, **chosen}, shape, measured, section.process_share)
+        return build(section.name, system=system, **options)
     fields = {field.name for field in dataclasses.fields(cls.Config)}
-    if "state_dim" not in fields:
-        raise ConfigError(
-            f"filter.equations = false, but filter {section.name!r} needs a system; set filter.equations: true"
-        )
+    if is_linear(section):
+        derived["learn"] = ("F", "H", "Q", "R", *(("B",) if shape.control_dim else ()))
     options = {**{name: value for name, value in derived.items() if name in fields}, **options}
-    if not shape.layout.flat and options.get("observation") == "given_matrix":
+    columns = shape.layout.size if is_linear(section) else shape.layout.feature_size
+    arrays = _arrays(options.get("observation"), shape, measured, section.process_share, columns)
+    return build(section.name, **options, **{name: arrays[name] for name in cls.arrays if name in arrays})
+
+
+def uses_learned_system(section: FilterSection) -> bool:
+    """Whether the filter is built on the system ``learned``: it needs a system, or options of this one are given."""
+    cls = FILTERS[section.name]
+    needs_system = all(field.name != "state_dim" for field in dataclasses.fields(cls.Config))
+    return not section.equations and cls.takes_system and (needs_system or section.learned_system is not None)
+
+
+def is_linear(section: FilterSection) -> bool:
+    """Whether the filter is built from the matrices of a linear model that is fitted to the records."""
+    return not section.equations and "F" in FILTERS[section.name].arrays
+
+
+def _learned_system(
+    options: dict[str, Any], shape: Signature, measured: Measured | None, process_share: float
+) -> LearnedSystem:
+    """The untrained system ``learned``, with the observation function of the data's system where it is asked for."""
+    observed_by = None
+    if options["observation"] == "given_function":
+        name = None if shape.system is None else SYSTEMS.name_of(type(shape.system))
+        if shape.system is None or name is None:
+            raise ConfigError(
+                "learned_system: observation = 'given_function', but these data have no registered system with one; "
+                "use 'learned_matrix' or 'learned_network'"
+            )
+        observed_by = copy.deepcopy(shape.system)
+        options["observed_by"] = {"name": name, "config": dataclasses.asdict(observed_by.config)}
+    config = parse_config(LearnedConfig, options, "filter.learned_system")
+    arrays = _arrays(config.observation, shape, measured, process_share, shape.layout.feature_size)
+    system = LearnedSystem(
+        config, None if observed_by is not None else arrays["H"], arrays["Q"], arrays["R"], observed_by
+    )
+    return system.to(arrays["Q"].dtype)
+
+
+def _arrays(
+    observation: str | None, shape: Signature, measured: Measured | None, process_share: float, columns: int
+) -> dict[str, Tensor]:
+    """The tensors of a filter or a system without equations, by name; without ``measured`` placeholders.
+
+    ``columns`` is the number of columns of ``H``: of the state in a linear filter, of its features elsewhere.
+    """
+    if not shape.layout.flat and observation == "given_matrix":
         raise ConfigError(
             "observation = 'given_matrix' needs a Euclidean state, but this state has angles or rotations; use "
             "'learned_network'"
         )
-    if shape.layout.linear() != shape.layout and options.get("observation") == "learned_matrix":
+    if shape.layout.linear() != shape.layout and observation == "learned_matrix":
         raise ConfigError(
             "observation = 'learned_matrix' needs a state without angles, where a matrix is not continuous; use "
             "'learned_network'"
         )
     if measured is None:
         d, m = shape.layout.tangent_size, shape.observation_dim
-        measured = Measured(torch.eye(m, shape.layout.feature_size), torch.eye(d), torch.eye(m))
-    arrays = measured._replace(Q=measured.Q * section.process_share)._asdict()
-    return build(section.name, **options, **{name: arrays[name] for name in cls.arrays if name in arrays})
+        measured = Measured(torch.eye(m, columns), torch.eye(d), torch.eye(m))
+    arrays = measured._replace(Q=measured.Q * process_share)._asdict()
+    return {name: value for name, value in arrays.items() if value is not None}
 
 
 # ---- estimates from training data -----------------------------------------------------------------------------------
+
+
+def measure_for(experiment: Experiment, records: Records) -> Measured | None:
+    """What the filter of an experiment is given of the training records: nothing if it has equations."""
+    section = experiment.filter
+    if section.equations:
+        return None
+    if not is_linear(section):
+        return measure(records)
+    cls = FILTERS[section.name]
+    orders = {field.name: field.default for field in dataclasses.fields(cls.Config)}
+    order = section.options.get("order", orders.get("order"))
+    regression = tables.fit_steps(records, 1 if order is None else order)
+    if not records.layout.flat:  # angles as plain numbers, of which the measurements are no exact linear function
+        records = replace(records, layout=Layout.euclidean(records.layout.size), system=None)
+    plain = measure(records)
+    F = regression.F[0] if order is None else regression.F
+    return plain._replace(F=F, Q=regression.Q, B=regression.B if regression.B.shape[-1] else None)
 
 
 def measure(records: Records) -> Measured:
