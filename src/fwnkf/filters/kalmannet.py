@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,10 +22,15 @@ from .outputs import step_output
 
 @dataclass(frozen=True)
 class KalmanNetConfig:
-    """Widths of the paper's network: ``in_mult`` of the layers before the GRUs, ``out_mult`` of those after them."""
+    """Widths of the paper's network: ``in_mult`` of the layers before the GRUs, ``out_mult`` of those after them.
+
+    ``wiring="paper"`` sends F4 to the GRU of ``Q`` and F3 to that of ``Σ``, as the paper's figure 4 and the authors'
+    code since February 2024; ``"first_release"`` has them exchanged, as the authors' earlier code.
+    """
 
     in_mult: int = at_least(1, 5)
     out_mult: int = at_least(1, 40)
+    wiring: Literal["paper", "first_release"] = "paper"
 
 
 class GainFeatures(NamedTuple):
@@ -59,9 +64,11 @@ class KalmanNetState(NamedTuple):
 class GainNetwork(nn.Module):
     """Architecture #2 with GRUs that track ``Q``, ``Σ`` and ``S``; layers are named as in the paper."""
 
-    def __init__(self, d: int, m: int, in_mult: int, out_mult: int) -> None:
+    def __init__(self, d: int, m: int, config: KalmanNetConfig) -> None:
         super().__init__()
         self.d, self.m = d, m
+        in_mult, out_mult = config.in_mult, config.out_mult
+        self.exchanged = config.wiring == "first_release"
 
         def dense_relu(inputs: int, outputs: int) -> nn.Sequential:
             return nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU())
@@ -79,8 +86,11 @@ class GainNetwork(nn.Module):
         self.fc4 = dense_relu(2 * d * d, d * d)
 
     def forward(self, memory: GainMemory, features: GainFeatures) -> tuple[Float[Tensor, "B d m"], GainMemory]:
-        process = self.gru_q(self.fc5(features.motion), memory.process)
-        error = self.gru_sigma(torch.cat((process, self.fc6(features.correction)), -1), memory.error)
+        to_process, to_error = features.correction, features.motion
+        if self.exchanged:
+            to_process, to_error = to_error, to_process
+        process = self.gru_q(self.fc5(to_process), memory.process)
+        error = self.gru_sigma(torch.cat((process, self.fc6(to_error)), -1), memory.error)
         seen = self.fc7(torch.cat((features.observation_change, features.innovation), -1))
         innovation = self.gru_s(torch.cat((self.fc1(error), seen), -1), memory.innovation)
         gain = self.fc2(torch.cat((error, innovation), -1))
@@ -95,11 +105,12 @@ class KalmanNet(SystemFilter):
 
     From the paper: ``x̂ = x̂⁻ ⊞ K (y ⊟ h(x̂⁻))`` with ``x̂⁻ = f(x̂)`` and ``K`` from a network with inputs F1
     ``y_t ⊟ y_{t-1}``, F2 ``y_t ⊟ h(x̂⁻_t)``, F3 ``x̂_{t-1} ⊟ x̂_{t-2}`` and F4 ``x̂_{t-1} ⊟ x̂⁻_{t-1}``, each normalised
-    to length one. Neither ``Q`` nor ``R`` enters the estimate.
+    to length one. Neither ``Q`` nor ``R`` enters the estimate. From the authors' code: the memories of ``Q`` and ``S``
+    start from the identity, that of ``Σ`` from zero; before the first step the previous measurement is ``h(prior
+    mean)``, and F3 and F4 are zero.
 
-    Choices of this implementation: differences and gain are in the tangent space. The GRU of the error covariance
-    starts from the covariance of the prior belief, the other two from the identity. Before the first step the previous
-    measurement is ``h(prior mean)``, and F3 and F4 are zero. A masked channel has no innovation, no change and no gain.
+    Choices of this implementation: differences and gain are in the tangent space. A masked channel has no innovation,
+    no change and no gain.
 
     The paper has no covariance. The one reported here is the Joseph recursion with the system's linearised ``F`` and
     ``H``, its ``Q`` and ``R``, and the gain of the network. On a linear system with the true ``Q`` and ``R`` it is the
@@ -121,19 +132,20 @@ class KalmanNet(SystemFilter):
         *,
         in_mult: int = 5,
         out_mult: int = 40,
+        wiring: Literal["paper", "first_release"] = "paper",
     ) -> None:
         super().__init__(**arguments(locals()))
 
     def setup(self, config: KalmanNetConfig, system: System | None, arrays: dict[str, Tensor]) -> None:
         self.system = adopt(self, system)
-        self.network = GainNetwork(self.layout.tangent_size, self.observation_dim, config.in_mult, config.out_mult)
+        self.network = GainNetwork(self.layout.tangent_size, self.observation_dim, config)
 
     def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Any:
         batch, d, m = len(belief.mean), self.layout.tangent_size, self.observation_dim
         no_change = torch.zeros_like(belief.cov[..., 0])
         memory = GainMemory(
             torch.eye(d).to(belief.cov).flatten().repeat(batch, 1),
-            belief.cov.flatten(1).clone(),
+            torch.zeros_like(belief.cov).flatten(1),
             torch.eye(m).to(belief.cov).flatten().repeat(batch, 1),
         )
         return KalmanNetState(belief, self.system.observe(belief.mean), no_change, no_change.clone(), memory)
