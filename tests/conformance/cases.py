@@ -167,10 +167,10 @@ CASES: dict[str, Case] = {
     "arkf": Case("arkf", lagged, 2, 1),
     "adaptive": Case("adaptive_kf", adaptive, 2, 1),
     # -- learned baselines -----------------------------------------------------------------------------------------
-    "kalmannet": Case("kalmannet", on(systems.wave, "kalmannet", **NARROW), 2, 1, uses_dt=True),
+    "kalmannet": Case("kalmannet", on(systems.wave, "kalmannet", gain_factor=1.0, **NARROW), 2, 1, uses_dt=True),
     "kalmannet-attitude": Case(
         "kalmannet",
-        on(systems.attitude, "kalmannet", **{**NARROW, "calmed": 0.1}),
+        on(systems.attitude, "kalmannet", gain_factor=1.0, **{**NARROW, "calmed": 0.1}),
         3,
         3,
         uses_dt=True,
@@ -178,7 +178,7 @@ CASES: dict[str, Case] = {
     ),
     "bayesian-kalmannet": Case(
         "bayesian_kalmannet",
-        on(systems.wave, "bayesian_kalmannet", members=4, hidden_mult=1, **NARROW),
+        on(systems.wave, "bayesian_kalmannet", members=4, hidden_mult=1, gain_factor=1.0, **NARROW),
         2,
         1,
         uses_dt=True,
@@ -186,7 +186,7 @@ CASES: dict[str, Case] = {
     ),
     "recursive-kalmannet": Case(
         "recursive_kalmannet",
-        on(systems.wave, "recursive_kalmannet", fc1_mult=2, hidden_mult=2, fc2_mult=2, calmed=0.5),
+        on(systems.wave, "recursive_kalmannet", fc1_mult=2, hidden_mult=2, fc2_mult=2, weight_factor=1.0, calmed=0.5),
         2,
         1,
         uses_dt=True,

@@ -16,6 +16,7 @@ from ..types import Gaussian, StepOutput
 from .base import adopt
 from .extended import SystemFilter
 from .gain_features import applied_correction, last_seen, observation_change, unit
+from .networks import GRUCell, scale_weights
 from .options import arguments
 from .outputs import step_output
 
@@ -25,12 +26,14 @@ class KalmanNetConfig:
     """Widths of the paper's network: ``in_mult`` of the layers before the GRUs, ``out_mult`` of those after them.
 
     ``wiring="paper"`` sends F4 to the GRU of ``Q`` and F3 to that of ``Σ``, as the paper's figure 4 and the authors'
-    code since February 2024; ``"first_release"`` has them exchanged, as the authors' earlier code.
+    code since February 2024; ``"first_release"`` has them exchanged, as the authors' earlier code. ``gain_factor``
+    multiplies the initial weights of the layer that returns the gain; 1 is the authors' initialisation.
     """
 
     in_mult: int = at_least(1, 5)
     out_mult: int = at_least(1, 40)
     wiring: Literal["paper", "first_release"] = "paper"
+    gain_factor: float = at_least(0.0, 0.01)
 
 
 class GainFeatures(NamedTuple):
@@ -75,15 +78,16 @@ class GainNetwork(nn.Module):
 
         wide = (d * d + m * m) * out_mult
         self.fc5 = dense_relu(d, d * in_mult)
-        self.gru_q = nn.GRUCell(d * in_mult, d * d)
+        self.gru_q = GRUCell(d * in_mult, d * d)
         self.fc6 = dense_relu(d, d * in_mult)
-        self.gru_sigma = nn.GRUCell(d * d + d * in_mult, d * d)
+        self.gru_sigma = GRUCell(d * d + d * in_mult, d * d)
         self.fc1 = dense_relu(d * d, m * m)
         self.fc7 = dense_relu(2 * m, 2 * m * in_mult)
-        self.gru_s = nn.GRUCell(m * m + 2 * m * in_mult, m * m)
+        self.gru_s = GRUCell(m * m + 2 * m * in_mult, m * m)
         self.fc2 = nn.Sequential(nn.Linear(d * d + m * m, wide), nn.ReLU(), nn.Linear(wide, d * m))
         self.fc3 = dense_relu(m * m + d * m, d * d)
         self.fc4 = dense_relu(2 * d * d, d * d)
+        scale_weights(self.fc2[-1], config.gain_factor)
 
     def forward(self, memory: GainMemory, features: GainFeatures) -> tuple[Float[Tensor, "B d m"], GainMemory]:
         to_process, to_error = features.correction, features.motion
@@ -110,7 +114,8 @@ class KalmanNet(SystemFilter):
     mean)``, and F3 and F4 are zero.
 
     Choices of this implementation: differences and gain are in the tangent space. A masked channel has no innovation,
-    no change and no gain.
+    no change and no gain. The gain is small before training (``gain_factor``): random gains of order one make a
+    nonlinear system diverge, on Lorenz from every fourth initialisation.
 
     The paper has no covariance. The one reported here is the Joseph recursion with the system's linearised ``F`` and
     ``H``, its ``Q`` and ``R``, and the gain of the network. On a linear system with the true ``Q`` and ``R`` it is the
@@ -133,6 +138,7 @@ class KalmanNet(SystemFilter):
         in_mult: int = 5,
         out_mult: int = 40,
         wiring: Literal["paper", "first_release"] = "paper",
+        gain_factor: float = 0.01,
     ) -> None:
         super().__init__(**arguments(locals()))
 

@@ -17,6 +17,7 @@ from ..types import Gaussian, StepOutput
 from .base import adopt
 from .extended import SystemFilter
 from .gain_features import applied_correction, last_seen, observation_change
+from .networks import GRUCell, scale_weights
 from .options import arguments
 from .outputs import step_output
 
@@ -25,15 +26,17 @@ from .outputs import step_output
 class RecursiveKalmanNetConfig:
     """Widths as multiples (see :class:`RecurrentNetwork`), and the inputs of the networks.
 
-    ``squared_features`` squares every feature, as in the authors' released code. ``previous_gain`` appends ``K_{t-1}``
-    to the inputs of the gain network, as the FW-NKF paper describes this baseline; False is the authors' released code.
+    ``squared_features`` squares every feature and ``weight_factor`` multiplies the initial weights and biases of the
+    linear layers, both as in the authors' released code. ``previous_gain`` appends ``K_{t-1}`` to the inputs of the
+    gain network, as the FW-NKF paper describes this baseline; False is the authors' released code.
     """
 
     fc1_mult: int = at_least(1, 10)
     hidden_mult: int = at_least(1, 10)
     fc2_mult: int = at_least(1, 20)
     squared_features: bool = True
-    previous_gain: bool = True
+    previous_gain: bool = False
+    weight_factor: float = at_least(0.0, 0.1)
 
 
 class RecursiveKalmanNetState(NamedTuple):
@@ -58,9 +61,10 @@ class RecurrentNetwork(nn.Module):
         super().__init__()
         read, hidden = inputs * config.fc1_mult, outputs * config.hidden_mult
         self.read = nn.Sequential(nn.Linear(inputs, read), nn.ReLU())
-        self.gru = nn.GRUCell(read, hidden)
+        self.gru = GRUCell(read, hidden)
         wide = hidden * config.fc2_mult
         self.out = nn.Sequential(nn.Linear(hidden, wide), nn.ReLU(), nn.Linear(wide, outputs))
+        scale_weights(self, config.weight_factor)
 
     def forward(
         self, memory: Float[Tensor, "B h"], features: Float[Tensor, "B i"]
@@ -100,7 +104,8 @@ class RecursiveKalmanNet(SystemFilter):
         hidden_mult: int = 10,
         fc2_mult: int = 20,
         squared_features: bool = True,
-        previous_gain: bool = True,
+        previous_gain: bool = False,
+        weight_factor: float = 0.1,
     ) -> None:
         super().__init__(**arguments(locals()))
 
@@ -178,6 +183,6 @@ class RecursiveKalmanNet(SystemFilter):
 def lower_triangular(entries: Float[Tensor, "B k"], size: int) -> Float[Tensor, "B d d"]:
     """A lower triangular matrix from its ``k = d (d + 1) / 2`` entries, row by row."""
     rows, columns = torch.tril_indices(size, size, device=entries.device)
-    matrix = entries.new_zeros(len(entries), size, size)
-    matrix[:, rows, columns] = entries
-    return matrix
+    place = torch.full((size, size), entries.shape[-1], device=entries.device)  # of the zero behind the entries
+    place[rows, columns] = torch.arange(entries.shape[-1], device=entries.device)
+    return torch.cat((entries, torch.zeros_like(entries[:, :1])), -1)[:, place]
