@@ -22,6 +22,8 @@ from fwnkf.errors import ConfigError, NoObservationModelError, ShapeError
 from fwnkf.filters import rkn
 from fwnkf.filters.factory import options_of
 from fwnkf.filters.gain_features import unit
+from fwnkf.filters.kalmannet import GainFeatures, GainMemory
+from fwnkf.filters.recursive_kalmannet import RecursiveKalmanNetConfig
 from fwnkf.registry import FILTERS, parse_config
 
 from ..systems import linear_matrices
@@ -122,7 +124,7 @@ def kalmannet_reference(net, mean, P, ys, us, dts, masks):
     """Means, covariances and innovation covariances, step by step."""
     w, Q, R = net.network, array(net.system.Q), array(net.system.R)
     x, before, prior_before, seen = mean, mean, mean, vane_seen(mean)[0]
-    h_q, h_sigma, h_s = np.eye(2).ravel(), P.ravel(), np.eye(2).ravel()
+    h_q, h_sigma, h_s = np.eye(2).ravel(), np.zeros(4), np.eye(2).ravel()
     results = []
     for y, u, dt, mask in zip(ys, us, dts, masks, strict=True):
         prior, F = vane_step(x, u, dt)
@@ -130,8 +132,9 @@ def kalmannet_reference(net, mean, P, ys, us, dts, masks):
         H = vane_seen(prior)[1]
         innovation, change, seen = read(y, mask, seen, prior)
         f3, f4 = normed(wrapped(x - before)), normed(wrapped(x - prior_before))
-        h_q = gru(w.gru_q, relu(linear(w.fc5[0], f3)), h_q)
-        out_sigma = gru(w.gru_sigma, np.concatenate([h_q, relu(linear(w.fc6[0], f4))]), h_sigma)
+        to_q, to_sigma = (f4, f3) if net.config.wiring == "paper" else (f3, f4)
+        h_q = gru(w.gru_q, relu(linear(w.fc5[0], to_q)), h_q)
+        out_sigma = gru(w.gru_sigma, np.concatenate([h_q, relu(linear(w.fc6[0], to_sigma))]), h_sigma)
         observed = relu(linear(w.fc7[0], np.concatenate([normed(change), normed(innovation)])))
         h_s = gru(w.gru_s, np.concatenate([relu(linear(w.fc1[0], out_sigma)), observed]), h_s)
         gain = linear(w.fc2[2], relu(linear(w.fc2[0], np.concatenate([out_sigma, h_s]))))
@@ -172,23 +175,34 @@ def recursive_reference(net, mean, P, ys, us, dts, masks):
     return [np.array(series) for series in zip(*results, strict=True)]
 
 
-def member_reference(net, scale, mean, ys, us, dts, masks):
-    """Priors and estimates of one member; dropout multiplies the inputs of its linear layers by ``scale``."""
+def member_reference(net, scales, mean, ys, us, dts, masks):
+    """Priors and estimates of one member; dropout multiplies features and GRU output by ``scales``, one row a step."""
     w = net.network
-    on_features, on_hidden, on_out = np.split(scale, np.cumsum([8, w.gru.hidden_size]))
     x, before, prior_before, seen = mean, mean, mean, vane_seen(mean)[0]
-    h = np.zeros(w.gru.hidden_size)
+    h = [np.zeros(w.hidden_size) for _ in w.gru]
     results = []
-    for y, u, dt, mask in zip(ys, us, dts, masks, strict=True):
+    for y, u, dt, mask, scale in zip(ys, us, dts, masks, scales, strict=True):
         prior, _ = vane_step(x, u, dt)
         innovation, change, seen = read(y, mask, seen, prior)
         parts = change, innovation, wrapped(x - before), wrapped(x - prior_before)
-        features = np.concatenate([normed(part) for part in parts])
-        h = gru(w.gru, relu(linear(w.fc_in, features * on_features)), h)
-        gain = linear(w.fc_out, relu(linear(w.fc_hidden, h * on_hidden)) * on_out)
+        features = np.concatenate([normed(part) if net.config.unit_features else part for part in parts])
+        signal = relu(linear(w.fc_in, features * scale[:8]))
+        for i, cell in enumerate(w.gru):
+            signal = h[i] = gru(cell, signal, h[i])
+        gain = linear(w.fc_out, relu(linear(w.fc_hidden, signal * scale[8:])))
         before, prior_before, x = x, prior, wrapped(prior + gain.reshape(2, 2) * mask @ innovation)
         results.append((prior, x))
     return [np.array(series) for series in zip(*results, strict=True)]
+
+
+def uniforms_of(samples, steps, redraw):
+    """The uniform numbers behind the masks of every step, from the samples of the state before the first."""
+    series = []
+    for _ in range(steps):
+        if redraw == "step":
+            samples = (samples * 1664525 + 1013904223) % 2**32
+        series.append((samples + 0.5) / 2**32)
+    return np.array(series)
 
 
 def perceptron(layers, x):
@@ -309,7 +323,13 @@ def build(name, seed=3, **options):
                 net.blocks += 0.1 * torch.randn_like(net.blocks)
                 net.raw_initial_variance += torch.randn_like(net.raw_initial_variance)
             return net
-        small = {"bayesian_kalmannet": {"members": 4, "in_mult": 3, "hidden_mult": 1, "out_mult": 2}}
+        small = {
+            "kalmannet": {"gain_factor": 1.0},  # of order one, where an error shows
+            "recursive_kalmannet": {"weight_factor": 1.0},
+            "bayesian_kalmannet": {
+                "members": 4, "in_mult": 3, "hidden_mult": 1, "out_mult": 2, "gain_factor": 1.0, "probability": (0.3,),
+            },
+        }  # fmt: skip
         return fwnkf.build(name, system=Vane(), **{**small.get(name, {}), **options})
 
 
@@ -371,15 +391,59 @@ def test_a_missing_system_raises(name):
 # ---- KalmanNet -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("wiring", ["paper", "first_release"])
 @pytest.mark.parametrize("steps", [1, 3, 4])
-def test_kalmannet_equals_its_equations(records, steps):
-    net = build("kalmannet", in_mult=3, out_mult=4)
+def test_kalmannet_equals_its_equations(records, steps, wiring):
+    net = build("kalmannet", in_mult=3, out_mult=4, wiring=wiring)
     out = run(net, records, steps)
     for item in range(3):
         means, covs, S = kalmannet_reference(net, *reference_inputs(records, item, steps))
         assert_close(out.mean[item], means)
         assert_close(out.cov[item], covs)
         assert_close(out.innovation_cov[item], S)
+
+
+@pytest.mark.parametrize(
+    ("wiring", "process", "error"),
+    [("paper", {"correction"}, {"motion", "correction"}), ("first_release", {"motion"}, {"motion", "correction"})],
+)
+def test_each_memory_of_kalmannet_reads_the_features_of_the_paper(wiring, process, error):
+    """The memory of ``Q`` reads F4 alone, that of ``Σ`` F3 and ``Q``, that of ``S`` all."""
+    network = build("kalmannet", wiring=wiring).network
+    memory = GainMemory(*(torch.full((1, 4), 0.3, dtype=torch.float64) for _ in range(3)))
+    features = GainFeatures(*(torch.full((1, 2), 0.5, dtype=torch.float64) for _ in range(4)))
+    # the error covariance before the update with the gain, which depends on everything
+    errors = []
+    network.gru_sigma.register_forward_hook(lambda module, inputs, output: errors.append(output))
+    before = network(memory, features)[1]
+    read = {"process": set(), "error": set(), "innovation": set()}
+    for name in features._fields:
+        moved = network(memory, features._replace(**{name: getattr(features, name) + 0.7}))[1]
+        for part, old, new in (
+            ("process", before.process, moved.process),
+            ("error", errors[0], errors[-1]),
+            ("innovation", before.innovation, moved.innovation),
+        ):
+            if not torch.equal(old, new):
+                read[part].add(name)
+    assert read == {"process": process, "error": error, "innovation": set(features._fields)}
+
+
+def test_memory_of_kalmannet_does_not_start_from_the_prior_covariance():
+    """As in the authors' code; a variance of 25 would be the first hidden state of a network of units near one."""
+    wide = fwnkf.Gaussian(torch.zeros(2, dtype=torch.float64), 25 * torch.eye(2, dtype=torch.float64))
+    memory = build("kalmannet").init(3, wide).memory
+    eye = torch.eye(2, dtype=torch.float64).flatten().expand(3, -1)
+    for part, expected in zip(memory, (eye, torch.zeros_like(eye), eye), strict=True):
+        assert_same_bits(part, expected)
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.1, 0.0])
+def test_gain_factor_multiplies_the_first_gain(records, factor):
+    full, scaled = (run(build("kalmannet", gain_factor=f), records, 1) for f in (1.0, factor))
+    corrections = [track.mean[:, 0, 1] - track.prior_mean[:, 0, 1] for track in (full, scaled)]
+    assert corrections[0].abs().min() > 1e-3
+    assert_close(corrections[1].float(), factor * corrections[0].float(), "rounding")  # weights are scaled in float32
 
 
 def test_kalmannet_has_the_size_of_the_paper():
@@ -475,6 +539,14 @@ def test_recursive_kalmannet_equals_its_equations(records, squared, previous_gai
         assert_close(out.cov[item], covs)
 
 
+def test_recursive_kalmannet_starts_with_scaled_layers():
+    """The authors' ``weight_factor``: every linear layer, its bias too, and not the GRUs."""
+    full, scaled = (dict(build("recursive_kalmannet", weight_factor=f).named_parameters()) for f in (1.0, 0.1))
+    for name, parameter in full.items():
+        assert_close(scaled[name].float(), parameter.float() * (1.0 if "gru" in name else 0.1), "rounding")
+    assert build("recursive_kalmannet", weight_factor=0.1).config == RecursiveKalmanNetConfig()
+
+
 def gradient_sizes(net, loss):
     net.zero_grad()
     loss.backward()
@@ -512,15 +584,27 @@ def test_recursive_kalmannet_posterior_needs_no_noise_model(records):
 # ---- Bayesian KalmanNet --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dropout", ["concrete", "fixed"])
-@pytest.mark.parametrize("probability", [0.3, 1e-6])
-def test_bayesian_kalmannet_equals_its_members(records, dropout, probability):
-    net = build("bayesian_kalmannet", dropout=dropout, probability=probability)
+@pytest.mark.parametrize(
+    ("dropout", "probability", "redraw", "unit_features"),
+    [
+        ("concrete", 0.3, "step", False),
+        ("concrete", 0.3, "trajectory", True),
+        ("concrete", 1e-6, "step", True),
+        ("fixed", 0.3, "step", True),
+        ("fixed", 0.3, "trajectory", False),
+    ],
+)
+def test_bayesian_kalmannet_equals_its_members(records, dropout, probability, redraw, unit_features):
+    net = build(
+        "bayesian_kalmannet", dropout=dropout, probability=(probability,), redraw=redraw, unit_features=unit_features
+    )
     out = run(net, records, generator=torch.Generator().manual_seed(5))
+    samples = net.init(3, generator=torch.Generator().manual_seed(5)).samples.numpy()
     for item in range(3):
         mean, _, *series = reference_inputs(records, item)
         priors, estimates = [], []
-        for u in array(out.state.uniforms[item]):
+        for u in samples[item]:
+            u = uniforms_of(u, STEPS, redraw)
             if dropout == "fixed":
                 keep = u < 1 - probability
             else:
@@ -567,41 +651,66 @@ def circular_moments(points):
     return np.array(means), np.array(covs)
 
 
-@pytest.mark.parametrize("options", [{"dropout": "fixed", "probability": 0.0}, {"probability": 1e-7}])
+@pytest.mark.parametrize("options", [{"dropout": "fixed", "probability": (0.0,)}, {"probability": (1e-7,)}])
 def test_without_dropout_all_members_agree(records, options):
     net = build("bayesian_kalmannet", **options)
     out = run(net, records)
     for item in range(3):
         mean, _, *series = reference_inputs(records, item)
-        units = net.init(1).uniforms.shape[-1]
-        np.testing.assert_allclose(array(out.mean[item]), member_reference(net, np.ones(units), mean, *series)[1], 1e-6)
+        scales = np.ones((STEPS, net.init(1).samples.shape[-1]))
+        np.testing.assert_allclose(array(out.mean[item]), member_reference(net, scales, mean, *series)[1], 1e-6)
     assert out.cov.abs().max() < 1e-15
     with torch.no_grad():  # with dropout the members of the same network differ
-        assert run(build("bayesian_kalmannet", probability=0.3), records).cov.abs().max() > 1e-6
+        assert run(build("bayesian_kalmannet"), records).cov.abs().max() > 1e-6
 
 
 @pytest.mark.parametrize("dropout", ["concrete", "fixed"])
 @pytest.mark.parametrize("p", [0.1, 0.4, 0.8])
 def test_a_unit_is_dropped_with_its_probability(dropout, p, generator):
-    net = build("bayesian_kalmannet", dropout=dropout, probability=p)
-    assert_close(net.probabilities().float(), torch.full((3,), p), "rounding")
-    uniforms = torch.rand(50_000, 3, generator=generator, dtype=torch.float64)
-    scale = net.dropout_scale(uniforms, net.layer_logits())
+    net = build("bayesian_kalmannet", dropout=dropout, probability=(p,))
+    assert_close(net.probabilities().float(), torch.full((2,), p), "rounding")
+    samples = torch.randint(2**32, (75_000, 2), generator=generator)
+    scale = net.dropout_scale(samples, net.layer_logits())
     dropped = (scale < 0.5 / (1 - p)).double().mean().item()
     assert abs(dropped - p) < 5 * math.sqrt(p * (1 - p) / 150_000)
     if dropout == "fixed":
         assert set(np.round(array(scale).ravel(), 9)) == {0.0, round(1 / (1 - p), 9)}
 
 
+def test_masks_of_successive_steps_are_independent():
+    """Correlation over time, over units and over members of what a step draws from the samples of the one before."""
+    net = build("bayesian_kalmannet", members=2)
+    state, draws = net.init(1), []
+    for _ in range(1000):
+        state, _ = net.step(state, torch.zeros(1, 2, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64))
+        draws.append(state.samples[0].flatten())
+    uniforms = torch.stack(draws).double().numpy() / 2**32
+    count, units = uniforms.shape
+    assert abs(uniforms.mean() - 0.5) < 5 / math.sqrt(12 * uniforms.size)
+    centred = (uniforms - 0.5) * math.sqrt(12)
+    for lag in (1, 2, 3):
+        assert np.abs((centred[lag:] * centred[:-lag]).mean(0)).max() < 5 / math.sqrt(count - lag)
+    across = centred.T @ centred / count - np.eye(units)
+    np.fill_diagonal(across, 0.0)
+    assert np.abs(across).max() < 6 / math.sqrt(count)
+
+
+def test_initial_probabilities_are_drawn_between_those_of_the_authors():
+    drawn = torch.stack([fwnkf.build("bayesian_kalmannet", system=Vane()).probabilities() for _ in range(40)])
+    assert drawn.min() >= 0.5 - 1e-6
+    assert drawn.max() <= 0.8 + 1e-6
+    assert drawn.std() > 0.05
+
+
 def test_learned_probabilities_receive_the_gradient_of_the_relaxed_masks(records):
-    net = build("bayesian_kalmannet", probability=0.3)
+    net = build("bayesian_kalmannet")
 
     def loss():
         return run(net, records).mean.square().sum()
 
     loss().backward()
     h = 1e-6
-    for layer in range(3):
+    for layer in range(2):
         values = []
         for sign in (1, -1):
             with torch.no_grad():
@@ -616,20 +725,21 @@ def test_learned_probabilities_receive_the_gradient_of_the_relaxed_masks(records
 def test_kl_term_is_the_closed_form():
     def term(p, weight_part, dropout_part, dropout="concrete"):
         net = build(
-            "bayesian_kalmannet", probability=p, dropout=dropout,
+            "bayesian_kalmannet", probability=(p,), dropout=dropout,
             weight_regularizer=weight_part, dropout_regularizer=dropout_part,
         )  # fmt: skip
-        layers = net.network.fc_in, net.network.fc_hidden, net.network.fc_out
+        masks = (net.network.fc_in,), (net.network.fc_hidden, net.network.fc_out)
         expected = 0.0
-        for layer in layers:
-            expected += weight_part * (array(layer.weight) ** 2).sum() / (1 - p)
+        for layers in masks:
+            for layer in layers:
+                expected += weight_part * ((array(layer.weight) ** 2).sum() + (array(layer.bias) ** 2).sum()) / (1 - p)
             if dropout == "concrete":
                 entropy = -p * np.log(p) - (1 - p) * np.log(1 - p)
-                expected -= dropout_part * layer.weight.shape[1] * entropy
+                expected -= dropout_part * layers[0].weight.shape[1] * entropy
         value = net.regularization()
         np.testing.assert_allclose(value.item(), expected, rtol=1e-6)  # the logit is stored in float32 first
         value.backward()
-        assert all((layer.weight.grad != 0).any() == (weight_part > 0) for layer in layers)
+        assert all((layer.weight.grad != 0).any() == (weight_part > 0) for layers in masks for layer in layers)
         return value.item()
 
     assert term(0.1, 0.3, 0.0) < term(0.4, 0.3, 0.0) < term(0.8, 0.3, 0.0)  # the weight term favours little dropout
@@ -639,7 +749,7 @@ def test_kl_term_is_the_closed_form():
 
 
 def test_samples_depend_on_the_generator_only(records):
-    net = build("bayesian_kalmannet", probability=0.4)
+    net = build("bayesian_kalmannet", probability=(0.4,))
 
     def mean(seed):
         return run(net, records, generator=torch.Generator().manual_seed(seed)).mean
@@ -652,7 +762,7 @@ def test_samples_depend_on_the_generator_only(records):
 
 
 def test_without_a_generator_a_stream_does_not_depend_on_the_others(records):
-    net = build("bayesian_kalmannet", probability=0.4)
+    net = build("bayesian_kalmannet", probability=(0.4,))
     together = run(net, records)
     alone = run(net, tuple(part[1:2] for part in records))
     assert_close(alone.cov[0], together.cov[1], "batch")
@@ -663,13 +773,19 @@ def test_without_a_generator_a_stream_does_not_depend_on_the_others(records):
 
 def test_config_seed_sets_the_default_samples():
     states = [fwnkf.build("bayesian_kalmannet", system=Vane(), seed=seed).init(2) for seed in (0, 0, 1)]
-    assert_same_bits(states[0].uniforms, states[1].uniforms)
-    assert (states[0].uniforms != states[2].uniforms).any()
+    assert_same_bits(states[0].samples, states[1].samples)
+    assert (states[0].samples != states[2].samples).any()
     net = fwnkf.build("bayesian_kalmannet", system=Vane()).float()
-    assert_same_bits(net.init(2).uniforms.double(), states[0].uniforms)  # the same members in either precision
+    assert_same_bits(net.init(2).samples, states[0].samples)  # the same members in either precision
 
 
-@pytest.mark.parametrize(("dropout", "probability"), [("concrete", 0.0), ("concrete", 1.0), ("fixed", 1.0)])
+@pytest.mark.parametrize(
+    ("dropout", "probability"),
+    [
+        ("concrete", (0.0,)), ("concrete", (0.5, 1.0)), ("concrete", (0.8, 0.5)), ("concrete", ()),
+        ("fixed", (1.0,)), ("fixed", (0.5, 0.8)),
+    ],
+)  # fmt: skip
 def test_invalid_probabilities_raise(dropout, probability):
     with pytest.raises(ConfigError, match="probability"):
         build("bayesian_kalmannet", dropout=dropout, probability=probability)
