@@ -125,17 +125,21 @@ class FilterSection:
 class OptimizerSection:
     """The optimizer, its learning rate and its schedule; ``clip`` is the largest norm of the gradient."""
 
-    name: Literal["adam", "adamw"] = "adamw"
+    name: Literal["adam", "adamw", "adabelief"] = "adamw"
     learning_rate: float = limited(3e-3, above=0.0)
     rates: dict[str, Any] = field(default_factory=dict)
     """Factors on the learning rate by prefix of the parameter name; 0 freezes the parameters."""
     weight_decay: float = at_least(0.0, 0.0)
-    schedule: Literal["one_cycle", "cosine", "constant"] = "one_cycle"
+    schedule: Literal["one_cycle", "cosine", "exponential", "constant"] = "one_cycle"
     warmup: float = limited(0.2, min=0.0, max=0.9)
     """Fraction of the run over which the learning rate rises."""
     final: float = limited(1e-3, min=0.0, max=1.0)
     """Final learning rate as a fraction of the highest."""
     clip: float | None = limited(1.0, above=0.0)
+
+    def __post_init__(self) -> None:
+        if self.schedule == "exponential" and self.final == 0:
+            _raise(["optimizer.final = 0 cannot be reached by optimizer.schedule = 'exponential'; set it above 0"])
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from ..evaluation.evaluate import dt_for
 from ..filters.base import Filter
 from ..metrics.accuracy import summarize
 from ..metrics.consistency import nis
+from .adabelief import AdaBelief
 from .batches import Piece, Plan, gather
 from .config import Experiment, OptimizerSection
 from .losses import Batch, weighted_sum
@@ -143,7 +144,7 @@ def make_optimizer(
     options: OptimizerSection, parameters: Mapping[str, Tensor], steps: int
 ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LambdaLR]:
     """The optimizer of an experiment over parameters by name, and the schedule of its learning rate."""
-    kind = torch.optim.AdamW if options.name == "adamw" else torch.optim.Adam
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "adabelief": AdaBelief}[options.name]
     groups: dict[float, list[Tensor]] = {}
     for name, parameter in parameters.items():
         factor = next((float(f) for start, f in options.rates.items() if name.startswith(start)), 1.0)
@@ -158,7 +159,8 @@ def rate(options: Any, share: float) -> float:
     """Learning rate relative to its highest value, after a fraction ``share`` of the run.
 
     ``one_cycle`` rises from 1/25 and falls to ``final`` along half cosines; ``cosine`` rises linearly and falls along a
-    half cosine; ``constant`` rises linearly and stays constant.
+    half cosine; ``exponential`` rises linearly and falls by the same factor in every step; ``constant`` rises linearly
+    and stays constant.
     """
     if share < options.warmup:
         if options.schedule == "one_cycle":
@@ -167,4 +169,6 @@ def rate(options: Any, share: float) -> float:
     if options.schedule == "constant":
         return 1.0
     fall = (share - options.warmup) / (1 - options.warmup)
+    if options.schedule == "exponential":
+        return float(options.final ** min(fall, 1.0))
     return float(options.final + (1 - options.final) * 0.5 * (1 + math.cos(math.pi * min(fall, 1.0))))
