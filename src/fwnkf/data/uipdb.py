@@ -1,8 +1,9 @@
 """Reader of UIP-DB: six body-worn sensors, each an IMU and an ultra-wideband radio that measures the distances.
 
 Two forms are supported: the processed form of the authors, ``train.pt`` and ``test.pt``, each with all sequences of
-some subjects; and one ``.npz`` file per session with acceleration and orientation of two of the six sensors and all 15
-measured ranges, without ground truth.
+some subjects (``raw_train.pt`` and ``raw_test.pt`` if they have the samples before sensor fusion as well); and one
+``.npz`` file per session with acceleration and orientation of two of the six sensors and all 15 measured ranges,
+without ground truth.
 
 Conventions. Sensors, in this order: left wrist, right wrist, left knee, right knee, head, root. Time stamps are frame
 numbers at 60 Hz. Accelerations are in m/s² with gravity removed. Ranges are in metres, the upper triangle of the 6×6
@@ -34,6 +35,12 @@ LAYOUT = Layout.parse([("distance", "euclidean", 15)])
 RANGE_LIMIT = 100.0
 """m; far beyond any distance on one body, including the errors of the radio."""
 SEQUENCE_LIMIT = 10_000
+PROCESSED = ("train.pt", "test.pt", "raw_train.pt", "raw_test.pt")
+RAW = {"f_acc_raw": "accel_raw", "gyro_raw": "gyro_raw"}
+"""Lists of samples before sensor fusion, which some processed files have, and what they are called here.
+
+Names and shapes are those that ``loader/uipdp_dataset.py`` of the FW-NKF authors reads.
+"""
 CONVENTIONS = (
     "Sensors: left wrist, right wrist, left knee, right knee, head, root. Observations: acceleration (m/s², gravity "
     "removed), then the 15 ranges (m), upper triangle of the 6×6 matrix. Time stamps are frame numbers at 60 Hz."
@@ -84,18 +91,20 @@ def read_processed(path: str | Path, *, mask_held: bool = True) -> list[Recordin
     """Read all sequences of ``train.pt`` or ``test.pt``: observations 33 (6 accelerations, 15 ranges), 15 distances.
 
     ``extras`` holds ``orientation`` ``[T, 6, 3, 3]`` (rotation matrices), ``pose`` ``[T, 24, 3]`` (axis angle) and
-    ``translation`` ``[T, 3]`` in metres.
+    ``translation`` ``[T, 3]`` in metres; where the file has them, ``accel_raw`` and ``gyro_raw``, the samples from
+    which acceleration and orientation were computed, ``[T, 6, 3]`` (or ``[T, 6, 3, 3]``) in the units of the file.
     """
     path = Path(path)
     content = read_pt(path)
-    keys = ("acc", "ori", "pose", "tran", "vuwb", "uwb_gt", "fnames")
+    keys: tuple[str, ...] = ("acc", "ori", "pose", "tran", "vuwb", "uwb_gt", "fnames")
     if not isinstance(content, dict) or any(not isinstance(content.get(key), list) for key in keys):
         raise DataError(f"{path}: expected a dict of lists {', '.join(keys)}")
+    keys += tuple(key for key in RAW if isinstance(content.get(key), list))
     count = len(content["fnames"])
     if any(len(content[key]) != count for key in keys) or not 0 < count <= SEQUENCE_LIMIT:
         raise DataError(f"{path}: the lists have different lengths: { {key: len(content[key]) for key in keys} }")
     # expanded tensors share their memory: a small file could describe terabytes
-    if sum(x.numel() for key in keys[:-1] for x in content[key] if isinstance(x, Tensor)) * 2 > path.stat().st_size:
+    if sum(x.numel() for key in keys for x in content[key] if isinstance(x, Tensor)) * 2 > path.stat().st_size:
         raise DataError(f"{path}: the tensors have more elements than the file can hold; it is damaged")
     digest = file_digest(path)
     return [
@@ -106,7 +115,7 @@ def read_processed(path: str | Path, *, mask_held: bool = True) -> list[Recordin
 def find(folder: str | Path) -> dict[str, Path]:
     """Sessions (``.npz``) and processed files (``.pt``) in a folder by name."""
     folder = Path(folder)
-    paths = [path for kind in ("*_session*.npz", "train.pt", "test.pt") for path in sorted(folder.glob(kind))]
+    paths = [path for kind in ("*_session*.npz", *PROCESSED) for path in sorted(folder.glob(kind))]
     return {path.stem.removeprefix("processed_"): path for path in paths}
 
 
@@ -138,10 +147,14 @@ def _processed(path: Path, item: dict[str, Any], index: int, mask_held: bool, di
         notes += (f"{int(unequal.sum())} range(s) differ by more than 1 mm between the two directions; one is used",)
     _check_ranges(truth, f"{where}, uwb_gt")
     known = truth.isfinite().all(-1)
+    extras = {"orientation": tensors["ori"], "pose": pose, "translation": tensors["tran"]}
+    for key, extra in RAW.items():
+        if key in item:
+            extras[extra] = _double(item[key], ((T, 6, 3), (T, 6, 3, 3)), key, where)
     return Recording(
         name, torch.arange(T, dtype=torch.float64) / RATE, observations, (*_acceleration(SENSORS), *_RANGES), mask,
         torch.where(known[:, None], truth, torch.nan), LAYOUT, known, CONVENTIONS, notes, digest,
-        {"orientation": tensors["ori"], "pose": pose, "translation": tensors["tran"]}, source=f"{path.stem}/{name}",
+        extras, source=f"{path.stem}/{name}",
     )  # fmt: skip
 
 
