@@ -59,15 +59,6 @@ class GRUStack(nn.Module):
         return tuple(folded)
 
 
-class GRUCell(nn.GRUCell):
-    """As ``nn.GRUCell``, whose operator ``torch.func.vmap`` can only run in a loop."""
-
-    def forward(self, x: Float[Tensor, "B i"], hidden: Float[Tensor, "B h"]) -> Float[Tensor, "B h"]:  # type: ignore[override]
-        """The next hidden state."""
-        weights = CellWeights(self.weight_ih.mT, self.weight_hh.mT, self.bias_ih, self.bias_hh)
-        return gru_step((weights,), x, (hidden,))[0]
-
-
 @torch.no_grad()
 def scale_weights(network: nn.Module, factor: float) -> None:
     """Multiply the initial weights and biases of the linear layers of a network."""
