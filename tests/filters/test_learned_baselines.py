@@ -835,7 +835,8 @@ def test_rkn_prediction_is_the_diagonals_of_the_dense_blocks(rng):
     blocks = rng.standard_normal((4, 4, 5, 5))
     q = rng.uniform(0.1, 1, 10)
     A = np.array([np.block([[b[0], b[1]], [b[2], b[3]]]) for b in blocks])
-    predicted = rkn.predict(belief, torch.as_tensor(blocks), torch.as_tensor(q))
+    whole = rkn.Band.of(5, 4, torch.as_tensor(q))  # every entry of a 5x5 matrix
+    predicted = rkn.predict(belief, torch.as_tensor(blocks).flatten(2), torch.as_tensor(q), whole)
     assert_close(predicted.mean, np.einsum("bij,bj->bi", A, mean))
     assert_blocks(predicted, A @ dense @ A.swapaxes(1, 2) + np.diag(q))
 
@@ -856,10 +857,10 @@ def test_rkn_update_is_the_dense_kalman_update(rng):
 def test_rkn_is_initialised_as_in_the_paper():
     net = fwnkf.build("rkn", state_dim=2, observation_dim=3, latent_dim=4, basis=2, bandwidth=1)
     assert net.blocks.shape == (2, 4, 4 + 2 * 3)  # diagonal and one neighbour on each side
-    basis, process_variance = net.prepare()
+    basis, process_variance, band = net.prepare()
     for k in range(2):
         for block, factor in zip(basis[k], (1.0, 0.2, -0.2, 1.0), strict=True):
-            assert_same_bits(block, factor * torch.eye(4))
+            assert_same_bits(torch.einsum("e,ei,je->ij", block, *band), factor * torch.eye(4))
     assert_close(process_variance, torch.full((8,), 0.1), "rounding")
     start = net.init(2)
     assert not start.mean.any()
@@ -921,9 +922,9 @@ def test_rkn_variances_are_not_negative_after_rounding():
     updated = rkn.update(belief, vector(1.0), vector(1e-6))
     assert updated.lower.item() > 0
     assert updated.upper.item() > 0
-    blocks = torch.tensor([1.0, -1.0, 1.0, -1.0]).reshape(1, 4, 1, 1)
+    blocks = torch.tensor([1.0, -1.0, 1.0, -1.0]).reshape(1, 4, 1)
     belief = belief._replace(side=vector(1e6 + 0.0625))  # one unit in the last place too large
-    predicted = rkn.predict(belief, blocks, torch.full((2,), 1e-6))
+    predicted = rkn.predict(belief, blocks, torch.full((2,), 1e-6), rkn.Band(torch.ones(1, 1), torch.ones(1, 1)))
     assert predicted.upper.item() > 0
     assert predicted.lower.item() > 0
 

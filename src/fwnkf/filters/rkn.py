@@ -58,9 +58,28 @@ class Latent(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    basis: Float[Tensor, "k 4 l l"]
-    """Banded blocks ``B11, B12, B21, B22`` of every basis matrix."""
+    basis: Float[Tensor, "k 4 e"]
+    """Blocks ``B11, B12, B21, B22`` of every basis matrix, as the entries of their band."""
     process_variance: Float[Tensor, " z"]
+    band: Band
+
+
+class Band(NamedTuple):
+    """Where the entries of a banded matrix are, as matrices of zeros and ones: products with them are fast."""
+
+    row: Float[Tensor, "e l"]
+    column: Float[Tensor, "l e"]
+
+    @staticmethod
+    def of(size: int, bandwidth: int, like: Tensor) -> Band:
+        rows, columns = banded(size, bandwidth).nonzero().unbind(-1)
+        eye = torch.eye(size).to(like)
+        return Band(eye[rows.to(like.device)], eye[columns.to(like.device)].mT)
+
+
+def banded(size: int, bandwidth: int) -> Tensor:
+    """True within so many diagonals of the main one."""
+    return torch.ones(size, size, dtype=torch.bool).tril(bandwidth).triu(-bandwidth)
 
 
 def positive(raw: Tensor) -> Tensor:
@@ -77,30 +96,23 @@ def unit_length(vector: Tensor) -> Tensor:
     return nn.functional.normalize(vector, dim=-1, eps=1e-8)
 
 
-def predict(latent: Latent, blocks: Float[Tensor, "B 4 l l"], process_variance: Float[Tensor, " z"]) -> Latent:
-    """``z⁻ = A z``, and the diagonals of the blocks of ``A Σ Aᵀ + diag(q)``, without forming the full matrix.
+def predict(
+    latent: Latent, blocks: Float[Tensor, "B 4 e"], process_variance: Float[Tensor, " z"], band: Band
+) -> Latent:
+    """``z⁻ = A z``, and the diagonals of the blocks of ``A Σ Aᵀ + diag(q)``, without forming the full matrices.
 
     The diagonals are exact; the approximation of the paper is that only these three diagonals are propagated.
     """
-    B11, B12, B21, B22 = blocks.unbind(1)
-    z_upper, z_lower = latent.mean.chunk(2, -1)
-    mean = torch.cat((matvec(B11, z_upper) + matvec(B12, z_lower), matvec(B21, z_upper) + matvec(B22, z_lower)), -1)
-    q_upper, q_lower = process_variance.chunk(2, -1)
-
-    def diagonal(remaining: Tensor, variance: Tensor, right: Tensor) -> Tensor:
-        """``diag(L diag(v) Rᵀ)``."""
-        return matvec(remaining * right, variance)
-
-    upper = diagonal(B11, latent.upper, B11) + 2 * diagonal(B11, latent.side, B12) + diagonal(B12, latent.lower, B12)
-    lower = diagonal(B21, latent.upper, B21) + 2 * diagonal(B21, latent.side, B22) + diagonal(B22, latent.lower, B22)
-    side = (
-        diagonal(B21, latent.upper, B11)
-        + diagonal(B22, latent.side, B11)
-        + diagonal(B21, latent.side, B12)
-        + diagonal(B22, latent.lower, B12)
-    )
+    A = blocks.unflatten(1, (2, 2))  # [B, row, column, entry]
+    at_columns = torch.cat((latent.mean.unflatten(1, (2, -1)), torch.stack(latent[1:], 1)), 1) @ band.column
+    z, (u, l, s) = at_columns[:, None, :2], at_columns[:, None, 2:].unbind(2)
+    left, right = A.unbind(2)
+    A_cov = torch.stack((left * u + right * s, left * s + right * l), 2)  # the blocks of A Σ
+    products = torch.cat(((A * z).sum(2), (A_cov * A).sum(2), (A_cov[:, 1:] * A[:, :1]).sum(2)), 1)
+    mean, variances, side = (products @ band.row).split((2, 2, 1), 1)
     # the quadratic forms are non-negative except for rounding
-    return Latent(mean, upper.clamp_min(0) + q_upper, lower.clamp_min(0) + q_lower, side)
+    upper, lower = (variances.clamp_min(0) + process_variance.unflatten(0, (2, -1))).unbind(1)
+    return Latent(mean.flatten(1), upper, lower, side.squeeze(1))
 
 
 def update(prior: Latent, innovation: Float[Tensor, "B l"], variance: Float[Tensor, "B l"]) -> Latent:
@@ -153,7 +165,6 @@ class RecurrentKalmanNetwork(Filter):
     scale: Tensor
     centre: Tensor
     spread: Tensor
-    entry: Tensor
     raw_initial_variance: Tensor
 
     def __init__(
@@ -187,8 +198,7 @@ class RecurrentKalmanNetwork(Filter):
         self.decoder = perceptron(2 * l, config.decoder_hidden, nn.Tanh, d)
         self.variance_decoder = perceptron(3 * l, config.decoder_hidden, nn.Tanh, d)
         self.coefficients = perceptron(2 * l, config.coefficient_hidden, nn.Tanh, config.basis)
-        band = torch.ones(l, l, dtype=torch.bool).tril(config.bandwidth).triu(-config.bandwidth)
-        start = torch.tensor([0.0, 0.2, -0.2, 0.0]).unsqueeze(-1) * torch.eye(l)[band]
+        start = torch.tensor([0.0, 0.2, -0.2, 0.0]).unsqueeze(-1) * torch.eye(l)[banded(l, config.bandwidth)]
         self.blocks = nn.Parameter(start.repeat(config.basis, 1, 1))
         process_variance = torch.full((2 * l,), config.process_variance - MIN_VARIANCE)
         self.raw_process_variance = nn.Parameter(process_variance.expm1().log())
@@ -197,9 +207,6 @@ class RecurrentKalmanNetwork(Filter):
             self.raw_initial_variance = nn.Parameter(initial)
         else:
             self.register_buffer("raw_initial_variance", initial)
-        # where each entry of a block is found among those of its band; the last one is zero
-        entry = torch.where(band, band.flatten().cumsum(0).reshape(l, l) - 1, int(band.sum()))
-        self.register_buffer("entry", entry, persistent=False)
         self.register_buffer("shift", torch.zeros(m))
         self.register_buffer("scale", torch.ones(m))
         self.register_buffer("centre", torch.zeros(d))
@@ -245,11 +252,11 @@ class RecurrentKalmanNetwork(Filter):
         return self, prepared, None
 
     def prepare(self) -> Prepared:
-        blocks = nn.functional.pad(self.blocks, (0, 1))[..., self.entry]
-        eye = torch.eye(self.config.latent_dim).to(blocks)
+        band = Band.of(self.config.latent_dim, self.config.bandwidth, self.blocks)
+        eye = (band.row * band.column.mT).sum(-1)
         # the coefficients sum to one, so the identity may be added to every matrix of the basis
-        basis = blocks + torch.stack((eye, 0 * eye, 0 * eye, eye))
-        return Prepared(basis, nn.functional.softplus(self.raw_process_variance) + MIN_VARIANCE)
+        basis = self.blocks + eye.new_tensor([1, 0, 0, 1]).unsqueeze(-1) * eye
+        return Prepared(basis, nn.functional.softplus(self.raw_process_variance) + MIN_VARIANCE, band)
 
     def encode(
         self, y: Float[Tensor, "B m"], weight: Float[Tensor, "B m"]
@@ -264,9 +271,9 @@ class RecurrentKalmanNetwork(Filter):
             mean = unit_length(mean)
         return mean, positive(self.encoded_variance(hidden))
 
-    def mix(self, basis: Float[Tensor, "k 4 l l"], mean: Float[Tensor, "B z"]) -> Float[Tensor, "B 4 l l"]:
+    def mix(self, basis: Float[Tensor, "k 4 e"], mean: Float[Tensor, "B z"]) -> Float[Tensor, "B 4 e"]:
         """The blocks of ``A``: the basis, weighted by a softmax of the latent mean."""
-        return torch.einsum("bk,kcij->bcij", self.coefficients(mean).softmax(-1), basis)
+        return torch.einsum("bk,kce->bce", self.coefficients(mean).softmax(-1), basis)
 
     def decode(self, latent: Latent) -> Gaussian:
         """The state and its diagonal covariance."""
@@ -297,8 +304,11 @@ class RecurrentKalmanNetwork(Filter):
         posterior = Latent(*(torch.where(present, new, old) for new, old in zip(updated, prior, strict=True)))
         ok = torch.ones_like(weight[:, 0], dtype=torch.bool)  # no factorisation that could fail
         innovation_cov = torch.diag_embed(prior.upper + variance)
-        out = step_output(self.decode(prior), self.decode(posterior), innovation, innovation_cov, ok)
-        return predict(posterior, self.mix(prepared.basis, posterior.mean), prepared.process_variance), out
+        both = self.decode(Latent(*(torch.stack(pair) for pair in zip(prior, posterior, strict=True))))
+        beliefs = [Gaussian(mean, cov) for mean, cov in zip(*both, strict=True)]
+        out = step_output(*beliefs, innovation, innovation_cov, ok)
+        blocks = self.mix(prepared.basis, posterior.mean)
+        return predict(posterior, blocks, prepared.process_variance, prepared.band), out
 
 
 def perceptron(
