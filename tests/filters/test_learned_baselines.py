@@ -955,3 +955,16 @@ def test_rkn_errors_for_unsupported_inputs():
         net.run(y, u=torch.zeros(1, 3, 1, dtype=torch.float64))
     with pytest.raises(ConfigError, match="not a system"):
         fwnkf.build("rkn", state_dim=2, observation_dim=2, system=Vane())
+
+
+def test_rkn_scales_measurements_and_the_euclidean_parts_of_states(generator):
+    """A filter of scaled data is the filter of the data, its estimates scaled back; angles stay in radians."""
+    layout = (("angle", "angle", 1), ("rate", "euclidean", 1))
+    plain, scaled = build("rkn", layout=layout), build("rkn", layout=layout)
+    vectors = [torch.tensor(v).double() for v in ([0.1, 0.2, 5.0], [0.3, 0.4, 7.0], [1.0, -2.0], [3.0, 0.5], [], [])]
+    scaled.normalize(fwnkf.types.Statistics(*vectors, torch.ones(2).double()))
+    y = torch.randn(2, 4, 2, generator=generator, dtype=torch.float64)
+    expected, got = plain.run(y), scaled.run(y * vectors[3] + vectors[2])
+    assert_close(got.mean[..., 0], expected.mean[..., 0])
+    assert_close(got.mean[..., 1], 5 + 7 * expected.mean[..., 1])
+    assert_close(got.cov[..., 1, 1], 49 * expected.cov[..., 1, 1])

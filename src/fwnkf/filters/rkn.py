@@ -223,12 +223,12 @@ class RecurrentKalmanNetwork(Filter):
 
     @torch.no_grad()
     def normalize(self, statistics: Statistics) -> None:
-        """Normalise measurements, and the decoded states of a Euclidean layout, by their means and deviations."""
+        """Normalise measurements, and the Euclidean parts of decoded states, by their means and deviations."""
         self.shift.copy_(statistics.observation_mean)
         self.scale.copy_(statistics.observation_std)
-        if self.layout.flat:
-            self.centre.copy_(statistics.feature_mean)
-            self.spread.copy_(statistics.feature_std)
+        centre, spread = self.layout.tangent_scales(statistics.feature_mean, statistics.feature_std)
+        self.centre.copy_(centre)
+        self.spread.copy_(spread)
 
     @property
     def takes_dt(self) -> bool:
@@ -304,9 +304,9 @@ class RecurrentKalmanNetwork(Filter):
         posterior = Latent(*(torch.where(present, new, old) for new, old in zip(updated, prior, strict=True)))
         ok = torch.ones_like(weight[:, 0], dtype=torch.bool)  # no factorisation that could fail
         innovation_cov = torch.diag_embed(prior.upper + variance)
-        both = self.decode(Latent(*(torch.stack(pair) for pair in zip(prior, posterior, strict=True))))
-        beliefs = [Gaussian(mean, cov) for mean, cov in zip(*both, strict=True)]
-        out = step_output(*beliefs, innovation, innovation_cov, ok)
+        mean, cov = self.decode(Latent(*(torch.stack(pair) for pair in zip(prior, posterior, strict=True))))
+        before, after = Gaussian(mean[0], cov[0]), Gaussian(mean[1], cov[1])
+        out = step_output(before, after, innovation, innovation_cov, ok)
         blocks = self.mix(prepared.basis, posterior.mean)
         return predict(posterior, blocks, prepared.process_variance, prepared.band), out
 
