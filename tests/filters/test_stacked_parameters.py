@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.func import functional_call, grad, stack_module_state, vmap
+from torch.func import functional_call, grad, grad_and_value, stack_module_state, vmap
 
 import fwnkf
+from fwnkf.data.simulated import generate
 
 ORDER = 2
 LEARN = ("F", "B", "H", "Q", "R")
@@ -62,3 +63,38 @@ def test_a_run_of_two_stacked_parameter_sets_equals_two_runs(name, generator):
             assert parameter.grad.abs().max() > 0, key
             torch.testing.assert_close(gradients[key][number], parameter.grad, rtol=1e-8, atol=1e-10)
     assert abs(float((together[0] - together[1]).detach())) > 1e-3  # the members differ
+
+
+@pytest.mark.parametrize("name", ["kalmannet", "recursive_kalmannet", "bayesian_kalmannet"])
+def test_gain_networks_with_stacked_parameters_equal_single_runs(name, generator):
+    """Values and gradients, on a nonlinear system, with masked channels and the same random numbers for all members."""
+    small = {
+        "kalmannet": {"in_mult": 2, "out_mult": 2, "gain_factor": 1.0},
+        "recursive_kalmannet": {"fc1_mult": 2, "hidden_mult": 2, "fc2_mult": 2, "weight_factor": 1.0},
+        "bayesian_kalmannet": {"members": 3, "in_mult": 2, "hidden_mult": 1, "out_mult": 1, "gain_factor": 1.0},
+    }[name]
+    data = generate("lorenz", 3, steps=6, seed=4)
+    members = []
+    for seed in range(2):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            members.append(fwnkf.build(name, system=data.system, **small).double())
+    mask = torch.rand(data.y.shape, generator=generator) < 0.8
+
+    def loss(tensors):
+        options = {"mask": mask, "prior": data.start, "generator": torch.Generator().manual_seed(9)}
+        track = functional_call(members[0], tensors, (data.y,), options)
+        return (track.mean - data.truth).square().mean() + track.cov.square().mean()
+
+    parameters, buffers = stack_module_state(members)
+    stacked = vmap(grad_and_value(lambda own, fixed: loss({**own, **fixed})), randomness="same")
+    gradients, together = stacked(parameters, buffers)
+    for number, member in enumerate(members):
+        alone = loss({**dict(member.named_parameters()), **dict(member.named_buffers())})
+        alone.backward()
+        torch.testing.assert_close(together[number], alone.detach(), rtol=1e-10, atol=1e-12)
+        for key, parameter in member.named_parameters():
+            scale = float(parameter.grad.abs().max())
+            assert scale > 0, key
+            torch.testing.assert_close(gradients[key][number], parameter.grad, rtol=1e-8, atol=1e-10 * scale)
+    assert float((together[0] - together[1]).detach().abs()) > 1e-3  # the members differ

@@ -233,6 +233,20 @@ def test_parts_of_a_batch_sum_to_the_loss_of_the_whole_batch(lorenz):
     assert sum(float(terms(model, part, run(model, part))[0]) for part in parts) == pytest.approx(total, rel=1e-12)
 
 
+def test_empirical_variance_compares_the_squared_error_with_the_stated_variance(lorenz):
+    """In NumPy, also where the covariance is singular, and least where they agree."""
+    model = filters_that_observe(lorenz)["bayesian_kalmannet"]
+    batch = gather(lorenz, Piece(torch.arange(3), 0, 20))
+    track = run(model, batch)
+    term = LOSSES["empirical_variance"](from_step=4)
+    error = (track.mean - batch.truth).detach().numpy()
+    variance = np.diagonal(track.cov.detach().numpy(), axis1=-2, axis2=-1)
+    expected = np.abs(error**2 - variance)[:, 4:].sum(-1).mean(-1)
+    np.testing.assert_allclose(term(model, batch, track).detach().numpy(), expected, rtol=1e-12)
+    agreeing = track._replace(cov=torch.diag_embed(torch.as_tensor(error**2)))
+    assert term(model, batch, agreeing).abs().max() < 1e-12
+
+
 def test_an_exactly_known_initial_state_needs_from_step_1():
     records = protocols.simulated("lorenz", "paper", train=4, val=2, test=2).split.train
     model = fwnkf.build("ekf", system=records.system)
@@ -243,7 +257,7 @@ def test_an_exactly_known_initial_state_needs_from_step_1():
 
 
 def test_registered_losses_and_names_of_repeated_terms():
-    assert set(LOSSES) == {"state", "spectral", "posterior_nll", "innovation_nll", "anchor"}
+    assert set(LOSSES) == {"state", "spectral", "posterior_nll", "empirical_variance", "innovation_nll", "anchor"}
     double = weighted_sum([{"kind": "spectral"}, {"kind": "state"}, {"kind": "spectral", "which": "posterior"}])
     assert [name for name, _ in double.terms] == ["spectral_0", "state", "spectral_2"]
     assert isinstance(double, WeightedSum)

@@ -166,6 +166,21 @@ class PosteriorLikelihood(Loss):
         return mean_over(counted[:, first:], -value)
 
 
+@LOSSES.register("empirical_variance")
+@dataclass(frozen=True)
+class EmpiricalVariance(Loss):
+    """Distance between the squared error and the stated variance, ``|e² - σ²|`` summed over the tangent coordinates.
+
+    The second term of Bayesian KalmanNet's loss, beside ``state``: it trains the spread of the members. Unlike a
+    likelihood it needs no definite covariance, which an ensemble with few members does not have.
+    """
+
+    def __call__(self, model: Filter, batch: Batch, track: Trajectory) -> Float[Tensor, " B"]:
+        error = model.layout.boxminus(track.mean, batch.truth)
+        variance = track.cov.diagonal(dim1=-2, dim2=-1)
+        return mean_over(self.counted(batch), (error.square() - variance).abs().sum(-1))
+
+
 @LOSSES.register("innovation_nll")
 @dataclass(frozen=True)
 class InnovationLikelihood(Loss):
