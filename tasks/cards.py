@@ -27,8 +27,7 @@ def card(task: Task, results: Results) -> str:
         f"- Protocol: {results.protocol}.",
         f"- Learned: {learned(results.learned)}.",
         f"- Test records: {results.records}. Seeds: {', '.join(str(seed.seed) for seed in results.seeds)}; the weights "
-        f"here are those of seed {first.seed}. Training took "
-        f"{sum(seed.cpu_seconds for seed in results.seeds):.0f} CPU seconds for all seeds.",
+        f"here are those of seed {first.seed}. {cost(results)}",
         "",
         f"**{task.label}: {headline(results)}** (mean ± standard deviation over seeds"
         + (f"; target {target_text(results.targets[results.metric], task.better)}, " + verdict(task, results))
@@ -54,6 +53,19 @@ def card(task: Task, results: Results) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def cost(results: Results) -> str:
+    """Steps and CPU seconds of all seeds."""
+    first, total = results.seeds[0], sum(seed.cpu_seconds for seed in results.seeds)
+    sentence = f"Training took {total:.0f} CPU seconds for all seeds"
+    if not first.steps:
+        return f"{sentence}."
+    sentence += f": {first.steps} optimiser steps each"
+    if first.pretraining_steps:
+        seconds = sum(seed.pretraining_seconds for seed in results.seeds)
+        sentence += f" after {first.pretraining_steps} steps of regression, which took {seconds:.0f} of these seconds"
+    return f"{sentence}."
 
 
 def methods_table(task: Task, results: Results) -> list[str]:

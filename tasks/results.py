@@ -33,9 +33,13 @@ class Score:
 
 @dataclass(frozen=True)
 class SeedScore(Score):
-    """What one training run reaches."""
+    """What one training run reaches, and what it took: ``cpu_seconds`` includes those of pretraining."""
 
     seed: int = 0
+    steps: int = 0
+    """Optimiser steps through the filter."""
+    pretraining_steps: int = 0
+    pretraining_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

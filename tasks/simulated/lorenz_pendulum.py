@@ -153,13 +153,23 @@ class SimulatedTask(Task):
         scores = []
         for seed in seeds:
             run = runs / f"{self.name}-{seed}"
-            cpu_seconds = self._fit(run, seed, say)
+            record = self._fit(run, seed, say)
             model, data = self.finish(load(run / "best")), self.data(seed)
             if seed == seeds[0]:
                 save(model, folder)
             metrics = self.evaluate(model, data).metrics
             metrics |= self.compare(Score(metrics), self.scores(data, self.compared(data)))
-            scores.append(SeedScore(metrics, cpu_seconds=cpu_seconds, seed=seed))
+            regression = int(record["experiment"]["trainer"]["pretrain"])
+            scores.append(
+                SeedScore(
+                    metrics,
+                    cpu_seconds=float(record["cpu_seconds"]),
+                    seed=seed,
+                    steps=int(record["steps"]),
+                    pretraining_steps=regression,
+                    pretraining_seconds=float(record.get("preparation_seconds", 0.0)) if regression else 0.0,
+                )
+            )
             say(f"{self.name}, seed {seed}: {self.metric} {metrics[self.metric]:.4g}")
         return self.collect(load(folder), self.data(seeds[0]), scores)
 
@@ -199,8 +209,8 @@ class SimulatedTask(Task):
     def limits(self, results: Results) -> str:
         return self.known_limits
 
-    def _fit(self, run: Path, seed: int, say: Say) -> float:
-        """Train one seed, unless that is done; returns the CPU seconds it took."""
+    def _fit(self, run: Path, seed: int, say: Say) -> dict[str, Any]:
+        """Train one seed, unless that is done; returns the record of the run."""
         from fwnkf.training.experiments import parse_experiment
         from fwnkf.training.fit import fit, read_record
 
@@ -210,7 +220,7 @@ class SimulatedTask(Task):
             raise ConfigError(f"{run} holds a run of another experiment; move it away")
         if not (started and read_record(run)["status"] == "done"):
             fit(experiment, run, resume=started, command=f"python -m tasks train {self.name}", say=say)
-        return float(read_record(run)["cpu_seconds"])
+        return read_record(run)
 
 
 class UnknownDynamics(SimulatedTask):

@@ -279,3 +279,10 @@ def test_filters_on_a_learned_system_run_under_vmap_over_parameters(data, record
         torch.testing.assert_close(together[1][place], alone.detach(), rtol=1e-9, atol=1e-9)
         for key, parameter in objective.named_parameters():
             torch.testing.assert_close(together[0][key][place], parameter.grad, rtol=1e-7, atol=1e-9)
+
+
+def test_the_rkn_decodes_in_the_units_of_its_states(records):
+    model = prepare_filter(experiment("rkn", "pendulum"), records["pendulum"])
+    rates = records["pendulum"].truth[..., 1]
+    np.testing.assert_allclose(model.centre, [0.0, rates.mean()], rtol=1e-10)
+    np.testing.assert_allclose(model.spread, [1.0, rates.std(correction=0)], rtol=1e-10)

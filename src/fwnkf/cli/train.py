@@ -96,8 +96,15 @@ def run(options: argparse.Namespace) -> int:
         if plots:
             print(f"plots: {', '.join(path.name for path in plots)} in {plots[0].parent}")
         record = fitted.record
-        print(f"best filter: {folder / 'best'} (step {record['best_step']}, {record['cpu_seconds']:.0f} CPU seconds)")
+        print(f"best filter: {folder / 'best'} (step {record['best_step']} of {record['steps']}, {_cost(record)})")
     return int(rows[0]["failures"] > 0)
+
+
+def _cost(record: dict[str, Any]) -> str:
+    """The CPU seconds of a run, and which of them went into what precedes its steps."""
+    parts = {"pretraining": "preparation_seconds", "compilation": "compilation_seconds"}
+    spent = [f"{record[name]:.0f} for {what}" for what, name in parts.items() if record.get(name, 0.0) >= 0.5]
+    return f"{record['cpu_seconds']:.0f} CPU seconds" + (f", of which {' and '.join(spent)}" if spent else "")
 
 
 def _can_draw(report: Callable[[str], None]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,12 @@ class StoppedError(Exception):
     """The run was interrupted by the user; its state is saved."""
 
 
+def cpu_time() -> float:
+    """Processor time in seconds of this process and of those it waited for, such as a compiler."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
 class CheckpointCallback(Callback):
     """Writes the history and the filters after every validation, and the resume state every ``save_seconds``."""
 
@@ -34,6 +41,9 @@ class CheckpointCallback(Callback):
         self.folder, self.monitor, self.patience, self.save_seconds = folder, monitor, patience, save_seconds
         self.best, self.best_step, self.waited = math.inf, -1, 0
         self.cpu_before, self._cpu_start = 0.0, cpu_start
+        self.compilation_seconds = 0.0
+        """CPU seconds of the first step after every start of a compiled run, which compiles."""
+        self._batches, self._clock = 0, 0.0
         self.stop_requested = False
         self._last_save = time.monotonic()
 
@@ -45,16 +55,18 @@ class CheckpointCallback(Callback):
             "best_step": self.best_step,
             "waited": self.waited,
             "cpu_seconds": self.cpu_seconds,
+            "compilation_seconds": self.compilation_seconds,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best, self.best_step = float(state_dict["best"]), int(state_dict["best_step"])
         self.waited, self.cpu_before = int(state_dict["waited"]), float(state_dict["cpu_seconds"])
+        self.compilation_seconds = float(state_dict.get("compilation_seconds", 0.0))
 
     @property
     def cpu_seconds(self) -> float:
         """Processor time of the whole run, summed over all resumes."""
-        return self.cpu_before + time.process_time() - self._cpu_start
+        return self.cpu_before + cpu_time() - self._cpu_start
 
     # ---- hooks
 
@@ -76,10 +88,19 @@ class CheckpointCallback(Callback):
             pl_module.train()
             self._after_validation(trainer, pl_module, {f"val_{name}": value for name, value in metrics.items()})
 
+    def on_train_batch_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if self._batches == 0:
+            self._clock = cpu_time()
+
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         assert isinstance(pl_module, TrainingModule)
+        if self._batches == 0 and pl_module.experiment.trainer.compile:
+            self.compilation_seconds += cpu_time() - self._clock
+        self._batches += 1
         batch_complete = trainer.global_step % pl_module.plan.pieces == 0
         if not batch_complete or trainer.world_size > 1 or batch_idx + 1 == trainer.num_training_batches:
             return  # processes have no common clock: with several of them the state is saved after validations only

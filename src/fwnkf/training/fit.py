@@ -9,7 +9,6 @@ import os
 import platform
 import signal
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from ..extras import need
 from ..filters.base import Filter
 from . import memory, provenance
 from .batches import Batches, Plan, Position
-from .checkpointing import STATE_FILE, CheckpointCallback, StoppedError
+from .checkpointing import STATE_FILE, CheckpointCallback, StoppedError, cpu_time
 from .config import LOGGERS, Experiment
 from .experiments import parse_experiment
 from .losses import parse_terms
@@ -71,7 +70,7 @@ def fit(
     Raises :class:`StoppedError` after Ctrl-C, once the state is saved; ``resume=True`` continues from it. ``say`` is
     called with status lines.
     """
-    folder, begin = Path(folder), time.process_time()
+    folder, begin = Path(folder), cpu_time()
     options = experiment.trainer
     previous = _previous(folder, experiment, resume)
     if options.threads is not None:
@@ -83,8 +82,10 @@ def fit(
     if too_late:
         raise ConfigError(f"loss: from_step = {too_late[0]} must be below the length of the records, {length} steps")
     has_state = resume and (folder / STATE_FILE).is_file()
+    prepared = cpu_time()
     if model is None:
         model = prepare_filter(experiment, records, say, fresh=not has_state)
+    preparation_seconds = cpu_time() - prepared
     plan = Plan(len(records), length, options.batch_size, options.chunk, experiment.seed)
     every = plan.whole_groups(min(options.validate_every, options.steps))
     steps = -(-options.steps // every) * every
@@ -95,9 +96,12 @@ def fit(
     checkpoints = CheckpointCallback(folder, options.monitor, options.patience, options.save_seconds, begin)
     trainer = _trainer(experiment, folder, steps, checkpoints)
     record = {**_record(experiment, protocol, model, command), "steps": 0, "cpu_seconds": 0.0}
+    record["preparation_seconds"] = round(preparation_seconds, 1)
     if previous is not None:
         _check_same_data(previous, record, folder)
         record["started"] = previous["started"]
+        if has_state:  # pretrained by the run that was stopped
+            record["preparation_seconds"] = previous.get("preparation_seconds", 0.0)
     if trainer.is_global_zero:
         folder.mkdir(parents=True, exist_ok=True)
         write_record(folder, {**record, "status": "running"})
@@ -112,6 +116,7 @@ def fit(
     finally:
         if trainer.is_global_zero:
             record |= {"status": status, "steps": trainer.global_step, "cpu_seconds": round(checkpoints.cpu_seconds, 1)}
+            record |= {"compilation_seconds": round(checkpoints.compilation_seconds, 1)}
             record |= {"best_step": checkpoints.best_step, "best": checkpoints.best}
             write_record(folder, record)
     if not trainer.is_global_zero:
