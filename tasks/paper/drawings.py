@@ -33,6 +33,8 @@ REFERENCES = {
     "hold": "hold",
     "polynomial_regression_ekf": "regression + EKF",
     "ekf_with_equations": "EKF, equations",
+    "constant_velocity": "constant velocity",
+    "strapdown": "strapdown",
 }
 SEGMENT = 100
 
@@ -74,7 +76,7 @@ def accuracy(matrix: Matrix, results: Results, data: str) -> Figure:
             axis.annotate(label, (level, 1.0), xycoords=("data", "axes fraction"), rotation=40, fontsize=7,
                           ha="left", va="bottom", color="#505050")  # fmt: skip
     _label_rows(axis, [f"{matrix.title(recipe)}, λ = {weight:g}" for recipe, weight in pairs])
-    _finish(axis, "MSE, protocol `paper` (log axis)".replace("`", ""))
+    _finish(axis, "MSE, protocol paper (log axis)")
     return figure
 
 

@@ -99,7 +99,7 @@ class Matrix:
         recipe, budget = self.values["recipes"][cell.recipe], self.values["budget"][cell.data]
         # of weight zero too: runs that are trained together have the same terms
         spectral = {"kind": "spectral", "weight": cell.weight}
-        merged = _merged(self.values.get("common", {}), budget, recipe)
+        merged = _merged(self.values.get("common", {}), budget, recipe, recipe.get("on", {}).get(cell.data, {}))
         return {
             "name": f"{cell.data}-{cell.protocol}-{cell.recipe}",
             "seed": cell.seed,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import get_args
 
 from fwnkf.training.config import OptimizerSection
 from tasks.paper import published, summary
-from tasks.paper.claims import Claim, claims, inconsistencies
+from tasks.paper.claims import Claim, Verdict, claims, inconsistencies
 from tasks.paper.matrix import Matrix
 from tasks.paper.published import columns
 from tasks.paper.scores import COLUMNS, paired
@@ -67,11 +68,18 @@ def page(matrix: Matrix, rows: Mapping[str, Row], drawn: Collection[str] = ()) -
 
 
 def _claims(listed: Sequence[Claim]) -> list[str]:
-    lines = [f"- **{claim.verdict}**: {claim.text} {claim.reason}".rstrip() for claim in listed]
+    """Claims by verdict, each with the figures behind it."""
+    lines = []
+    for verdict in get_args(Verdict):
+        chosen = [claim for claim in listed if claim.verdict == verdict]
+        if chosen:
+            lines += [f"**{verdict.capitalize()}**", ""]
+            lines += [f"- *{claim.text}* {claim.reason}".rstrip() for claim in chosen]
+            lines.append("")
     odd = list(inconsistencies())
     if odd:
-        lines.append(f"- Figures of the paper that do not fit each other: {'; '.join(odd)}.")
-    return [*lines, ""]
+        lines += [f"Published figures that do not fit each other: {'; '.join(odd)}.", ""]
+    return lines
 
 
 def section(matrix: Matrix, results: Results, data: str, drawn: Collection[str]) -> list[str]:

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fwnkf.data.protocols import SIMULATED_SIZES, Protocol
-from fwnkf.evaluation.baselines import hold, mean_state
+from fwnkf.errors import ConfigError
+from fwnkf.evaluation.baselines import mean_state
 from fwnkf.evaluation.evaluate import Estimate
+from tasks.euroc import strapdown
 from tasks.simulated.lorenz_pendulum import simulated_references, timed
 
 Methods = Iterator[tuple[str, tuple[Estimate, float]]]
@@ -22,11 +24,16 @@ def references(config: Mapping[str, Any]) -> tuple[Protocol, Methods]:
     data = load_data(parse_experiment({**config, "filter": {"name": "fwnkf", "equations": False}}))
     if data.data in SIMULATED_SIZES:
         return data, iter(simulated_references(data).items())
-    return data, _recorded(data)
+    if data.data == "euroc":
+        return data, _euroc(data)
+    raise ConfigError(f"no references are known for data {data.data!r}; add them to {__name__}")
 
 
-def _recorded(data: Protocol) -> Methods:
-    """Without equations: what ignores the sensor."""
+def _euroc(data: Protocol) -> Methods:
+    """What ignores the sensor, and strapdown integration of it, without and with one bias for each flight."""
     train, test = data.split.train, data.split.test
     yield "mean_state", timed(lambda: Estimate(mean_state(train).expand_as(test.truth)))
-    yield "hold", timed(lambda: Estimate(hold(test)))
+    yield "hold", timed(lambda: Estimate(strapdown.hold(test)))
+    yield "constant_velocity", timed(lambda: Estimate(strapdown.constant_velocity(test)))
+    yield "strapdown", timed(lambda: Estimate(strapdown.strapdown(test)))
+    yield "strapdown_bias", timed(lambda: Estimate(strapdown.strapdown(test, strapdown.constant_bias(test))))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -100,3 +102,18 @@ def test_a_run_that_fails_is_a_row_with_its_reason_and_is_tried_again(left_alone
     assert {key: rows[key] for key in rows if "/kf/" in key} == {
         key: row for key, row in stored(left_alone).items() if "/kf/" in key
     }
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("unshare") is None or shutil.which("ip") is None, reason="needs a network of its own")
+def test_ray_gives_the_same_store(left_alone, tmp_path):
+    """In a network namespace with nothing but the loopback device: Ray looks for the metadata of cloud machines."""
+    pytest.importorskip("ray")
+    if subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("the system does not allow a network namespace")
+    words = " ".join(shlex.quote(word) for word in (sys.executable, "-m", "tasks", *arguments(tmp_path, "--ray")))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
+    command = ["unshare", "-rn", "sh", "-c", f"ip link set lo up; exec {words}"]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert stored(tmp_path) == stored(left_alone)
