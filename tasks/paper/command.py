@@ -38,6 +38,7 @@ def add_commands(commands: Any) -> None:
     command.add_argument("--page-only", action="store_true", help="write the page from the store and train nothing")
     command.add_argument("--workers", type=int, default=1, metavar="N", help="groups at a time, in processes (1)")
     command.add_argument("--ray", nargs="?", const="local", metavar="ADDRESS", help="groups as Ray tasks instead")
+    command.add_argument("--runtime", action="store_true", help="time a step of each filter instead (a quiet machine)")
     command.add_argument("--recipes", type=Path, default=RECIPES, metavar="FILE", help="recipes, budget and tables")
     command.add_argument("--store", type=Path, default=Path("docs/results/paper/runs.jsonl"), metavar="FILE")
     command.add_argument("--runs", type=Path, default=Path("runs/paper"), help="folder of the training runs")
@@ -49,6 +50,7 @@ def add_commands(commands: Any) -> None:
 def run_paper(options: argparse.Namespace) -> int:
     """Exit code 1 if a run failed."""
     from tasks.paper import matrix
+    from tasks.paper.measure import runtime_rows
     from tasks.paper.store import Store
 
     if options.workers < 1:
@@ -59,7 +61,11 @@ def run_paper(options: argparse.Namespace) -> int:
         rows = store.rows()
         say_table(options, [_state(table_of_runs, rows, group) for group in groups], {n: n for n in LIST_COLUMNS})
         return 0
-    code = 0 if options.page_only else _train(options, table_of_runs, store, groups)
+    code = 0
+    if options.runtime:
+        store.add(runtime_rows())
+    elif not options.page_only:
+        code = _train(options, table_of_runs, store, groups)
     _write_page(options, table_of_runs, store, images=options.images)
     return code
 

@@ -18,7 +18,7 @@ from fwnkf.evaluation.evaluate import Estimate, estimate
 from tasks.paper import matrix
 from tasks.paper.matrix import REFERENCES, Cell, Group, Matrix
 from tasks.paper.scores import block_errors, scores
-from tasks.paper.store import Row
+from tasks.paper.store import RUNTIME, Row
 
 if TYPE_CHECKING:
     from fwnkf.training.stacked import Member
@@ -43,6 +43,19 @@ def measure(values: Any, group: Group, runs: Path, say: Say = print) -> list[Row
         if not isinstance(error, FwnkfError):
             say(traceback.format_exc())
         return failed(matrix_of_runs, group, f"{type(error).__name__}: {error}")
+
+
+def runtime_rows() -> list[Row]:
+    """Parameters and time of a step of each filter."""
+    from fwnkf.training import provenance
+    from tasks.paper.runtime import measure_runtime
+
+    origin = {"versions": provenance.versions(), "commit": provenance.commit(), "finished": _now()}
+    return [
+        {"key": f"{RUNTIME}/{row.filter}", "kind": RUNTIME, "recipe": row.filter, "status": "done",
+         "command": f"{COMMAND} --runtime", **{k: v for k, v in row._asdict().items() if k != "filter"}, **origin}
+        for row in measure_runtime()
+    ]  # fmt: skip
 
 
 def failed(matrix_of_runs: Matrix, group: Group, reason: str) -> list[Row]:

@@ -1,0 +1,103 @@
+"""The page: verdicts follow the figures, and what was not run is shown as such."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("yaml")
+
+from tasks.paper import claims, matrix
+from tasks.paper.page import page
+from tasks.paper.summary import Entry, Results
+
+FULL = matrix.read()
+
+
+def rows(data: str, levels: dict[tuple[str, float], float], protocol: str = "paper") -> dict[str, dict]:
+    """Rows of made-up runs: errors around a level, the same records for all."""
+    made = {}
+    for (recipe, weight), level in levels.items():
+        for seed in range(3):
+            spread = 1 + 0.02 * np.random.default_rng([seed, int(100 * weight)]).standard_normal(50)
+            errors = (level * spread).tolist()
+            names = ("mae", "mse", "rmse", "nrmse", "r2", "mse_arc", "nees")
+            key = f"{data}/{protocol}/{recipe}/{weight:g}/{seed}"
+            made[key] = {
+                "key": key, "kind": "trained", "status": "done", "data": data, "protocol": protocol, "recipe": recipe,
+                "weight": weight, "seed": seed, "test_digest": str(seed), "errors": errors,
+                "metrics": dict.fromkeys(names, float(np.mean(errors))), "parameters": 10, "steps": 5, "pretrain": 0,
+                "failed_at": None, "cpu_seconds": {"preparation": 1.0, "training": 2.0}, "config": {"optimizer": {}},
+            }  # fmt: skip
+    return made
+
+
+def verdicts(levels: dict[tuple[str, float], float]) -> dict[str, str]:
+    listed = claims.claims(FULL, Results(rows("lorenz", levels).values()), [])
+    return {claim.text: claim.verdict for claim in listed if "Lorenz" in claim.text}
+
+
+def verdict(levels: dict[tuple[str, float], float], words: str) -> str:
+    return next(value for text, value in verdicts(levels).items() if words in text)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"), [(1.0, 2.0, "holds"), (2.0, 1.0, "does not hold"), (1.0, 1.0, "undecided")]
+)
+def test_least_error(ours, theirs, expected):
+    levels = {("fwnkf", 0.0): ours, ("kalmannet", 0.01): theirs, ("kf", 0.0): 5.0}
+    assert verdict(levels, "has the least error") == expected
+
+
+@pytest.mark.parametrize(("moderate", "expected"), [(0.5, "holds"), (2.0, "does not hold"), (1.0, "undecided")])
+def test_effect_of_the_spectral_loss(moderate, expected):
+    levels = {("fwnkf", 0.0): 1.0, ("fwnkf", 0.01): moderate, ("fwnkf", 0.1): 3.0}
+    assert verdict(levels, "better with the spectral loss") == expected
+    assert verdict(levels, "worse with") == "holds"
+
+
+def test_effect_on_other_filters_counts_them():
+    levels = {(name, weight): 1.0 for name in ("kalmannet", "rkn", "kf") for weight in (0.0, 0.01)}
+    assert verdict(levels, "benefits several") == "does not hold"
+    assert verdict({**levels, ("kf", 0.01): 0.5}, "benefits several") == "holds in part"
+    assert verdict({**levels, ("kf", 0.01): 0.5, ("rkn", 0.01): 0.5}, "benefits several") == "holds"
+
+
+def test_learned_filters_against_the_classical_one():
+    levels = {("kf", 0.0): 1.0, ("kalmannet", 0.0): 0.5, ("rkn", 0.0): 2.0}
+    assert verdict(levels, "improve on the classical") == "holds in part"
+    assert verdict({**levels, ("rkn", 0.0): 0.9}, "improve on the classical") == "holds"
+
+
+def test_nothing_is_claimed_of_what_was_not_run():
+    assert set(verdicts({}).values()) == {"not run yet"}
+    text = page(FULL, {})
+    assert "| FW-NKF | 0.01 | not run (*0.5*) | not run (*0.58*)" in text
+    assert "failed" not in text
+
+
+def test_published_figures_that_do_not_fit_each_other_are_those_of_one_row():
+    """MSE 0.81 and R² 0.97 cannot both be: other rows of the table have MSE / (1 - R²) near 260."""
+    assert [text.split(":")[0] for text in claims.inconsistencies()] == [
+        "Lorenz, fwnkf, λ = 0",
+        "Lorenz, fwnkf, λ = 0.01",
+    ]
+
+
+def test_a_cell_is_mean_and_spread_over_seeds():
+    runs = rows("lorenz", {("kf", 0.0): 2.0}).values()
+    entry = Entry(tuple(runs))
+    values = [row["metrics"]["mse"] for row in runs]
+    assert entry.mean("mse") == pytest.approx(np.mean(values))
+    assert entry.spread("mse") == pytest.approx(np.std(values, ddof=1))
+    assert "±" in entry.text("mse")
+    stopped = Entry(({**next(iter(runs)), "failed_at": 3},))
+    assert stopped.text("mse").endswith("†")
+    assert Entry((), ("no memory",)).text("mse") == "failed"
+    assert Entry(()).text("mse") == "not run"
+
+
+def test_paired_ratios_are_on_the_page():
+    text = page(FULL, rows("pendulum", {("fwnkf", 0.0): 1.0, ("kf", 0.0): 4.0}))
+    line = next(line for line in text.splitlines() if line.startswith("| Classical KF | 0 |") and "not run" not in line)
+    assert "| 0.25 [0.25, 0.25] |" in line
