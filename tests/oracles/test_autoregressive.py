@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.linalg import block_diag
 from statsmodels.tsa.statespace.sarimax import SARIMAX
 
 import fwnkf
@@ -121,6 +122,41 @@ def test_known_lags_are_an_autoregression_of_past_estimates(rng):
         assert_close(track.cov[0, t], cov)
     with pytest.raises(ConfigError, match=r"lags='known' cannot be smoothed.*lags='estimated'"):
         model.run(torch.as_tensor(y)[None], prior=prior, smoothing=True)
+
+
+def test_lags_before_the_start_are_a_random_walk_back_from_the_prior(rng):
+    """Against the joint Gaussian of lags and states, drawn out: x₀ of the prior, each earlier state a step away."""
+    n, order, steps = 2, 3, 4
+    F = rng.standard_normal((order, n, n)) * 0.4
+    H, Q, R, step_cov = np.eye(1, n), np.diag([0.3, 0.5]), np.array([[0.2]]), np.array([[0.5, 0.1], [0.1, 0.9]])
+    mean, cov = np.array([0.5, -1.0]), np.zeros((n, n))  # an exact prior
+    y = rng.standard_normal((steps, 1))
+    names = ("F", "H", "Q", "R", "step_cov")
+    model = fwnkf.build("arkf", **dict(zip(names, map(torch.as_tensor, (F, H, Q, R, step_cov)), strict=True)))
+    track = model.run(torch.as_tensor(y)[None], prior=fwnkf.Gaussian(torch.as_tensor(mean), torch.as_tensor(cov)))
+    # every state as a linear function of independent causes: two steps back, then the process noises
+    causes = (order - 1 + steps - 1) * n
+    maps = [np.zeros((n, causes)) for _ in range(order)]  # x₀, x₋₁, x₋₂
+    for lag in range(1, order):
+        maps[lag] = maps[lag - 1].copy()
+        maps[lag][:, (lag - 1) * n : lag * n] += np.eye(n)
+    means = [mean] * order
+    spread = block_diag(*[step_cov] * (order - 1), *[Q] * (steps - 1))
+    states, state_means = [maps[0]], [mean]
+    for t in range(1, steps):
+        new = sum(F[i] @ maps[i] for i in range(order))
+        at = (order - 1 + t - 1) * n
+        new[:, at : at + n] += np.eye(n)
+        maps, means = [new, *maps[:-1]], [sum(F[i] @ means[i] for i in range(order)), *means[:-1]]
+        states.append(new)
+        state_means.append(means[0])
+    for t in range(steps):
+        G = np.concatenate([H @ states[i] for i in range(t + 1)])
+        S = G @ spread @ G.T + R[0, 0] * np.eye(t + 1)
+        gain = states[t] @ spread @ G.T @ np.linalg.inv(S)
+        residual = y[: t + 1, 0] - np.concatenate([H @ state_means[i] for i in range(t + 1)])
+        assert_close(track.mean[0, t], state_means[t] + gain @ residual)
+        assert_close(track.cov[0, t], states[t] @ spread @ states[t].T - gain @ S @ gain.T)
 
 
 def test_angles_are_measured_along_the_arc_and_not_wrapped():

@@ -25,7 +25,8 @@ from .outputs import step_output
 class AutoregressiveConfig:
     """``x_t = Σ F_i x_{t-i} + B u + w``; ``learn`` lists which of ``F B H Q R`` are parameters.
 
-    ``lags`` says whether past states are estimated with the present one or taken for known once they are past.
+    ``lags`` says whether past states are estimated with the present one or taken for known once they are past,
+    ``start`` how the lagged states before the first step are distributed.
     """
 
     state_dim: int
@@ -35,6 +36,7 @@ class AutoregressiveConfig:
     learn: tuple[str, ...] = ()
     diagonal_noise: bool = False
     lags: Literal["estimated", "known"] = "estimated"
+    start: Literal["independent", "random_walk"] = "independent"
     layout: tuple[Any, ...] = ()
     solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto"
 
@@ -60,8 +62,9 @@ class AutoregressiveKalmanFilter(Filter):
     mean and covariance are exact. With ``lags="known"`` past states are taken for equal to their estimates: the mean is
     the autoregression of past estimates and the covariance that of a filter with ``F_1`` alone.
 
-    The lagged states before the first step are assumed independent, each distributed as the prior (known lags: equal to
-    its mean). A ``layout`` with
+    The lagged states before the first step are independent, each distributed as the prior, or with ``step_cov [n, n]``
+    a random walk back from it with steps of that covariance: without it a prior that is exact would state that the
+    system was at rest. Known lags are equal to the prior's mean. A ``layout`` with
     angles says how errors are measured; the autoregression itself is linear in the plain numbers and wraps nothing.
 
     >>> import torch, fwnkf
@@ -73,9 +76,10 @@ class AutoregressiveKalmanFilter(Filter):
     """
 
     Config = AutoregressiveConfig
-    arrays = ("F", "B", "H", "Q", "R")
+    arrays = ("F", "B", "H", "Q", "R", "step_cov")
     takes_system = False
     instead_of_system = "matrices F [order, n, n], H, Q, R"
+    step_cov: Tensor
 
     def __init__(
         self,
@@ -85,6 +89,7 @@ class AutoregressiveKalmanFilter(Filter):
         H: Tensor | None = None,
         Q: Tensor | None = None,
         R: Tensor | None = None,
+        step_cov: Tensor | None = None,
         state_dim: int | None = None,
         observation_dim: int | None = None,
         control_dim: int | None = None,
@@ -92,6 +97,7 @@ class AutoregressiveKalmanFilter(Filter):
         learn: tuple[str, ...] = (),
         diagonal_noise: bool | None = None,
         lags: Literal["estimated", "known"] = "estimated",
+        start: Literal["independent", "random_walk"] | None = None,
         layout: tuple[Any, ...] = (),
         solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto",
     ) -> None:
@@ -100,7 +106,7 @@ class AutoregressiveKalmanFilter(Filter):
     def setup(self, config: AutoregressiveConfig, system: System | None, arrays: dict[str, Tensor]) -> None:
         n = config.state_dim
         matrices = dict(arrays)
-        coefficients = matrices.pop("F", None)
+        coefficients, step_cov = matrices.pop("F", None), matrices.pop("step_cov", None)
         if coefficients is None:
             coefficients = torch.cat((torch.eye(n)[None], torch.zeros(config.order - 1, n, n)))
         if coefficients.shape != (config.order, n, n):
@@ -122,11 +128,17 @@ class AutoregressiveKalmanFilter(Filter):
         if self.layout.tangent_size != n:
             raise ConfigError("filter 'arkf' is linear in its state, which a rotation is not: use numbers and angles")
         self.control_dim = config.control_dim
+        if config.start == "random_walk":
+            self.register_buffer("step_cov", torch.eye(n) if step_cov is None else step_cov.clone())
+            if self.step_cov.shape != (n, n):
+                raise ConfigError(f"step_cov has shape {tuple(self.step_cov.shape)}, wanted {(n, n)}")
 
     @classmethod
     def infer_options(cls, options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:
-        order = {"order": arrays["F"].shape[0]} if "F" in arrays else {}
-        return {**infer_sizes(options, arrays), **order, **options}
+        more: dict[str, Any] = {"order": arrays["F"].shape[0]} if "F" in arrays else {}
+        if "step_cov" in arrays:
+            more["start"] = "random_walk"
+        return {**infer_sizes(options, arrays), **more, **options}
 
     @property
     def takes_dt(self) -> bool:
@@ -134,10 +146,16 @@ class AutoregressiveKalmanFilter(Filter):
 
     def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Gaussian:
         order = self.config.order
-        uncertain = torch.arange(order) < (1 if self.config.lags == "known" else order)
-        blocks = uncertain.diag().to(belief.cov)
-        cov = torch.einsum("ij,bkl->bikjl", blocks, belief.cov).flatten(1, 2).flatten(2, 3)
-        return Gaussian(belief.mean.repeat(1, order), cov)
+        number = torch.arange(order, device=belief.cov.device)
+        if self.config.lags == "known":
+            blocks = [((number == 0).diag(), belief.cov)]
+        elif self.config.start == "independent":
+            blocks = [(torch.eye(order), belief.cov)]
+        else:  # lags i and j share the steps back to the nearer one
+            shared = torch.minimum(number, number.unsqueeze(-1))
+            blocks = [(torch.ones(order, order), belief.cov), (shared, self.step_cov.expand_as(belief.cov))]
+        parts = [torch.einsum("ij,bkl->bikjl", weight.to(cov), cov) for weight, cov in blocks]
+        return Gaussian(belief.mean.repeat(1, order), torch.stack(parts).sum(0).flatten(1, 2).flatten(2, 3))
 
     def prepare(self) -> Companion:
         n, order = self.layout.size, self.config.order

@@ -49,6 +49,8 @@ class Measured(NamedTuple):
     R: Float[Tensor, "m m"]
     F: Float[Tensor, "*k n n"] | None = None
     B: Float[Tensor, "n p"] | None = None
+    step_cov: Float[Tensor, "n n"] | None = None
+    """Covariance of the change in one step, for the lagged states of an autoregression."""
 
 
 def build_own_system(experiment: Experiment) -> System | None:
@@ -231,7 +233,8 @@ def measure_for(experiment: Experiment, records: Records) -> Measured | None:
         records = replace(records, layout=Layout.euclidean(records.layout.size), system=None)
     plain = measure(records)
     F = regression.F[0] if order is None else regression.F
-    return plain._replace(F=F, Q=regression.Q, B=regression.B if regression.B.shape[-1] else None)
+    B = regression.B if regression.B.shape[-1] else None
+    return plain._replace(F=F, Q=regression.Q, B=B, step_cov=plain.Q)
 
 
 def measure(records: Records) -> Measured:
