@@ -91,7 +91,7 @@ def test_learned_matrices_are_parameters_with_the_initial_values(learn):
     [
         ({"Q": torch.eye(2).double()}, r"Q has shape \(2, 2\), wanted \(3, 3\)"),
         ({"learn": ("Z",)}, "learn.*'Z'"),
-        ({"layout": (("q", "quaternion", 4),)}, "Euclidean"),
+        ({"layout": (("q", "quaternion", 4),)}, "a state of numbers and angles"),
         ({"diagonal_noise": True}, "off its diagonal"),
         ({"state_dim": "three"}, "state_dim.*'three'"),
     ],

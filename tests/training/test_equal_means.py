@@ -232,6 +232,23 @@ def test_linear_filters_get_the_regression_and_train_all_matrices(records):
     assert {name.split(".")[1] for name, _ in fixed.named_parameters()} == {"Q"}
 
 
+def test_a_linear_filter_wraps_its_angle_and_equals_the_plain_one_elsewhere():
+    """A wheel that turns at 0.5 rad a step, its angle measured near ±π: the estimate stays in range."""
+    F, H = torch.tensor([[1.0, 1.0], [0.0, 1.0]]).double(), torch.tensor([[0.0, 1.0]]).double()
+    noise = {"Q": 0.01 * torch.eye(2).double(), "R": torch.eye(1).double()}
+    turning = (("angle", "angle", 1), ("rate", "euclidean", 1))
+    y = torch.full((1, 30, 1), 0.5).double()
+    prior = fwnkf.Gaussian(torch.tensor([[0.0, 0.5]]).double(), torch.eye(2).double())
+    plain = fwnkf.build("kf", F=F, H=H, **noise).run(y, prior=prior)
+    wrapped = fwnkf.build("kf", F=F, H=H, layout=turning, **noise).run(y, prior=prior)
+    assert plain.mean[..., 0].max() > 10
+    assert wrapped.mean[..., 0].abs().max() <= np.pi
+    difference = (plain.mean - wrapped.mean)[..., 0] / (2 * np.pi)
+    np.testing.assert_allclose(difference, difference.round(), atol=1e-9)
+    assert torch.equal(plain.mean[..., 1], wrapped.mean[..., 1])
+    assert torch.equal(plain.cov, wrapped.cov)
+
+
 def test_too_few_steps_for_least_squares(records):
     short = records["lorenz"].take([0])
     truth = short.truth.clone()
