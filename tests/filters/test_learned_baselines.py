@@ -18,6 +18,7 @@ from torch import nn
 import fwnkf
 from fwnkf.core import gaussian
 from fwnkf.core.tree import named_leaves
+from fwnkf.data.simulated import generate
 from fwnkf.errors import ConfigError, NoObservationModelError, ShapeError
 from fwnkf.filters import rkn
 from fwnkf.filters.factory import options_of
@@ -968,3 +969,29 @@ def test_rkn_scales_measurements_and_the_euclidean_parts_of_states(generator):
     assert_close(got.mean[..., 0], expected.mean[..., 0])
     assert_close(got.mean[..., 1], 5 + 7 * expected.mean[..., 1])
     assert_close(got.cov[..., 1, 1], 49 * expected.cov[..., 1, 1])
+
+
+def test_a_hundred_untrained_rkns_are_finite_over_a_thousand_steps():
+    """On Lorenz in float32, scaled as in training, with a gap of a hundred steps in the measurements."""
+    data = generate("lorenz", 2, steps=1000, seed=1)
+    y, mask = data.y.float(), torch.ones_like(data.y, dtype=torch.bool)
+    mask[:, 400:500] = False
+    members = []
+    for seed in range(100):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            members.append(fwnkf.build("rkn", state_dim=3, observation_dim=2).requires_grad_(False))
+        members[-1].scale.copy_(y.std((0, 1)))
+        members[-1].spread.fill_(8.0)
+    tensors = torch.func.stack_module_state(members)
+
+    def run(own, fixed):
+        track = torch.func.functional_call(members[0], {**own, **fixed}, (y,), {"mask": mask})
+        return track.mean, track.cov
+
+    mean, cov = torch.func.vmap(run)(*tensors)
+    assert mean.shape == (100, 2, 1000, 3)
+    assert mean.isfinite().all()
+    assert cov.isfinite().all()
+    assert (torch.diagonal(cov, dim1=-2, dim2=-1) > 0).all()
+    assert mean.abs().max() < 1e3
