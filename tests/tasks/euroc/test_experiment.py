@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from fwnkf.core.layout import Layout
 from fwnkf.data.protocols import Records
 from fwnkf.data.recording import Span
 from fwnkf.errors import ConfigError
+from fwnkf.training.experiments import read_experiment
 from tasks.euroc.experiment import PLAIN, euroc, plain
 from tasks.euroc.protocol import STRICT
 
@@ -39,6 +41,23 @@ def test_the_covariance_of_four_plain_numbers_is_that_of_random_quaternions():
     size = cov.diagonal().sqrt()
     assert float(((cov - sampled) / (size.unsqueeze(-1) * size)).abs().max()) < 0.02
     assert float(torch.linalg.eigvalsh(cov)[0]) > 0
+
+
+def test_the_experiment_of_the_manual_is_valid(tmp_path):
+    page = (Path(__file__).parents[3] / "docs" / "howto" / "recordings.md").read_text(encoding="utf-8")
+    path = tmp_path / "euroc.yaml"
+    path.write_text(page.split("```yaml\n")[1].split("```")[0], encoding="utf-8")
+    data = read_experiment(path).data
+    assert data.given() == {
+        "protocol": "paper",
+        "orientation": "plain",
+        "every": 5,
+        "train": 800,
+        "val": 100,
+        "test": 460,
+    }
+    with pytest.raises(ConfigError, match=r"data.orientation = 'euler'"):
+        read_experiment(path, ["data.orientation=euler"])
 
 
 @needs_recordings
