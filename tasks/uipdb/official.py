@@ -123,7 +123,6 @@ def records(
     """Windows of the sequences that do not overlap; initial states with errors of these standard deviations."""
     y, mask, truth, spans = [], [], [], []
     for recording in sequences:
-        assert recording.truth_mask is not None
         state, (measured, present) = states(recording), measurements(recording)
         for part in recording.windows(window, window):
             rows = slice(part.start, part.start + window)
@@ -134,15 +133,15 @@ def records(
                 spans.append(part.span)
     if not spans:
         raise DataError(f"{name}: no window of {window} frames has distances throughout; set data.window to fewer")
-    states_ = torch.stack(truth).to(dtype)
+    truths = torch.stack(truth).to(dtype)
     sizes = (3 * SENSORS, 3 * SENSORS, len(uipdb.PAIRS))
     deviations = torch.cat([torch.full((size,), value, dtype=dtype) for size, value in zip(sizes, std, strict=True)])
     drawn = np.random.default_rng(START_SEED).standard_normal((len(spans), LAYOUT.tangent_size))
-    initial = LAYOUT.boxplus(states_[:, 0], torch.from_numpy(drawn).to(dtype) * deviations)
-    dt = torch.full(states_.shape[:2], 1 / uipdb.RATE, dtype=dtype)
+    initial = LAYOUT.boxplus(truths[:, 0], torch.from_numpy(drawn).to(dtype) * deviations)
+    dt = torch.full(truths.shape[:2], 1 / uipdb.RATE, dtype=dtype)
     dt[:, 0] = 0.0
-    start = Gaussian(initial if any(std) else states_[:, 0], deviations.square().diag())
-    return Records(name, torch.stack(y).to(dtype), states_, torch.stack(mask), dt, None, start, LAYOUT, tuple(spans))
+    start = Gaussian(initial if any(std) else truths[:, 0], deviations.square().diag())
+    return Records(name, torch.stack(y).to(dtype), truths, torch.stack(mask), dt, None, start, LAYOUT, tuple(spans))
 
 
 def official(
