@@ -47,7 +47,8 @@ def claims(matrix: Matrix, results: Results, runtime: Sequence[Row]) -> list[Cla
             "On UIP-DB, FW-NKF has the least error of acceleration, rotation and distance.",
             "cannot be tested",
             "The recordings of UIP-DB that are at hand hold neither the accelerations nor the optical poses behind "
-            "these columns.",
+            "these columns, and the paper does not define ρ. `data: {name: uipdb, files: official}` reads the official "
+            "files.",
         )
     )
     return listed

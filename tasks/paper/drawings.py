@@ -37,6 +37,8 @@ REFERENCES = {
     "strapdown": "strapdown",
 }
 SEGMENT = 100
+LIMIT = 100_000
+"""Bytes of a drawing."""
 
 
 def draw(folder: Path, matrix: Matrix, rows: Mapping[str, Row], runs: Path) -> list[Path]:
@@ -51,10 +53,16 @@ def draw(folder: Path, matrix: Matrix, rows: Mapping[str, Row], runs: Path) -> l
     figures["paper-runtime"] = runtime(matrix, [row for row in rows.values() if row["kind"] == "runtime"])
     figures["paper-uipdb"] = uipdb(matrix)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}.png" for name, figure in figures.items() if figure is not None]
-    for path, figure in zip(paths, (figure for figure in figures.values() if figure is not None), strict=True):
-        figure.savefig(path, dpi=90, pil_kwargs={"optimize": True})
-    return paths
+    return [_saved(folder / f"{name}.png", figure) for name, figure in figures.items() if figure is not None]
+
+
+def _saved(path: Path, figure: Figure) -> Path:
+    """Write a figure, with fewer dots where many panels would make it too large."""
+    for dpi in (90, 70, 50):
+        figure.savefig(path, dpi=dpi, pil_kwargs={"optimize": True})
+        if path.stat().st_size < LIMIT:
+            break
+    return path
 
 
 # ---- tables ---------------------------------------------------------------------------------------------------------

@@ -161,8 +161,9 @@ def _uipdb(matrix: Matrix, drawn: Collection[str]) -> list[str]:
     return [
         "## UIP-DB",
         "",
-        "Published figures alone: the part of the data at hand has ranges and their truth, neither accelerations with "
-        "truth nor rotations. What it can say is on [its card](../../models/uipdb/README.md).",
+        "Published figures alone: the part of the data at hand has neither accelerations nor rotations with their "
+        "truth. What it can say is on [its card](../../models/uipdb/README.md); who has the official files trains on "
+        "them with `data: {name: uipdb, files: official}`, and `tasks/uipdb/official.py` has these columns.",
         "",
         *_image(drawn, "paper-uipdb", "Acceleration RMSE on UIP-DB, published"),
         *summary.table(header, lines),

@@ -62,6 +62,21 @@ def test_every_run_has_a_row_and_none_is_run_twice(left_alone, capsys):
     assert [(state["done"], state["open"], state["failed"]) for state in states] == [(2, 0, 0), (4, 0, 0), (4, 0, 0)]
 
 
+def test_drawings_are_small_and_on_the_page(left_alone, tmp_path):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "results").mkdir()
+    words = arguments(left_alone, "--page-only", "--images", "--page", str(tmp_path / "results" / "paper.md"))
+    assert main(words) == 0
+    images = list((tmp_path / "images").glob("*.png"))
+    assert {image.stem for image in images} == {
+        "paper-lorenz", "paper-lorenz-trajectory", "paper-lorenz-spectra", "paper-lorenz-phi", "paper-runtime",
+        "paper-uipdb",
+    }  # fmt: skip
+    assert max(image.stat().st_size for image in images) < 100_000
+    text = (tmp_path / "results" / "paper.md").read_text()
+    assert all(f"(../images/{image.name})" in text for image in images)
+
+
 def test_a_matrix_killed_and_resumed_has_the_same_store(left_alone, tmp_path):
     command = [sys.executable, "-m", "tasks", *arguments(tmp_path, "--workers", "2")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
