@@ -25,8 +25,8 @@ from .outputs import step_output
 class KalmanNetConfig:
     """Widths of the paper's network: ``in_mult`` of the layers before the GRUs, ``out_mult`` of those after them.
 
-    ``wiring="paper"`` sends F4 to the GRU of ``Q`` and F3 to that of ``Σ``, as the paper's figure 4 and the authors'
-    code since February 2024; ``"first_release"`` has them exchanged, as the authors' earlier code. ``gain_factor``
+    ``wiring="paper"`` sends F4 to the GRU of ``Q`` and F3 to that of ``Σ``, as the paper's figure 4;
+    ``"first_release"`` has them exchanged, as the authors' code at least until February 2024. ``gain_factor``
     multiplies the initial weights of the layer that returns the gain; 1 is the authors' initialisation.
     """
 
