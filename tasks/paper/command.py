@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tasks.paper.store import Row
 
 PAGE = Path("docs/results/paper.md")
+STORE = Path("docs/results/paper/runs.jsonl")
+RUNS = Path("runs/paper")
 LIST_COLUMNS = ("group", "done", "failed", "changed", "open", "reason")
 
 
@@ -40,8 +42,8 @@ def add_commands(commands: Any) -> None:
     command.add_argument("--ray", nargs="?", const="local", metavar="ADDRESS", help="groups as Ray tasks instead")
     command.add_argument("--runtime", action="store_true", help="time a step of each filter instead (a quiet machine)")
     command.add_argument("--recipes", type=Path, default=RECIPES, metavar="FILE", help="recipes, budget and tables")
-    command.add_argument("--store", type=Path, default=Path("docs/results/paper/runs.jsonl"), metavar="FILE")
-    command.add_argument("--runs", type=Path, default=Path("runs/paper"), help="folder of the training runs")
+    command.add_argument("--store", type=Path, default=STORE, metavar="FILE", help=f"rows of results ({STORE})")
+    command.add_argument("--runs", type=Path, default=RUNS, help=f"folder of trained filters, for drawings ({RUNS})")
     command.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help=f"where the page goes ({PAGE})")
     command.add_argument("--images", action=argparse.BooleanOptionalAction, default=True, help="draw the images too")
     command.set_defaults(run=run_paper)

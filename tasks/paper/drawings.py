@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-OURS, PUBLISHED, REFERENCE = "#0072B2", "#D55E00", "#8C8C8C"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+"""Of Okabe and Ito, as in the plots of the library."""
+OURS, PUBLISHED, REFERENCE = COLOURS[0], COLOURS[1], "#8C8C8C"
 SHOWN = ("fwnkf", "kalmannet", "kf")
 """Filters of the trajectory plots."""
 REFERENCES = {
@@ -229,7 +231,9 @@ def spectra(data: Protocol, by_name: Mapping[str, Filter]) -> Figure:
                 first = False
             predicted = model.observe(model.run(**inputs_for(model, test)).prior_mean)
             error = welch((predicted - reference)[..., channel : channel + 1].double(), rate, SEGMENT)
-            axis.plot(error.frequency, error.density.mean(0), linewidth=1.3, color=plots_colour(k), label=name)
+            axis.plot(
+                error.frequency, error.density.mean(0), linewidth=1.3, color=COLOURS[k % len(COLOURS)], label=name
+            )
         axis.set_yscale("log")
         axis.set_title(f"channel {channel + 1}", fontsize=9)
         axis.set_xlabel("frequency (Hz)", fontsize=9)
@@ -240,8 +244,3 @@ def spectra(data: Protocol, by_name: Mapping[str, Filter]) -> Figure:
             axis.set_ylabel("density of the prediction error (unit²/Hz)", fontsize=9)
             axis.legend(fontsize=7, frameon=False)
     return figure
-
-
-def plots_colour(k: int) -> str:
-    """Colours of Okabe and Ito."""
-    return ("#0072B2", "#D55E00", "#009E73", "#CC79A7")[k % 4]

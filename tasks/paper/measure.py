@@ -23,7 +23,6 @@ from tasks.paper.store import RUNTIME, Row
 if TYPE_CHECKING:
     from fwnkf.training.stacked import Member
 
-RUNS = Path("runs/paper")
 COMMAND = "python -m tasks paper"
 Say = Callable[[str], None]
 

@@ -16,7 +16,6 @@ from typing import Any
 from fwnkf.errors import DataError
 from fwnkf.evaluation.plain import number, plain
 
-STORE = Path("docs/results/paper/runs.jsonl")
 FORMAT = 1
 CLOCK = ("cpu_seconds", "finished")
 """Fields that differ between equal runs."""
@@ -28,7 +27,7 @@ RUNTIME = "runtime"
 class Store:
     """Rows by key in a file."""
 
-    def __init__(self, path: Path = STORE) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
 
     def rows(self) -> dict[str, Row]:
