@@ -141,8 +141,8 @@ _COLOURED = (
 )
 STUDIES = (
     Study(
-        "lorenz-algorithm3",
-        "Lorenz `paper`, no equations, Algorithm 3 as written",
+        "lorenz-algorithm3-pretrained",
+        "Lorenz `paper`, no equations, Algorithm 3 after regression of its transition",
         EXPERIMENTS / "lorenz-algorithm3.yaml",
         (*_SHORT, "trainer.steps=100", "trainer.pretrain=300", loss(0.01)),
         VARIANTS,

@@ -60,7 +60,9 @@ def test_variants_differ_from_the_paper_in_what_they_say_and_in_nothing_else(stu
 
 def test_tasks_are_what_they_say():
     experiments = {study.task: study.read(study.variants[0], 0) for study in STUDIES}
-    one, two, three = (experiments[name] for name in ("lorenz-algorithm3", "lorenz-high-band", "pendulum-drift"))
+    one, two, three = (
+        experiments[name] for name in ("lorenz-algorithm3-pretrained", "lorenz-high-band", "pendulum-drift")
+    )
     assert (one.data.name, one.data.protocol, one.data.scenario) == ("lorenz", "paper", "white")
     assert not one.filter.equations
     assert one.filter.options["encoder_reads"] == "current"
@@ -73,7 +75,7 @@ def test_tasks_are_what_they_say():
         assert given.filter.options["residual_width"] == 0
         assert ablations.settings(given).endswith("; the equations are given, without a residual network")
     assert "equations" not in ablations.settings(one)
-    with pytest.raises(ConfigError, match=r"no ablation is called lorenz; there are: lorenz-algorithm3"):
+    with pytest.raises(ConfigError, match=r"no ablation is called lorenz; there are: lorenz-algorithm3-pretrained"):
         ablations.chosen(["lorenz"])
 
 

@@ -14,7 +14,8 @@ from fwnkf.data.protocols import simulated
 MODELS = Path(__file__).parents[3] / "models"
 STRICT = {"protocol": "strict", "train": 1, "val": 1, "test": 1000}
 RECORDS = {
-    "lorenz-algorithm3": {"protocol": "paper", "dtype": torch.float32},
+    "lorenz-algorithm3-from-scratch": {"protocol": "paper", "dtype": torch.float32},
+    "lorenz-algorithm3-pretrained": {"protocol": "paper", "dtype": torch.float32},
     "lorenz": {"protocol": "paper", "dtype": torch.float32},
     "lorenz-strict": {**STRICT, "dtype": torch.float32},
     "lorenz-tone": {**STRICT, "scenario": "tone"},
