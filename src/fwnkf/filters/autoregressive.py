@@ -64,8 +64,8 @@ class AutoregressiveKalmanFilter(Filter):
 
     The lagged states before the first step are independent, each distributed as the prior, or with ``step_cov [n, n]``
     a random walk back from it with steps of that covariance: without it a prior that is exact would state that the
-    system was at rest. Known lags are equal to the prior's mean. A ``layout`` with
-    angles says how errors are measured; the autoregression itself is linear in the plain numbers and wraps nothing.
+    system was at rest. Known lags are equal to the prior's mean. A ``layout`` with angles says how errors are measured;
+    the autoregression itself is linear in the plain numbers and wraps nothing.
 
     >>> import torch, fwnkf
     >>> F = torch.tensor([[[1.8]], [[-0.9]]])  # a damped oscillation
