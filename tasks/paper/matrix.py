@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -20,6 +20,10 @@ RECIPES = Path(__file__).parent / "recipes.yaml"
 REFERENCES = "references"
 """Stands for methods that are not trained, where a group has a recipe."""
 _FIELDS = {"seeds", "common", "budget", "recipes", "tables"}
+_MERGED = ("data", "filter", "optimizer", "trainer")
+"""Sections of an experiment that are merged field by field."""
+_BUDGET_FIELDS = {*_MERGED, "import", "loss"}
+_RECIPE_FIELDS = {*_MERGED, "title", "about", "loss", "on_data"}
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ class Matrix:
         recipe, budget = self.values["recipes"][cell.recipe], self.values["budget"][cell.data]
         # of weight zero too: runs that are trained together have the same terms
         spectral = {"kind": "spectral", "weight": cell.weight}
-        merged = _merged(self.values.get("common", {}), budget, recipe, recipe.get("on", {}).get(cell.data, {}))
+        merged = _merged(self.values.get("common", {}), budget, recipe, recipe.get("on_data", {}).get(cell.data, {}))
         return {
             "name": f"{cell.data}-{cell.protocol}-{cell.recipe}",
             "seed": cell.seed,
@@ -148,6 +152,12 @@ def _faults(values: Any) -> Iterator[str]:
         return
     yield from (f"{name} is missing" for name in sorted(_FIELDS - {"common"} - set(values)))
     yield from (f"{name} is not known; sections: {', '.join(sorted(_FIELDS))}" for name in set(values) - _FIELDS)
+    for data, section in values.get("budget", {}).items():
+        yield from _unknown(f"budget.{data}", section, _BUDGET_FIELDS)
+    for recipe, section in values.get("recipes", {}).items():
+        yield from _unknown(f"recipes.{recipe}", section, _RECIPE_FIELDS)
+        for data, own in section.get("on_data", {}).items():
+            yield from _unknown(f"recipes.{recipe}.on_data.{data}", own, set(_MERGED))
     for number, table in enumerate(values.get("tables", [])):
         missing = {"data", "protocol", "recipes", "weights"} - set(table)
         if missing:
@@ -160,11 +170,19 @@ def _faults(values: Any) -> Iterator[str]:
                 yield f"tables.{number}: there is no recipe {recipe!r}"
 
 
+def _unknown(where: str, section: Mapping[Any, Any], fields: Collection[str]) -> Iterator[str]:
+    # of any type: YAML 1.1 reads a plain word like `on` as true
+    for name in section:
+        if name not in fields:
+            yield f"{where}.{name} is not known; fields: {', '.join(sorted(fields))}"
+
+
 def _matches(group: Group, pattern: str) -> bool:
     return pattern in (group.recipe, group.name) or fnmatch(group.name, pattern)
 
 
 def _merged(*sections: Mapping[str, Any]) -> dict[str, Any]:
     """Sections of experiments merged field by field; the last one that has a field counts."""
-    names = ("data", "filter", "optimizer", "trainer")
-    return {name: {key: value for one in sections for key, value in one.get(name, {}).items()} for name in names}
+    return {
+        name: {key: value for section in sections for key, value in section.get(name, {}).items()} for name in _MERGED
+    }

@@ -47,6 +47,16 @@ def test_lorenz_and_pendulum_are_complete():
             assert {f"{data}/strict/{recipe}/0/{seed}" for seed in range(3)} <= cells
 
 
+def test_what_a_recipe_has_on_one_data_set_is_used_there_alone():
+    for recipe, values in FULL.values["recipes"].items():
+        for data, own in values.get("on_data", {}).items():
+            there, elsewhere = (FULL.config(matrix.Cell(name, "paper", recipe, 0.0, 0)) for name in (data, "lorenz"))
+            for section, fields in own.items():
+                assert {name: there[section][name] for name in fields} == fields
+                assert there[section] != elsewhere[section]
+    assert FULL.experiment(matrix.Cell("euroc", "paper", "fwnkf", 0.0, 0)).filter.options["encoder_reads"] == "current"
+
+
 def test_groups_are_selected_by_data_recipe_and_pattern():
     assert {group.data for group in FULL.groups(["euroc"])} == {"euroc"}
     assert {group.recipe for group in FULL.groups(only=["kf"])} == {"kf"}
@@ -74,6 +84,11 @@ def test_groups_are_selected_by_data_recipe_and_pattern():
             "{seeds: [0], budget: {}, recipes: {}, tables: [{data: a, protocol: paper, recipes: [b], weights: [0]}]}",
             "no recipe 'b'",
         ),
+        (
+            "{seeds: [0], budget: {a: {}}, recipes: {b: {title: B, on: {a: {filter: {}}}}}, tables: []}",
+            "recipes.b.True is not known",
+        ),
+        ("{seeds: [0], budget: {a: {steps: 1}}, recipes: {}, tables: []}", "budget.a.steps is not known"),
     ],
 )
 def test_faults_of_the_file_are_named(tmp_path, text, message):
