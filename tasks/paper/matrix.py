@@ -20,9 +20,9 @@ RECIPES = Path(__file__).parent / "recipes.yaml"
 REFERENCES = "references"
 """Stands for methods that are not trained, where a group has a recipe."""
 _FIELDS = {"seeds", "common", "budget", "recipes", "tables"}
-_MERGED = ("data", "filter", "optimizer", "trainer")
+_MERGED = ("filter", "optimizer", "trainer")
 """Sections of an experiment that are merged field by field."""
-_BUDGET_FIELDS = {*_MERGED, "import", "loss"}
+_BUDGET_FIELDS = {*_MERGED, "data", "system", "import", "loss"}
 _RECIPE_FIELDS = {*_MERGED, "title", "about", "loss", "on_data"}
 
 
@@ -107,7 +107,7 @@ class Matrix:
         return {
             "name": f"{cell.data}-{cell.protocol}-{cell.recipe}",
             "seed": cell.seed,
-            "data": {**merged["data"], "protocol": cell.protocol},
+            **self._records(cell.data, cell.protocol),
             "filter": merged["filter"],
             "loss": [{"kind": "state"}, *budget.get("loss", []), *recipe.get("loss", []), spectral],
             "optimizer": merged["optimizer"],
@@ -123,7 +123,13 @@ class Matrix:
 
     def reference_config(self, group: Group, seed: int) -> dict[str, Any]:
         """What the records of references depend on."""
-        return {"data": {**self.values["budget"][group.data]["data"], "protocol": group.protocol}, "seed": seed}
+        return {**self._records(group.data, group.protocol), "seed": seed}
+
+    def _records(self, data: str, protocol: str) -> dict[str, Any]:
+        """The sections of an experiment that say which records."""
+        budget = self.values["budget"][data]
+        system = {"system": budget["system"]} if "system" in budget else {}
+        return {"data": {**budget["data"], "protocol": protocol}, **system}
 
 
 def read(path: Path = RECIPES) -> Matrix:

@@ -22,7 +22,13 @@ EXAMPLES = {
     "spectra": "spectral density of the error of predicted measurements, which the spectral loss weighs",
     "phi": "the learned Φ of FW-NKF, its response, delay, poles and zeros",
 }
-TITLES = {"lorenz": "Lorenz", "pendulum": "Pendulum", "euroc": "EuRoC MAV", "uipdb": "UIP-DB"}
+TITLES = {
+    "lorenz": "Lorenz",
+    "lorenz_full": "Lorenz as in KalmanNet's paper",
+    "pendulum": "Pendulum",
+    "euroc": "EuRoC MAV",
+    "uipdb": "UIP-DB",
+}
 HEADINGS = {"mae": "MAE", "mse": "MSE", "rmse": "RMSE", "nrmse": "NRMSE", "r2": "R²"}
 OURS = "fwnkf"
 DEFINITIONS = (

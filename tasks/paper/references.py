@@ -7,7 +7,7 @@ from typing import Any
 
 from fwnkf.data.protocols import SIMULATED_SIZES, Protocol
 from fwnkf.errors import ConfigError
-from fwnkf.evaluation.baselines import mean_state
+from fwnkf.evaluation.baselines import estimates, mean_state
 from fwnkf.evaluation.evaluate import Estimate
 from tasks.euroc import strapdown
 from tasks.simulated.lorenz_pendulum import simulated_references, timed
@@ -24,6 +24,8 @@ def references(config: Mapping[str, Any]) -> tuple[Protocol, Methods]:
     data = load_data(parse_experiment({**config, "filter": {"name": "fwnkf", "equations": False}}))
     if data.data in SIMULATED_SIZES:
         return data, iter(simulated_references(data).items())
+    if data.data == "simulated":
+        return data, ((name, (estimated, 0.0)) for name, estimated in estimates(data))
     if data.data == "euroc":
         return data, _euroc(data)
     raise ConfigError(f"no references are known for data {data.data!r}; add them to {__name__}")

@@ -104,9 +104,11 @@ def budget(values: Mapping[str, Any], data: str) -> str:
     """The budget of a data set in words."""
     section = values["budget"][data]
     records, trainer = section["data"], section["trainer"]
+    regression = ""
+    if trainer["pretrain"]:
+        regression = f"{trainer['pretrain']} steps of regression of what a filter has to learn of the dynamics, then "
     return (
         f"Budget: {records['train']} training, {records['val']} validation and {records['test']} test records; "
-        f"{trainer['pretrain']} steps of regression of what a filter has to learn of the dynamics, then "
-        f"{trainer['steps']} optimiser steps through the filter on batches of {trainer['batch_size']}; the "
+        f"{regression}{trainer['steps']} optimiser steps through the filter on batches of {trainer['batch_size']}; the "
         "weights with the least validation error are scored"
     )

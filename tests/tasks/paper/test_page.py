@@ -69,6 +69,15 @@ def test_learned_filters_against_the_classical_one():
     assert verdict({**levels, ("rkn", 0.0): 0.9}, "improve on the classical") == "holds"
 
 
+@pytest.mark.parametrize(("level", "expected"), [(1.1, "holds"), (1.5, "does not hold"), (1.2, "undecided")])
+def test_kalmannet_is_close_to_the_ekf_up_to_a_fifth(level, expected):
+    made = rows("lorenz_full", {(claims.GIVEN, 0.0): level}, "strict")
+    for key, row in rows("lorenz_full", {("ekf", 0.0): 1.0}, "strict").items():
+        made[key] = {**row, "kind": "reference", "weight": None}
+    listed = claims.claims(FULL, Results(made.values()), [])
+    assert [claim.verdict for claim in listed if "KalmanNet's paper" in claim.text] == [expected]
+
+
 def test_nothing_is_claimed_of_what_was_not_run():
     assert set(verdicts({}).values()) == {"not run yet"}
     text = page(FULL, {})
