@@ -87,6 +87,9 @@ def test_only_seeds_and_weights_may_differ():
     compiled = parse_experiment({**one.as_dict(), "trainer": {**one.as_dict()["trainer"], "compile": True}}, "compiled")
     with pytest.raises(ConfigError, match=r"trainer\.compile = True"):
         fit_together([compiled])
+    watched = parse_experiment({**one.as_dict(), "trainer": {**one.as_dict()["trainer"], "monitor": "val_nll"}}, "nll")
+    with pytest.raises(ConfigError, match=r"trainer\.monitor = 'val_nll'"):
+        fit_together([watched])
     with pytest.raises(ConfigError, match="'posterior_nll'"):
         fit_together([parse_experiment({**one.as_dict(), "loss": [{"kind": "posterior_nll"}]}, "nll")])
 

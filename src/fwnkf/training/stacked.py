@@ -76,8 +76,14 @@ def fit_together(experiments: Sequence[Experiment], *, say: Say = lambda text: N
     members = _prepare(experiments, say)
     stack = FilterStack([member.model for member in members])
     plans = [
-        Plan(len(member.data.split.train), member.data.split.train.y.shape[1], options.batch_size, None, number.seed)
-        for member, number in zip(members, experiments, strict=True)
+        Plan(
+            len(member.data.split.train),
+            member.data.split.train.y.shape[1],
+            options.batch_size,
+            None,
+            member.experiment.seed,
+        )
+        for member in members
     ]
     parameters = stack.named_parameters()
     optimizer, schedule = make_optimizer(experiments[0].optimizer, parameters, options.steps)
@@ -122,13 +128,7 @@ def _check(experiments: Sequence[Experiment]) -> None:
     options = first.trainer
     faults = [
         f"trainer.{name} = {getattr(options, name)!r}"
-        for name, neutral in {
-            "chunk": None,
-            "recompute": None,
-            "compile": False,
-            "patience": None,
-            "devices": 1,
-        }.items()
+        for name, neutral in UNSUPPORTED.items()
         if getattr(options, name) != neutral
     ]
     faults += [
@@ -207,7 +207,7 @@ def _clip(
 ) -> None:
     """Limit the norm of each member's gradient; a member whose loss or gradient is not finite is trained no more."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norm = torch.stack([gradient.flatten(1).square().sum(-1) for gradient in gradients]).sum(0).sqrt()
+    norm = torch.stack([gradient.reshape(len(gradient), -1).square().sum(-1) for gradient in gradients]).sum(0).sqrt()
     finite = losses.isfinite() & norm.isfinite()
     for number, member in enumerate(members):
         if member.failed_at is None and not bool(finite[number]):
@@ -248,7 +248,7 @@ def _estimates(stack: FilterStack, records: Sequence[Records]) -> list[Tensor]:
     stack.model.eval()
     parts: list[Tensor] = []
     for rows in torch.arange(len(records[0])).split(VALIDATION_BATCH):
-        batches = [gather(some, Piece(rows, 0, some.y.shape[1])) for some in records]
+        batches = [gather(own, Piece(rows, 0, own.y.shape[1])) for own in records]
         tensors, rebuild = _stacked(stack.model, batches)
 
         def means(model: Filter, *own: Tensor, rebuild: Rebuild = rebuild) -> Tensor:
