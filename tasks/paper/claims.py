@@ -67,8 +67,8 @@ def _least_error(matrix: Matrix, results: Results, data: str, weights: Sequence[
         f"On {NAMES.get(data, data)}, FW-NKF has the least error, MSE {short(ours['mse'].value)} against "
         f"{short(rival['mse'].value)} of the next best, {matrix.title(rival['recipe'])} ({gain:.0%} less)."
     )
-    best = results.best(data, "paper", OURS, weights)
-    others = {name: results.best(data, "paper", name, weights) for name in (*LEARNED, *CLASSICAL)}
+    best = results.best(data, "paper", OURS, weights, "mse_arc")
+    others = {name: results.best(data, "paper", name, weights, "mse_arc") for name in (*LEARNED, *CLASSICAL)}
     finished = {name: pair for name, pair in others.items() if pair is not None}
     if best is None or not finished:
         return Claim(text, "not run yet", "")
@@ -106,16 +106,16 @@ def _pairwise(
     text: str,
     results: Results,
     data: str,
-    one: float,
-    other: float,
+    weight: float,
+    against: float,
     verdict: Callable[[Interval | None], Verdict],
 ) -> Claim:
-    a, b = (results.entry(data, "paper", OURS, weight) for weight in (one, other))
+    a, b = (results.entry(data, "paper", OURS, value) for value in (weight, against))
     interval = paired(a.rows, b.rows)
     if interval is None:
         return Claim(text, "not run yet", "")
-    printed = [published.figure(data, OURS, weight, "mse") for weight in (one, other)]
-    words = f"MSE with λ = {one:g} over λ = {other:g}: {interval} here"
+    printed = [published.figure(data, OURS, value, "mse") for value in (weight, against)]
+    words = f"MSE with λ = {weight:g} over λ = {against:g}: {interval} here"
     if printed[0] is not None and printed[1] is not None:
         words += f", {short(printed[0].value / printed[1].value)} published"
     return Claim(text, verdict(interval), f"{words}.")
@@ -153,8 +153,8 @@ def _published_helps(data: str, name: str) -> bool:
 
 def _learned_beat_classical(matrix: Matrix, results: Results, data: str, weights: Sequence[float]) -> Claim:
     text = f"On {NAMES.get(data, data)}, learned filters improve on the classical Kalman filter."
-    classical = results.best(data, "paper", "kf", weights)
-    learned = {name: results.best(data, "paper", name, weights) for name in LEARNED}
+    classical = results.best(data, "paper", "kf", weights, "mse_arc")
+    learned = {name: results.best(data, "paper", name, weights, "mse_arc") for name in LEARNED}
     finished = {name: pair[1] for name, pair in learned.items() if pair is not None}
     if classical is None or not finished:
         return Claim(text, "not run yet", "")

@@ -18,7 +18,7 @@ from fwnkf.report import plots
 from tasks.paper import published
 from tasks.paper.matrix import Group, Matrix
 from tasks.paper.measure import run_folder
-from tasks.paper.store import Row
+from tasks.paper.store import RUNTIME, Row
 from tasks.paper.summary import Results
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def draw(folder: Path, matrix: Matrix, rows: Mapping[str, Row], runs: Path) -> l
         trained = models(matrix, rows, runs, data)
         if trained is not None:
             figures |= {f"paper-{data}-{name}": figure for name, figure in examples(matrix, *trained).items()}
-    figures["paper-runtime"] = runtime(matrix, [row for row in rows.values() if row["kind"] == "runtime"])
+    figures["paper-runtime"] = runtime(matrix, [row for row in rows.values() if row["kind"] == RUNTIME])
     figures["paper-uipdb"] = uipdb(matrix)
     folder.mkdir(parents=True, exist_ok=True)
     return [_saved(folder / f"{name}.png", figure) for name, figure in figures.items() if figure is not None]

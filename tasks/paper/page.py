@@ -8,7 +8,7 @@ from typing import get_args
 
 from fwnkf.training.config import OptimizerSection
 from tasks.paper import published, summary
-from tasks.paper.claims import Claim, Verdict, claims, inconsistencies
+from tasks.paper.claims import OURS, Claim, Verdict, claims, inconsistencies
 from tasks.paper.matrix import Matrix
 from tasks.paper.published import columns
 from tasks.paper.scores import COLUMNS, paired
@@ -30,7 +30,6 @@ TITLES = {
     "uipdb": "UIP-DB",
 }
 HEADINGS = {"mae": "MAE", "mse": "MSE", "rmse": "RMSE", "nrmse": "NRMSE", "r2": "R²"}
-OURS = "fwnkf"
 DEFINITIONS = (
     "The paper's formulas sum over the components of the state. Its tables follow its public code instead "
     "(`evaluate` in `trainer.py`): means over all components, steps and records, differences of stored numbers even "
@@ -53,7 +52,7 @@ def write(path: Path, matrix: Matrix, rows: Mapping[str, Row], runs: Path, *, im
 
 def page(matrix: Matrix, rows: Mapping[str, Row], drawn: Collection[str] = ()) -> str:
     """The page as Markdown; ``drawn`` are the names of the drawings that exist."""
-    results = Results(row for row in rows.values() if row["kind"] != RUNTIME)
+    results = Results(rows.values())
     runtime = [row for row in rows.values() if row["kind"] == RUNTIME]
     lines = [
         "# The paper's tables",

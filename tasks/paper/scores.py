@@ -8,6 +8,8 @@ is what filters are trained for.
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -61,14 +63,22 @@ def block_errors(records: Records, estimated: Estimate) -> list[float]:
 def paired(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> Interval | None:
     """Our error relative to another method's, with a 95 % interval over blocks of test records, pooled over seeds.
 
-    Rows are paired by seed and only where both were scored on the same records; None if there is no such pair.
+    Rows are paired by seed and only where both were scored on the same records; None if there is no such pair. Seeds
+    with the same test records do not make these more: errors of a block are summed over them.
     """
-    a: dict[str, float] = {}
-    b: dict[str, float] = {}
+    a: dict[str, float] = defaultdict(float)
+    b: dict[str, float] = defaultdict(float)
     other = {(row["seed"], row["test_digest"]): row for row in theirs}
     for row in ours:
         match = other.get((row["seed"], row["test_digest"]))
         if match is not None:
             for number, (x, y) in enumerate(zip(row["errors"], match["errors"], strict=True)):
-                a[f"{row['seed']}/{number}"], b[f"{row['seed']}/{number}"] = x, y
-    return paired_ratio(a, b) if a else None
+                a[f"{row['test_digest']}/{number}"] += x
+                b[f"{row['test_digest']}/{number}"] += y
+    # an estimate that is not finite has an infinite error, of which no mean can be drawn
+    diverged = [not all(map(math.isfinite, errors.values())) for errors in (a, b)]
+    if not a or all(diverged):
+        return None
+    if any(diverged):
+        return Interval(*(math.inf if diverged[0] else 0.0,) * 3)
+    return paired_ratio(a, b)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.paper.store import Row
+from tasks.paper.store import RUNTIME, Row
 
 NOT_RUN = "not run"
 STOPPED = "†"
@@ -54,10 +54,10 @@ class Entry:
 
 
 class Results:
-    """Rows of the store by data, protocol, method and weight."""
+    """Rows of the store by data, protocol, method and weight; those of the runtime table are left out."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
-        self.rows = list(rows)
+        self.rows = [row for row in rows if row["kind"] != RUNTIME]
 
     def entry(self, data: str, protocol: str, recipe: str, weight: float | None = None) -> Entry:
         """The runs of a recipe with a weight, or those of a reference."""
@@ -73,7 +73,7 @@ class Results:
         return list(dict.fromkeys(row["recipe"] for row in here if row["kind"] == "reference" and "metrics" in row))
 
     def best(
-        self, data: str, protocol: str, recipe: str, weights: Sequence[float], metric: str = "mse"
+        self, data: str, protocol: str, recipe: str, weights: Sequence[float], metric: str
     ) -> tuple[float, Entry] | None:
         """The weight with the least mean of a metric, and its runs; None if there is no run."""
         entries = [(weight, self.entry(data, protocol, recipe, weight)) for weight in weights]

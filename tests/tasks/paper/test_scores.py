@@ -63,3 +63,20 @@ def test_pairs_are_rows_of_the_same_records():
     ]
     assert paired(ours, theirs) == (0.5, 0.5, 0.5)
     assert paired(ours, theirs[1:]) is None
+
+
+def test_seeds_with_the_same_test_records_do_not_narrow_the_interval():
+    generator = np.random.default_rng(0)
+    a, b = generator.uniform(1, 2, 30).tolist(), generator.uniform(1, 2, 30).tolist()
+
+    def runs(errors, seeds):
+        return [{"seed": seed, "test_digest": "a", "errors": errors} for seed in range(seeds)]
+
+    assert paired(runs(a, 3), runs(b, 3)) == pytest.approx(paired(runs(a, 1), runs(b, 1)))
+
+
+def test_an_estimate_that_diverged_is_infinitely_worse():
+    finite, diverged = ([{"seed": 0, "test_digest": "a", "errors": [1.0, x]}] for x in (2.0, np.inf))
+    assert paired(diverged, finite) == (np.inf, np.inf, np.inf)
+    assert paired(finite, diverged) == (0.0, 0.0, 0.0)
+    assert paired(diverged, diverged) is None
