@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -57,58 +56,53 @@ def run_paper(options: argparse.Namespace) -> int:
 
     if options.workers < 1:
         raise UsageError(f"--workers {options.workers}: at least one")
-    table_of_runs, store = matrix.read(options.recipes), Store(options.store)
-    groups = table_of_runs.groups(options.data, options.only)
+    matrix_of_runs, store = matrix.read(options.recipes), Store(options.store)
+    groups = matrix_of_runs.groups(options.data, options.only)
     if options.list:
         rows = store.rows()
-        say_table(options, [_state(table_of_runs, rows, group) for group in groups], {n: n for n in LIST_COLUMNS})
+        say_table(options, [_state(matrix_of_runs, rows, group) for group in groups], {n: n for n in LIST_COLUMNS})
         return 0
     code = 0
     if options.runtime:
         store.add(runtime_rows())
     elif not options.page_only:
-        code = _train(options, table_of_runs, store, groups)
-    _write_page(options, table_of_runs, store, images=options.images)
+        code = _train(options, matrix_of_runs, store, groups)
+    _write_page(options, matrix_of_runs, store, images=options.images)
     return code
 
 
-def _train(options: argparse.Namespace, table_of_runs: Matrix, store: Any, groups: Sequence[Group]) -> int:
+def _train(options: argparse.Namespace, matrix_of_runs: Matrix, store: Any, groups: Sequence[Group]) -> int:
     rows = store.rows()
-    missing = [part for group in groups if (part := _missing(options, table_of_runs, rows, group)) is not None]
+    missing = [part for group in groups if (part := _missing(options, matrix_of_runs, rows, group)) is not None]
     begin, code = time.monotonic(), 0
-    for number, (group, new) in enumerate(_results(options, table_of_runs, missing), 1):
+    for number, (group, new) in enumerate(_results(options, matrix_of_runs, missing), 1):
         store.add(new)
         reasons = {row["reason"] for row in new if row["status"] == "failed"}
         code = code or int(bool(reasons))
         left = (time.monotonic() - begin) / number * (len(missing) - number)
         words = f"; failed: {'; '.join(sorted(reasons))}" if reasons else ""
         _say(f"[{number}/{len(missing)}] {group.name}: {len(new)} rows{words}; about {_duration(left)} left")
-        _write_page(options, table_of_runs, store, images=False)
+        _write_page(options, matrix_of_runs, store, images=False)
     return code
 
 
-def _missing(options: argparse.Namespace, table_of_runs: Matrix, rows: dict[str, Row], group: Group) -> Group | None:
-    """The runs of a group that are still to be trained; what was left of failed ones is removed."""
-    from tasks.paper.measure import run_folder
-
-    states = [_run_state(stored, config) for stored, config in _wanted(table_of_runs, rows, group)]
+def _missing(options: argparse.Namespace, matrix_of_runs: Matrix, rows: dict[str, Row], group: Group) -> Group | None:
+    """The runs of a group that are still to be trained."""
+    states = [_run_state(stored, config) for stored, config in _wanted(matrix_of_runs, rows, group)]
     wanted = {"open", "changed", *(["failed"] if options.resume else [])}
     if not wanted & set(states):
         return None
     if not group.cells:
         return group
-    part = replace(group, cells=tuple(cell for cell, state in zip(group.cells, states, strict=True) if state in wanted))
-    if "failed" in states and options.resume:
-        shutil.rmtree(run_folder(table_of_runs, part, options.runs), ignore_errors=True)
-    return part
+    return replace(group, cells=tuple(cell for cell, state in zip(group.cells, states, strict=True) if state in wanted))
 
 
 def _results(
-    options: argparse.Namespace, table_of_runs: Matrix, groups: Sequence[Group]
+    options: argparse.Namespace, matrix_of_runs: Matrix, groups: Sequence[Group]
 ) -> Iterator[tuple[Group, list[Row]]]:
     from tasks.paper import workers
 
-    values, runs = table_of_runs.values, options.runs
+    values, runs = matrix_of_runs.values, options.runs
     if options.ray is not None:
         address = None if options.ray == "local" else options.ray
         return workers.run_ray(values, groups, runs, address, _say)
@@ -117,10 +111,10 @@ def _results(
     return workers.run_local(values, groups, runs, options.workers, _say)
 
 
-def _state(table_of_runs: Matrix, rows: dict[str, Row], group: Group) -> dict[str, Any]:
+def _state(matrix_of_runs: Matrix, rows: dict[str, Row], group: Group) -> dict[str, Any]:
     """How many runs of a group are done, failed, done with another recipe, and open."""
     state: dict[str, Any] = {"group": group.name, "done": 0, "failed": 0, "changed": 0, "open": 0, "reason": ""}
-    for stored, config in _wanted(table_of_runs, rows, group):
+    for stored, config in _wanted(matrix_of_runs, rows, group):
         state[_run_state(stored, config)] += 1
         if stored is not None and stored["status"] == "failed":
             state["reason"] = stored["reason"]
@@ -135,23 +129,23 @@ def _run_state(stored: Row | None, config: dict[str, Any]) -> str:
     return "done" if stored["config"] == config else "changed"
 
 
-def _wanted(table_of_runs: Matrix, rows: dict[str, Row], group: Group) -> Iterator[tuple[Row | None, dict[str, Any]]]:
+def _wanted(matrix_of_runs: Matrix, rows: dict[str, Row], group: Group) -> Iterator[tuple[Row | None, dict[str, Any]]]:
     """For each run of a group, or each seed of the references: its row if there is one, and its config of today."""
     if group.cells:
         for cell in group.cells:
-            yield rows.get(cell.key), table_of_runs.config(cell)
+            yield rows.get(cell.key), matrix_of_runs.config(cell)
         return
     stored = [row for key, row in rows.items() if key.startswith(f"{group.name}/")]
     for seed in group.seeds:
         failed = [row for row in stored if row["status"] == "failed"]
         of_seed = [row for row in stored if row.get("seed") == seed]
-        yield next(iter([*of_seed, *failed]), None), table_of_runs.reference_config(group, seed)
+        yield next(iter([*of_seed, *failed]), None), matrix_of_runs.reference_config(group, seed)
 
 
-def _write_page(options: argparse.Namespace, table_of_runs: Matrix, store: Any, *, images: bool) -> None:
+def _write_page(options: argparse.Namespace, matrix_of_runs: Matrix, store: Any, *, images: bool) -> None:
     from tasks.paper.page import write
 
-    write(options.page, table_of_runs, store.rows(), options.runs, images=images)
+    write(options.page, matrix_of_runs, store.rows(), options.runs, images=images)
 
 
 def _duration(seconds: float) -> str:

@@ -1,6 +1,6 @@
 """Parameters and time of a step of the paper's seven filters, each beside a bare GRU cell of the same width.
 
-    python -m tasks.paper.runtime [--rounds 21] [--no-compile]
+    python -m tasks paper --runtime
 
 As in the paper: Lorenz, three states and two measurements, batch 1, records of 100 steps, no gradients. The paper
 measured on a graphics card; here it is one thread of a processor, where other work makes everything slower. So all
@@ -10,7 +10,6 @@ compare is the ratio to bare ``nn.GRUCell`` of the same width and number of laye
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +22,6 @@ from torch import Tensor, nn
 import fwnkf
 from fwnkf.runtime.compiled import compiler_available
 from fwnkf.systems import Lorenz, LorenzConfig
-from tasks.paper import published
 
 STATES, CHANNELS, STEPS = 3, 2, 100
 DEFAULT_WIDTH = 64
@@ -32,7 +30,7 @@ ROUNDS = 21
 
 
 class Runtime(NamedTuple):
-    """One row: what a filter takes here and what the paper states. Times are milliseconds of one step."""
+    """One row: what a filter takes here. Times are milliseconds of one step."""
 
     filter: str
     parameters: int
@@ -43,8 +41,6 @@ class Runtime(NamedTuple):
     compiled_ratio: float | None
     width: int
     layers: int
-    published_parameters: int
-    published_ms: float
 
 
 def build_filters() -> dict[str, fwnkf.Filter]:
@@ -141,8 +137,6 @@ def one_thread() -> Iterator[None]:
 def _row(name: str, model: fwnkf.Filter, size: tuple[int, int], taken: Mapping[str, float]) -> Runtime:
     ms = {key: 1e3 * seconds / STEPS for key, seconds in taken.items()}
     gru, fast = ms[f"{name} gru"], ms.get(f"{name} compiled")
-    stated = {column: published.figure("runtime", name, None, column) for column in published.columns("runtime")}
-    parameters, milliseconds = (0.0 if figure is None else figure.value for figure in stated.values())
     return Runtime(
         filter=name,
         parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
@@ -153,23 +147,4 @@ def _row(name: str, model: fwnkf.Filter, size: tuple[int, int], taken: Mapping[s
         compiled_ratio=None if fast is None else fast / gru,
         width=size[0],
         layers=size[1],
-        published_parameters=int(parameters),
-        published_ms=milliseconds,
     )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--no-compile", action="store_true", help="eager steps alone")
-    options = parser.parse_args()
-    for row in measure_runtime(rounds=options.rounds, compiled=not options.no_compile):
-        fast = "" if row.compiled_ms is None else f", compiled {row.compiled_ms:.3f} ms ({row.compiled_ratio:.1f})"
-        print(
-            f"{row.filter:20} {row.parameters:8,} parameters (paper {row.published_parameters:,}), {row.ms:.3f} ms a "
-            f"step (paper {row.published_ms:.3f}), {row.ratio:.1f} times {row.layers} GRU cell(s) of {row.width}{fast}"
-        )
-
-
-if __name__ == "__main__":
-    main()

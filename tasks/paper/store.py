@@ -17,8 +17,6 @@ from fwnkf.errors import DataError
 from fwnkf.evaluation.plain import number, plain
 
 FORMAT = 1
-CLOCK = ("cpu_seconds", "finished")
-"""Fields that differ between equal runs."""
 Row = dict[str, Any]
 RUNTIME = "runtime"
 """The kind of rows that say how long a step takes."""
@@ -71,11 +69,6 @@ class Store:
             yield
         finally:
             os.close(folder)
-
-
-def without_clock(row: Mapping[str, Any]) -> Row:
-    """A row without what differs between equal runs."""
-    return {name: value for name, value in row.items() if name not in CLOCK}
 
 
 def _numbers(value: Any) -> Any:

@@ -35,7 +35,7 @@ def run_local(values: Mapping[str, Any], groups: Sequence[Group], runs: Path, wo
         while waiting and len(busy) < workers:
             group = waiting.pop(0)
             receiver, sender = context.Pipe(duplex=False)
-            process = context.Process(target=_work, args=(sender, values, group, runs))
+            process = context.Process(target=_work, args=(sender, values, group, runs), daemon=True)
             process.start()
             sender.close()  # the worker's end alone stays open, so that its death is noticed
             busy[receiver] = group, process

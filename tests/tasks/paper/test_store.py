@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fwnkf.errors import DataError
-from tasks.paper.store import Store, without_clock
+from tasks.paper.store import Store
 
 
 def row(key: str, **more: object) -> dict[str, object]:
@@ -63,7 +63,3 @@ def test_several_writers_lose_no_row(tmp_path):
     for process in writers:
         process.join()
     assert len(Store(tmp_path / "runs.jsonl").rows()) == 60
-
-
-def test_clock_fields_are_the_only_ones_left_out():
-    assert without_clock(row("a", cpu_seconds={"training": 1.0}, finished="now")) == row("a")
