@@ -42,18 +42,27 @@ def bounded(raw: Tensor, low: float, high: float) -> Tensor:
     return low + (high - low) * torch.sigmoid(raw)
 
 
+def lower_triangular(entries: Float[Tensor, "*B k"], size: int, diagonal: int = 0) -> Float[Tensor, "*B n n"]:
+    """A matrix with ``entries`` on and below a diagonal, row by row, and zeros elsewhere.
+
+    >>> lower_triangular(torch.tensor([1.0, 2.0, 3.0]), 2).tolist()
+    [[1.0, 0.0], [2.0, 3.0]]
+    """
+    rows, columns = torch.tril_indices(size, size, diagonal, device=entries.device)
+    # read with an index instead of written with one, which torch.func.vmap over parameters does not allow
+    position = torch.full((size, size), entries.shape[-1], device=entries.device)  # of the zero behind the entries
+    position[rows, columns] = torch.arange(entries.shape[-1], device=entries.device)
+    return torch.nn.functional.pad(entries, (0, 1))[..., position]
+
+
 def covariance(log_std: Float[Tensor, "*B n"], slopes: Float[Tensor, "*B k"]) -> Float[Tensor, "*B n n"]:
     """Positive definite ``D C D``: standard deviations ``D`` and a correlation matrix ``C``.
 
     Row ``i`` of the factor of ``C`` is ``[slopes_i, 1]`` scaled to length one, so ``C`` has a unit diagonal and is
     definite for every raw value. ``k = n (n - 1) / 2``.
     """
-    n, k = log_std.shape[-1], slopes.shape[-1]
-    rows, columns = torch.tril_indices(n, n, -1, device=log_std.device)
-    position = torch.full((n, n), k, device=log_std.device)
-    position[rows, columns] = torch.arange(k, device=log_std.device)
-    # read with an index instead of written with one, which torch.func.vmap over parameters does not allow
-    below = torch.nn.functional.pad(soft_clamp(slopes, SLOPE_RANGE), (0, 1))[..., position]
+    n = log_std.shape[-1]
+    below = lower_triangular(soft_clamp(slopes, SLOPE_RANGE), n, diagonal=-1)
     factor = below + torch.eye(n, dtype=log_std.dtype, device=log_std.device)
     factor = torch.nn.functional.normalize(factor, dim=-1) * positive(log_std).unsqueeze(-1)
     return factor @ factor.mT

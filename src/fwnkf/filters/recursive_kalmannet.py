@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..core.constrain import lower_triangular
 from ..core.gaussian import dense, matvec, propagate, symmetrize
 from ..core.smoothing import LinearStep, StatedCovariance
 from ..core.system import System
@@ -178,11 +179,3 @@ class RecursiveKalmanNet(SystemFilter):
         ok = torch.ones_like(weight[:, 0], dtype=torch.bool)  # no factorisation that could fail
         out = step_output(prior, posterior, innovation, innovation_cov, ok)
         return next_state, out, LinearStep(F, Q, StatedCovariance(cov), correction, posterior.mean)
-
-
-def lower_triangular(entries: Float[Tensor, "B k"], size: int) -> Float[Tensor, "B d d"]:
-    """A lower triangular matrix from its ``k = d (d + 1) / 2`` entries, row by row."""
-    rows, columns = torch.tril_indices(size, size, device=entries.device)
-    place = torch.full((size, size), entries.shape[-1], device=entries.device)  # of the zero behind the entries
-    place[rows, columns] = torch.arange(entries.shape[-1], device=entries.device)
-    return torch.cat((entries, torch.zeros_like(entries[:, :1])), -1)[:, place]
