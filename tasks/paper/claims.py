@@ -138,7 +138,9 @@ def _weight_helps_others(matrix: Matrix, results: Results, data: str) -> Claim:
     harmed = [matrix.title(name) for name, interval in intervals.items() if interval.low > 1]
     printed = [name for name in intervals if _published_helps(data, name)]
     ratios = ", ".join(f"{matrix.title(name)} {interval}" for name, interval in intervals.items())
-    verdict: Verdict = "holds" if len(helped) > 1 else "holds in part" if helped else "does not hold"
+    open_ratios = len(intervals) - len(helped) - len(harmed)
+    verdict: Verdict = "holds in part" if helped else "undecided" if open_ratios > 1 else "does not hold"
+    verdict = "holds" if len(helped) > 1 else verdict
     words = (
         f"MSE with over without: {ratios}. It lowers the error of {_listed(helped)} and raises that of "
         f"{_listed(harmed)}; by the paper's own table it helps {_listed([matrix.title(name) for name in printed])}."

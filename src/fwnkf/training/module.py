@@ -107,6 +107,7 @@ class TrainingModule(lightning.LightningModule):
             residual = records.layout.boxminus(torch.where(valid[..., None], records.truth, mean), mean)
             metrics["nll"] = float(-log_prob(residual.double(), cov.double())[0][valid].mean())
         present = records.mask & records.y.isfinite()
+        # after preprocessing there may be other channels or steps than the records have
         if innovation.shape == records.y.shape and not self.model.latent_innovations:
             likelihood = log_prob(innovation.double(), innovation_cov.double(), present.double())[0]
             metrics["innovation_nll"] = float(-likelihood[present.any(-1)].mean())

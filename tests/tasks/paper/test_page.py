@@ -58,7 +58,9 @@ def test_effect_of_the_spectral_loss(moderate, expected):
 
 def test_effect_on_other_filters_counts_them():
     levels = {(name, weight): 1.0 for name in ("kalmannet", "rkn", "kf") for weight in (0.0, 0.01)}
-    assert verdict(levels, "benefits several") == "does not hold"
+    assert verdict(levels, "benefits several") == "undecided"
+    harmed = {("rkn", 0.01): 2.0, ("kf", 0.01): 2.0}
+    assert verdict({**levels, **harmed}, "benefits several") == "does not hold"
     assert verdict({**levels, ("kf", 0.01): 0.5}, "benefits several") == "holds in part"
     assert verdict({**levels, ("kf", 0.01): 0.5, ("rkn", 0.01): 0.5}, "benefits several") == "holds"
 
