@@ -12,7 +12,6 @@ from tasks.interface import Task
 from tasks.results import Results, Score, Target, plus_minus, reached
 
 BEGIN, END = "<!-- accuracy:begin -->", "<!-- accuracy:end -->"
-README_COMMAND = "python -m tasks readme"
 HEAD = ("task", "figure", "published FW-NKF", "best baseline", "ours", "learned", "target")
 
 

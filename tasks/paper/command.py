@@ -14,7 +14,7 @@ from fwnkf.cli.output import UsageError, say_table
 
 if TYPE_CHECKING:
     from tasks.paper.matrix import Group, Matrix
-    from tasks.paper.store import Row
+    from tasks.paper.store import Row, Store
 
 PAGE = Path("docs/results/paper.md")
 STORE = Path("docs/results/paper/runs.jsonl")
@@ -71,7 +71,7 @@ def run_paper(options: argparse.Namespace) -> int:
     return code
 
 
-def _train(options: argparse.Namespace, matrix_of_runs: Matrix, store: Any, groups: Sequence[Group]) -> int:
+def _train(options: argparse.Namespace, matrix_of_runs: Matrix, store: Store, groups: Sequence[Group]) -> int:
     rows = store.rows()
     missing = [part for group in groups if (part := _missing(options, matrix_of_runs, rows, group)) is not None]
     begin, code = time.monotonic(), 0
@@ -142,7 +142,7 @@ def _wanted(matrix_of_runs: Matrix, rows: dict[str, Row], group: Group) -> Itera
         yield next(iter([*of_seed, *failed]), None), matrix_of_runs.reference_config(group, seed)
 
 
-def _write_page(options: argparse.Namespace, matrix_of_runs: Matrix, store: Any, *, images: bool) -> None:
+def _write_page(options: argparse.Namespace, matrix_of_runs: Matrix, store: Store, *, images: bool) -> None:
     from tasks.paper.page import write
 
     write(options.page, matrix_of_runs, store.rows(), options.runs, images=images)

@@ -17,7 +17,6 @@ from ..core.networks import JacobianNetwork, add_residual
 from ..core.system import System
 from ..shapes import Float
 
-TransitionKind = Literal["locally_linear", "residual"]
 GateKind = Literal["diagonal", "low_rank", "full"]
 
 
