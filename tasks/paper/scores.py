@@ -61,17 +61,22 @@ def block_errors(records: Records, estimated: Estimate) -> list[float]:
 
 
 def paired(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> Interval | None:
-    """Our error relative to another method's, with a 95 % interval over blocks of test records, pooled over seeds.
+    """Our error relative to another method's, pooled over seeds, with an interval over test records and seeds.
+
+    It is the 95 % bootstrap interval over blocks of test records, extended to the ratio of every single seed: training
+    with another seed must not change the verdict.
 
     Rows are paired by seed and only where both were scored on the same records; None if there is no such pair. Seeds
     with the same test records do not make these more: errors of a block are summed over them.
     """
     a: dict[str, float] = defaultdict(float)
     b: dict[str, float] = defaultdict(float)
+    seeds: list[float] = []
     other = {(row["seed"], row["test_digest"]): row for row in theirs}
     for row in ours:
         match = other.get((row["seed"], row["test_digest"]))
         if match is not None:
+            seeds.append(sum(row["errors"]) / sum(match["errors"]))
             for number, (x, y) in enumerate(zip(row["errors"], match["errors"], strict=True)):
                 a[f"{row['test_digest']}/{number}"] += x
                 b[f"{row['test_digest']}/{number}"] += y
@@ -81,4 +86,5 @@ def paired(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]
         return None
     if any(diverged):
         return Interval(*(math.inf if diverged[0] else 0.0,) * 3)
-    return paired_ratio(a, b)
+    ratio = paired_ratio(a, b)
+    return Interval(ratio.value, min(ratio.low, *seeds), max(ratio.high, *seeds))

@@ -105,7 +105,7 @@ def from_matrix(matrix: Float[Tensor, "T 3 3"]) -> Float[Tensor, "T 4"]:
 
 def signed(q: Float[Tensor, "T 4"]) -> Float[Tensor, "T 4"]:
     """The same rotations with signs that do not jump from one step to the next."""
-    flips = (q[1:] * q[:-1]).sum(-1).sign()
+    flips = torch.where((q[1:] * q[:-1]).sum(-1) < 0, -1.0, 1.0).to(q)
     return q * torch.cat((flips.new_ones(1), flips)).cumprod(0).unsqueeze(-1)
 
 

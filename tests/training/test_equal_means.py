@@ -18,7 +18,7 @@ from fwnkf.training.batches import Piece, gather
 from fwnkf.training.experiments import parse_experiment
 from fwnkf.training.fit import fit, prepare_filter
 from fwnkf.training.losses import weighted_sum
-from fwnkf.training.setup import load_data
+from fwnkf.training.setup import load_data, measure_for
 
 ON_A_SYSTEM = ("ekf", "ukf", "kalmannet", "bayesian_kalmannet", "recursive_kalmannet")
 LINEAR = ("kf", "arkf")
@@ -300,3 +300,10 @@ def test_the_rkn_decodes_in_the_units_of_its_states(records):
     rates = records["pendulum"].truth[..., 1]
     np.testing.assert_allclose(model.centre, [0.0, rates.mean()], rtol=1e-10)
     np.testing.assert_allclose(model.spread, [1.0, rates.std(correction=0)], rtol=1e-10)
+
+
+def test_the_step_of_an_autoregression_over_angles_has_no_jumps(records):
+    pendulum = records["pendulum"]
+    angle = np.unwrap(pendulum.truth[..., 0].numpy(), axis=1)
+    measured = measure_for(experiment("arkf", "pendulum"), pendulum)
+    assert float(measured.step_cov[0, 0]) == pytest.approx(np.square(np.diff(angle, axis=1)).mean(), rel=1e-9)

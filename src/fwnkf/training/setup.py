@@ -229,12 +229,14 @@ def measure_for(experiment: Experiment, records: Records) -> Measured | None:
     orders = {field.name: field.default for field in dataclasses.fields(cls.Config)}
     order = section.options.get("order", orders.get("order"))
     regression = tables.fit_steps(records, 1 if order is None else order)
+    # before angles become plain numbers: a jump of 2π is no change
+    step_cov = step_sizes(records).square().diag()
     if not records.layout.flat:  # angles as plain numbers, of which the measurements are no exact linear function
         records = replace(records, layout=Layout.euclidean(records.layout.size), system=None)
     plain = measure(records)
     F = regression.F[0] if order is None else regression.F
     B = regression.B if regression.B.shape[-1] else None
-    return plain._replace(F=F, Q=regression.Q, B=B, step_cov=plain.Q)
+    return plain._replace(F=F, Q=regression.Q, B=B, step_cov=step_cov)
 
 
 def measure(records: Records) -> Measured:

@@ -1,7 +1,7 @@
 """Train several filters of one experiment together: the same architecture, other seeds or weights of the loss.
 
 A step of a small filter takes its time in the overhead of its kernels, not in arithmetic. Members of a group share the
-kernels (:class:`fwnkf.filters.stacked.FilterStack`), so that nine of them train in about twice the time of one. Each
+kernels (:class:`fwnkf.filters.stacked.FilterStack`), so that several train in little more than the time of one. Each
 has its own records, batches, gradient norm, validation and best parameters, as :func:`fwnkf.training.fit.fit` has.
 
 A group writes nothing and is not resumed in the middle: it is meant for many short runs, each of which is repeated if

@@ -75,6 +75,12 @@ def test_seeds_with_the_same_test_records_do_not_narrow_the_interval():
     assert paired(runs(a, 3), runs(b, 3)) == pytest.approx(paired(runs(a, 1), runs(b, 1)))
 
 
+def test_an_interval_holds_the_ratio_of_every_seed():
+    ours = [{"seed": seed, "test_digest": "a", "errors": [level] * 30} for seed, level in enumerate((0.8, 0.9, 1.3))]
+    theirs = [{"seed": seed, "test_digest": "a", "errors": [1.0] * 30} for seed in range(3)]
+    assert paired(ours, theirs) == pytest.approx((1.0, 0.8, 1.3))
+
+
 def test_an_estimate_that_diverged_is_infinitely_worse():
     finite, diverged = ([{"seed": 0, "test_digest": "a", "errors": [1.0, x]}] for x in (2.0, np.inf))
     assert paired(diverged, finite) == (np.inf, np.inf, np.inf)

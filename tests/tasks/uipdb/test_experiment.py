@@ -164,3 +164,9 @@ def test_filters_are_trained_on_the_part_and_scored_on_hidden_seconds(tmp_path, 
     run(tmp_path, {"train": 8, "val": 4, "test": 8}, "fwnkf", {"observation": "given_matrix"})
     rows = {row["method"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert rows["uipdb"]["failures"] == 0
+
+
+def test_signs_of_quaternions_do_not_jump_even_after_half_a_turn():
+    q = torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0], [0, -1, 0, 0], [0, -0.8, 0.6, 0]])
+    expected = torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 1, 0, 0], [0, 0.8, -0.6, 0]])
+    torch.testing.assert_close(official.signed(q), expected)
