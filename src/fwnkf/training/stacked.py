@@ -88,7 +88,7 @@ def fit_together(experiments: Sequence[Experiment], *, say: Say = lambda text: N
     parameters = stack.named_parameters()
     optimizer, schedule = make_optimizer(experiments[0].optimizer, parameters, options.steps)
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    objective = _Objective(experiments, stack)
+    objective = Objective(experiments, stack)
     begin = time.process_time()
     _validate(stack, members, 0)
     for step in range(options.steps):
@@ -156,7 +156,7 @@ def _prepare(experiments: Sequence[Experiment], say: Say) -> list[Member]:
     return members
 
 
-class _Objective:
+class Objective:
     """The losses of all members on their batches, each with its own weights."""
 
     def __init__(self, experiments: Sequence[Experiment], stack: FilterStack) -> None:
