@@ -70,10 +70,14 @@ def _saved(path: Path, figure: Figure) -> Path:
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
 
-def accuracy(matrix: Matrix, results: Results, data: str) -> Figure:
-    """MSE of every filter and weight, protocol ``paper``: ours with each seed, and the published figure."""
-    tables = [t for t in matrix.values["tables"] if (t["data"], t["protocol"]) == (data, "paper")]
-    pairs = [(recipe, float(w)) for table in tables for recipe in table["recipes"] for w in table["weights"]]
+def accuracy(matrix: Matrix, results: Results, data: str) -> Figure | None:
+    """MSE of every filter and weight, protocol ``paper``: ours with each seed, and the published figure.
+
+    None for data that are tested under the other protocol alone: the paper has no figures of them.
+    """
+    pairs = matrix.rows(data, "paper")
+    if not pairs:
+        return None
     figure, axis = _dots(len(pairs))
     for place, (recipe, weight) in enumerate(pairs):
         values = [v for v in results.entry(data, "paper", recipe, weight).values("mse") if math.isfinite(v)]
@@ -144,10 +148,16 @@ def _label_rows(axis: Axes, labels: Sequence[str]) -> None:
 
 def _finish(axis: Axes, label: str, *, legend: bool = True) -> None:
     axis.set_xscale("log")
+    low, high = axis.get_xlim()
+    if high < 100 * low:  # few powers of ten: numbers in between, which do not overlap
+        ticker = need("matplotlib.ticker", extra="plot")
+        axis.xaxis.set_minor_locator(ticker.LogLocator(subs=(2, 5)))
+        for formatter in (axis.xaxis.set_major_formatter, axis.xaxis.set_minor_formatter):
+            formatter(ticker.FormatStrFormatter("%g"))
     axis.set_xlabel(label, fontsize=9)
     axis.grid(True, axis="x", color="#E3E3E3", linewidth=0.6)
     axis.set_axisbelow(True)
-    axis.tick_params(labelsize=8)
+    axis.tick_params(labelsize=8, which="both")
     axis.spines[["top", "right"]].set_visible(False)
     if legend:
         handles = dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
@@ -238,7 +248,7 @@ def spectra(data: Protocol, by_name: Mapping[str, Filter]) -> Figure:
         axis.set_title(f"channel {channel + 1}", fontsize=9)
         axis.set_xlabel("frequency (Hz)", fontsize=9)
         axis.grid(True, color="#E3E3E3", linewidth=0.6)
-        axis.tick_params(labelsize=8)
+        axis.tick_params(labelsize=8, which="both")
         axis.spines[["top", "right"]].set_visible(False)
         if channel == 0:
             axis.set_ylabel("density of the prediction error (unit²/Hz)", fontsize=9)

@@ -98,6 +98,11 @@ class Matrix:
     def title(self, recipe: str) -> str:
         return str(self.values["recipes"].get(recipe, {}).get("title", recipe))
 
+    def rows(self, data: str, protocol: str) -> list[tuple[str, float]]:
+        """Recipes and weights of the tables of a data set under a protocol, in the order of the file."""
+        tables = [table for table in self.values["tables"] if (table["data"], table["protocol"]) == (data, protocol)]
+        return [(recipe, float(w)) for table in tables for recipe in table["recipes"] for w in table["weights"]]
+
     def config(self, cell: Cell) -> dict[str, Any]:
         """The experiment of a run as plain values, defaults left out."""
         recipe, budget = self.values["recipes"][cell.recipe], self.values["budget"][cell.data]

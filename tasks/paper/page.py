@@ -92,8 +92,7 @@ def section(matrix: Matrix, results: Results, data: str, drawn: Collection[str])
     lines = [f"## {TITLES.get(data, data)}", "", f"{summary.budget(matrix.values, data)}.", ""]
     lines += _image(drawn, f"paper-{data}", f"MSE on {TITLES.get(data, data)}, here and published")
     for protocol in ("paper", "strict"):
-        tables = [t for t in matrix.values["tables"] if (t["data"], t["protocol"]) == (data, protocol)]
-        pairs = [(recipe, float(w)) for table in tables for recipe in table["recipes"] for w in table["weights"]]
+        pairs = matrix.rows(data, protocol)
         if pairs:
             lines += [f"### Protocol `{protocol}`", ""]
             lines += _comparison(matrix, results, data, protocol, pairs)

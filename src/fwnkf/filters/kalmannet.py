@@ -115,7 +115,7 @@ class KalmanNet(SystemFilter):
 
     Choices of this implementation: differences and gain are in the tangent space. A masked channel has no innovation,
     no change and no gain. The gain is small before training (``gain_factor``): random gains of order one make a
-    nonlinear system diverge, on Lorenz from every fourth initialisation.
+    nonlinear system diverge.
 
     The paper has no covariance. The one reported here is the Joseph recursion with the system's linearised ``F`` and
     ``H``, its ``Q`` and ``R``, and the gain of the network. On a linear system with the true ``Q`` and ``R`` it is the
