@@ -1,0 +1,157 @@
+"""The results of a diagnosis, as plain values for the report, JSON and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .finding import Finding
+
+Array = NDArray[np.float64]
+
+
+class Peak(NamedTuple):
+    """A line of a spectrum."""
+
+    channel: str
+    frequency: float
+    """Hz, as it appears in the log."""
+    amplitude: float
+    """Of a sine with the power of the line, in the unit of the channel."""
+    density: float
+    """Power spectral density at the line."""
+    ratio: float
+    """Density at the line over the floor around it."""
+    width: float
+    """Hz, at half power."""
+    rotor: int | None = None
+    """Number of the rotor that it follows, from 1."""
+    harmonic: int | None = None
+    """Of that rotor; without rotors, of the lowest line of a series."""
+    origin: float | None = None
+    """Hz before it was folded at the Nyquist frequency, where it was."""
+    correlation: float | None = None
+    """Of the frequency of the line with that of its source over time."""
+    label: str = ""
+    """In words: "rotor 2, harmonic 1", "alias of 170 Hz"."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChannelSpectrum:
+    """Density of one channel: of its signal, of the innovations of a filter, or of those that the autopilot logged."""
+
+    channel: str
+    unit: str
+    kind: str
+    """``signal``, ``innovation`` or ``logged innovation``."""
+    frequency: Array
+    density: Array
+    floor: Array
+    white: float | None = None
+    """Density that a consistent filter would have at all frequencies (innovations only)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Waterfall:
+    """Density over time; ``tracks`` are frequencies over time drawn above it, such as those of rotors."""
+
+    channel: str
+    unit: str
+    time: Array
+    frequency: Array
+    density: Array
+    """``[time, frequency]``"""
+    tracks: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Consistency:
+    """NIS (or NEES) of a channel or of all: mean, the 95 % band of the mean, whiteness, and the course over time."""
+
+    name: str
+    kind: str
+    """``NIS``, ``NEES`` or ``test ratio``."""
+    mean: float
+    low: float
+    high: float
+    count: int
+    white_p: float | None
+    """p-value of the whiteness test."""
+    gated: float | None
+    """Share of measurements that the gate rejects."""
+    time: Array
+    values: Array
+
+
+@dataclass(frozen=True, eq=False)
+class AllanDeviation:
+    """Allan deviation of one channel, and what is read from it."""
+
+    channel: str
+    unit: str
+    tau: Array
+    deviation: Array
+    white: float | None
+    """Noise density, unit/√Hz."""
+    instability: float | None
+    walk: float | None
+    """Of the bias, unit/s/√Hz."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trade:
+    """Error of the estimate against its delay for one channel: a curve for each method, and marked points."""
+
+    channel: str
+    unit: str
+    curves: Mapping[str, tuple[Array, Array]]
+    """Delay (ms) and error (unit of the channel) by method."""
+    marks: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Fix:
+    """Filters before and after, compared on time that was not used to fit."""
+
+    rows: tuple[Mapping[str, Any], ...]
+    """``method``, ``log_likelihood`` per sample, ``nis``, ``white_p`` and, with truth, ``error``."""
+    spectra: tuple[ChannelSpectrum, ...]
+    """Innovations after the fix."""
+    parameters: Mapping[str, float]
+    folder: str | None = None
+    """Where the filter was saved."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """Everything that the report shows."""
+
+    name: str
+    format: str
+    seconds: float
+    filter: str
+    """The filter whose innovations are shown, in words."""
+    stamps: tuple[Any, ...] = ()
+    """Time stamps of every stream (:class:`fwnkf.logs.stamps.StampReport`)."""
+    findings: tuple[Finding, ...] = ()
+    """The most severe and surest first."""
+    peaks: tuple[Peak, ...] = ()
+    spectra: tuple[ChannelSpectrum, ...] = ()
+    waterfalls: tuple[Waterfall, ...] = ()
+    consistency: tuple[Consistency, ...] = ()
+    allan: tuple[AllanDeviation, ...] = ()
+    trades: tuple[Trade, ...] = ()
+    fix: Fix | None = None
+    notes: tuple[str, ...] = ()
+    facts: Mapping[str, float | str] = field(default_factory=dict)
+    """Of the vehicle and the flight: vehicle, firmware, sampling rate, rotors, times in the air."""
+
+    @property
+    def verdict(self) -> str:
+        """The most severe finding in one sentence, or that nothing was found."""
+        return self.findings[0].what if self.findings else "Nothing was found that this log can show."

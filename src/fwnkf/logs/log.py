@@ -1,0 +1,160 @@
+"""Logs of any format: topics of time-stamped samples, and the standard signals among them.
+
+A reader is a subclass of :class:`Log` in a file of its own (``ulog.py``, ``mcap.py``, …). It names the topics of the
+file, reads chosen fields of them as arrays, and says which of them are the standard signals of :data:`ROLES`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+
+Array = NDArray[np.float64]
+
+BLOCK = 1 << 16
+"""Samples of a topic that :meth:`Log.blocks` holds at a time."""
+
+ROLES: Mapping[str, str] = {
+    "imu": "gyro_x … gyro_z (rad/s) and accel_x … accel_z (m/s²) with common time stamps",
+    "gyro": "gyro_x … gyro_z (rad/s) alone, such as FIFO samples or a gyro before its filters",
+    "accel": "accel_x … accel_z (m/s²) alone",
+    "gyro_filtered": "gyro_x … gyro_z (rad/s) after the filters of the autopilot",
+    "rotor": "rotor_1 … rotor_n: rotations per second of each rotor (Hz)",
+    "motor": "motor_1 … motor_n: motor commands from 0 to 1",
+    "pose": "position_x … position_z (m) and, where known, orientation_w … orientation_z",
+    "velocity": "velocity_x … velocity_z (m/s)",
+    "innovation": "innovations of the autopilot by name, with NAME_variance and NAME_ratio where they are logged",
+    "vibration": "vibration_x … vibration_z (m/s²) as the autopilot computes it, and clip_… counts",
+    "peak": "peak_x … peak_z: frequencies (Hz) of the strongest gyro lines as measured on board",
+}
+"""Standard signals: the names and units of their columns."""
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A series of samples in a log."""
+
+    name: str
+    kind: str
+    """Type of its messages, such as ``sensor_msgs/msg/Imu``."""
+    fields: tuple[str, ...]
+    """Names of its numbers, such as ``angular_velocity.x``."""
+    count: int | None = None
+    """Number of samples, where the file says so."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Samples of one topic or signal: time stamps as they are in the file, in its order, and columns of that length."""
+
+    name: str
+    time: Array
+    """Seconds since ``Log.start_ns``; neither sorted nor checked, see :mod:`fwnkf.logs.stamps`."""
+    columns: Mapping[str, Array]
+    units: Mapping[str, str] = field(default_factory=dict)
+    received: Array | None = None
+    """When the recorder received each sample, in the same seconds, where that is another clock."""
+    topic: str = ""
+    role: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def stack(self, names: Sequence[str] | None = None) -> Array:
+        """Columns side by side, ``[samples, columns]``."""
+        chosen = list(self.columns) if names is None else list(names)
+        return np.stack([self.columns[name] for name in chosen], -1)
+
+
+class Source(NamedTuple):
+    """Where a standard signal is in a log: ``columns`` maps its standard names to fields of the topic and factors."""
+
+    name: str
+    """Unique in a log: the role, with a suffix for further instances (``imu``, ``imu_1``, ``gyro_fifo``)."""
+    role: str
+    topic: str
+    columns: Mapping[str, tuple[str, float]]
+
+
+class Message(NamedTuple):
+    """A line of text in a log."""
+
+    time: float
+    level: str
+    text: str
+
+
+class Dropout(NamedTuple):
+    """A time for which the recorder itself says that it lost data."""
+
+    time: float
+    seconds: float
+
+
+class Log(ABC):
+    """An open log."""
+
+    path: Path
+    format: str
+    start_ns: int = 0
+    """The clock of the log at time zero, in nanoseconds."""
+    topics: Mapping[str, Topic]
+    parameters: Mapping[str, float | str]
+    """Settings of the vehicle, where they are logged."""
+    messages: tuple[Message, ...] = ()
+    dropouts: tuple[Dropout, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Damage and oddities of the file, for people."""
+
+    @abstractmethod
+    def read(self, topic: str, fields: Sequence[str] | None = None) -> Stream:
+        """All samples of a topic."""
+
+    @abstractmethod
+    def blocks(self, wanted: Mapping[str, Sequence[str]], samples: int = BLOCK) -> Iterator[Mapping[str, Stream]]:
+        """Samples of several topics in the order of the file, in blocks of bounded memory."""
+
+    def sources(self) -> tuple[Source, ...]:
+        """The standard signals of the log, the best of each role first."""
+        return ()
+
+    def source(self, name: str) -> Source:
+        """A standard signal by name or role."""
+        found = [source for source in self.sources() if name in (source.name, source.role)]
+        if not found:
+            known = ", ".join(source.name for source in self.sources()) or "none"
+            topics = ", ".join(list(self.topics)[:20]) or "none"
+            raise DataError(f"{self.path}: no {name} in this log; signals: {known}; topics: {topics}")
+        return found[0]
+
+    def signal(self, name: str) -> Stream:
+        """A standard signal with the names and units of :data:`ROLES`."""
+        source = self.source(name)
+        fields = list(dict.fromkeys(field for field, _ in source.columns.values()))
+        stream = self.read(source.topic, fields)
+        return standard(stream, source)
+
+
+def standard(stream: Stream, source: Source) -> Stream:
+    """Rename and scale the columns of a stream as ``source`` says."""
+    columns = {name: stream.columns[field] * factor for name, (field, factor) in source.columns.items()}
+    units = standard_units(columns)
+    return Stream(source.name, stream.time, columns, units, stream.received, source.topic, source.role, stream.notes)
+
+
+def standard_units(names: Sequence[str] | Mapping[str, object]) -> dict[str, str]:
+    """Units of standard columns by their prefix; columns without one have no unit."""
+    prefixes = {
+        "gyro": "rad/s", "accel": "m/s²", "rotor": "Hz", "peak": "Hz", "position": "m", "velocity": "m/s",
+        "vibration": "m/s²",
+    }  # fmt: skip
+    return {name: prefixes[name.split("_")[0]] for name in names if name.split("_")[0] in prefixes}
