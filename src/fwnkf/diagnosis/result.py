@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .finding import Finding
+from .values import plain_values
 
 Array = NDArray[np.float64]
 
@@ -150,8 +151,22 @@ class Diagnosis:
     notes: tuple[str, ...] = ()
     facts: Mapping[str, float | str] = field(default_factory=dict)
     """Of the vehicle and the flight: vehicle, firmware, sampling rate, rotors, times in the air."""
+    thresholds: Mapping[str, str] = field(default_factory=dict)
+    """Every threshold that was used, by name: its value with unit, and what it means."""
+    command: str = ""
+    """The command line that gives this diagnosis again."""
 
     @property
     def verdict(self) -> str:
         """The most severe finding in one sentence, or that nothing was found."""
         return self.findings[0].what if self.findings else "Nothing was found that this log can show."
+
+    def as_dict(self, *, arrays: bool = True) -> dict[str, Any]:
+        """Everything as values of strict JSON; without ``arrays``, curves are replaced by their shape.
+
+        >>> diagnosis = Diagnosis("flight.ulg", "ulog", 61.7, "constant velocity")
+        >>> diagnosis.as_dict()["verdict"]
+        'Nothing was found that this log can show.'
+        """
+        values: dict[str, Any] = plain_values(self, arrays=arrays)
+        return {"verdict": self.verdict, **values}
