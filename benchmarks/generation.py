@@ -14,7 +14,6 @@ tenth of the trajectories, few rounds and a limit of 3.0, because short measurem
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -25,6 +24,7 @@ import torch
 from tables import write
 
 from fwnkf.data.simulated import LORENZ_SUBSTEPS, generate
+from fwnkf.evaluation.timing import interleave
 from fwnkf.systems.noise import SCENARIOS
 
 STEPS = 100
@@ -75,13 +75,7 @@ def measure(name: str, trajectories: int, rounds: int) -> dict[str, float]:
     candidates: dict[str, Callable[[], object]] = {"bare": lambda: BARE[name](trajectories)}
     for scenario in SCENARIOS:
         candidates[scenario] = lambda scenario=scenario: generate(name, trajectories, STEPS, scenario)
-    taken: dict[str, list[float]] = {key: [] for key in candidates}
-    for _ in range(rounds):
-        for key, call in candidates.items():
-            begin = time.process_time()
-            call()
-            taken[key].append(time.process_time() - begin)
-    return {key: statistics.median(values) for key, values in taken.items()}
+    return interleave(candidates, rounds, clock=time.process_time)
 
 
 def main() -> None:

@@ -17,9 +17,7 @@ the eager rows only, with few rounds, and checks no limit.
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,6 +25,7 @@ import torch
 from tables import write
 
 import fwnkf
+from fwnkf.evaluation.timing import interleave
 from fwnkf.runtime.compiled import compile_step
 
 STATES, CHANNELS, HIDDEN, LAYERS = 3, 2, 256, 2
@@ -47,20 +46,6 @@ def build() -> fwnkf.Filter:
     )
 
 
-def interleave(candidates: dict[str, Callable[[], object]], calls: int, rounds: int) -> dict[str, float]:
-    """Median seconds per call of each candidate, measured in turn."""
-    taken: dict[str, list[float]] = {name: [] for name in candidates}
-    for call in candidates.values():
-        call()
-    for _ in range(rounds):
-        for name, call in candidates.items():
-            begin = time.perf_counter()
-            for _ in range(calls):
-                call()
-            taken[name].append((time.perf_counter() - begin) / calls)
-    return {name: statistics.median(values) for name, values in taken.items()}
-
-
 def measure_step(batch: int, rounds: int, compiled: bool) -> dict[str, float]:
     model, bare = build(), torch.nn.GRU(STATES + CHANNELS, HIDDEN, LAYERS)
     inputs, hidden = torch.randn(1, batch, STATES + CHANNELS), torch.zeros(LAYERS, batch, HIDDEN)
@@ -74,7 +59,7 @@ def measure_step(batch: int, rounds: int, compiled: bool) -> dict[str, float]:
         if compiled:
             quick_step = compile_step(model)
             candidates["compiled"] = lambda: quick_step(state, y)
-        return interleave(candidates, CALLS[batch], rounds)
+        return interleave(candidates, rounds, CALLS[batch])
 
 
 def measure_training(rounds: int, batch: int = 128, steps: int = 100) -> dict[str, float]:
@@ -100,7 +85,7 @@ def measure_training(rounds: int, batch: int = 128, steps: int = 100) -> dict[st
         model.zero_grad()
         (model.run(y).mean - truth).square().mean().backward()
 
-    return interleave({"bare": stepped, "bare, one call": whole, "eager": filtered}, 1, rounds)
+    return interleave({"bare": stepped, "bare, one call": whole, "eager": filtered}, rounds)
 
 
 def main() -> None:

@@ -11,7 +11,6 @@ processor time, one thread. ``gain`` is how many times more filters are trained 
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ import torch
 from tables import write
 
 from fwnkf.evaluation.evaluate import dt_for
+from fwnkf.evaluation.timing import interleave
 from fwnkf.filters.stacked import FilterStack
 from fwnkf.training.batches import Plan, gather
 from fwnkf.training.experiments import parse_experiment
@@ -72,14 +72,8 @@ def main() -> None:
     rows = []
     for recipe in options.filters:
         candidates = steps_of(recipe, options.members)
-        taken: dict[str, list[float]] = {name: [] for name in candidates}
-        for round_ in range(options.rounds + 1):
-            for name, step in candidates.items():
-                begin = time.process_time()
-                step()
-                if round_:  # the first is to warm up
-                    taken[name].append(time.process_time() - begin)
-        alone, together = (statistics.median(taken[name]) for name in ("alone", "together"))
+        taken = interleave(candidates, options.rounds, clock=time.process_time)
+        alone, together = taken["alone"], taken["together"]
         row = {"filter": recipe, "alone, s": alone, f"{options.members} together, s": together}
         rows.append({**row, "gain": options.members * alone / together})
         print(rows[-1], flush=True)

@@ -10,8 +10,6 @@ compare is the ratio to bare ``nn.GRUCell`` of the same width and number of laye
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -20,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import fwnkf
+from fwnkf.evaluation.timing import interleave
 from fwnkf.runtime.compiled import compiler_available
 from fwnkf.systems import Lorenz, LorenzConfig
 
@@ -109,19 +108,6 @@ def compiled_run(model: fwnkf.Filter, y: Tensor) -> Callable[[], object]:
             state, _ = step(state, measurement)
 
     return run
-
-
-def interleave(candidates: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each candidate, measured in turn after a call that does not count."""
-    taken: dict[str, list[float]] = {name: [] for name in candidates}
-    for call in candidates.values():
-        call()
-    for _ in range(rounds):
-        for name, call in candidates.items():
-            begin = time.perf_counter()
-            call()
-            taken[name].append(time.perf_counter() - begin)
-    return {name: statistics.median(values) for name, values in taken.items()}
 
 
 @contextmanager

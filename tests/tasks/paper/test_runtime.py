@@ -59,12 +59,3 @@ def test_rows_have_counts_times_and_ratios_of_the_same_run(monkeypatch):
     # F, H, and the free entries of symmetric Q and R, where the paper counts full matrices
     assert rows["kf"].parameters == 9 + 6 + 6 + 3
     assert rows["arkf"].parameters == 3 * 9 + 6 + 6 + 3
-
-
-def test_candidates_take_turns_and_the_median_counts(monkeypatch):
-    order = []
-    ticks = iter([0, 1, 1, 3, 10, 12, 12, 15, 20, 29, 30, 31])  # a: 1, 2, 9 and b: 2, 3, 1, in seconds
-    monkeypatch.setattr(runtime.time, "perf_counter", lambda: next(ticks))
-    taken = runtime.interleave({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 3)
-    assert order == ["a", "b"] * 4  # the first turn does not count
-    assert taken == {"a": 2, "b": 2}
