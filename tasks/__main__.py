@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fwnkf import load
+from fwnkf.cli.main import run_command
 from fwnkf.cli.output import UsageError, add_json, add_store, say_table, store, to_json
-from fwnkf.errors import FwnkfError
 from tasks import cards, results
 from tasks.interface import SEEDS, Task, all_tasks, chosen, data_sets
 from tasks.paper import command as paper
@@ -66,19 +66,13 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; exit codes are those of ``fwnkf``."""
-    try:
+
+    def command() -> int:
         options = parser().parse_args(arguments)
         code: int = options.run(options)
-    except UsageError as error:
-        print(f"tasks: {error}", file=sys.stderr)
-        return 2
-    except FwnkfError as error:
-        print(f"tasks: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("tasks: stopped", file=sys.stderr)
-        return 130
-    return code
+        return code
+
+    return run_command("tasks", command)
 
 
 def say(text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..errors import FwnkfError
 from ..registry import import_modules
@@ -58,25 +58,32 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors of the package are printed as one message and give an exit code."""
-    try:
+
+    def command() -> int:
         options = parser().parse_args(arguments)
         options.words = list(sys.argv[1:] if arguments is None else arguments)
         import_modules(options.modules)
         code: int = options.run(options)
+        return code
+
+    return run_command("fwnkf", command)
+
+
+def run_command(program: str, command: Callable[[], int]) -> int:
+    """Call a command and return its exit code, that of an error after its message; see :data:`EPILOG`."""
+    try:
+        code = command()
         sys.stdout.flush()  # flushed here, where a closed pipe can still be caught
     except UsageError as error:
-        print(f"fwnkf: {error}", file=sys.stderr)
+        print(f"{program}: {error}", file=sys.stderr)
         return 2
-    except FwnkfError as error:
-        print(f"fwnkf: {error}", file=sys.stderr)
-        return 1
     except BrokenPipeError:  # the reader of the output has closed the pipe; discard the rest, at interpreter exit too
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except OSError as error:
-        print(f"fwnkf: {error}", file=sys.stderr)
+    except (FwnkfError, OSError) as error:
+        print(f"{program}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("fwnkf: interrupted", file=sys.stderr)
+        print(f"{program}: interrupted", file=sys.stderr)
         return 130
     return code
