@@ -1,0 +1,118 @@
+"""All thresholds of the diagnosis, with unit, meaning and source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import Field, dataclass, field, fields, replace
+from typing import Any, NamedTuple
+
+from ..errors import ConfigError
+
+
+def _threshold(value: float, unit: str, meaning: str, source: str = "this project") -> Any:
+    return field(default=value, metadata={"unit": unit, "meaning": meaning, "source": source})
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Change one with ``replace`` or :meth:`parsed`; :meth:`table` lists them for reports.
+
+    >>> THRESHOLDS.line_ratio
+    4.0
+    >>> THRESHOLDS.parsed(["line_ratio=10"]).line_ratio
+    10.0
+    """
+
+    # ---- lines of spectra
+    line_false_alarm: float = _threshold(0.001, "1", "probability of a line by chance anywhere in a spectrum")
+    line_ratio: float = _threshold(4.0, "1", "density of a line over the floor, at least", "6 dB")
+    line_lowest: float = _threshold(8.0, "Hz", "lowest frequency of a vibration; motion is below it")
+    line_power_share: float = _threshold(
+        0.25, "1", "power of the lines of a channel over the power of its floor, from which they cost accuracy"
+    )
+    line_gyro: float = _threshold(0.02, "rad/s", "amplitude of a gyro line that is worth a warning")
+    line_accel: float = _threshold(0.5, "m/s²", "amplitude of an accelerometer line that is worth a warning")
+    nyquist_share: float = _threshold(
+        0.9, "1", "a line above this share of the Nyquist frequency may be folded", "anti-alias filters have a slope"
+    )
+    # ---- rotors
+    rotor_p: float = _threshold(0.001, "1", "p-value below which a line follows a rotor")
+    rotor_coherence: float = _threshold(
+        4.0, "1", "power at the order of a rotor over the power beside it, at least", "6 dB"
+    )
+    # ---- vibration level
+    vibe_warning: float = _threshold(30.0, "m/s²", "VIBE that is no longer acceptable", "ArduPilot documentation")
+    vibe_failure: float = _threshold(60.0, "m/s²", "VIBE at which position hold fails", "ArduPilot documentation")
+    accel_warning: float = _threshold(4.905, "m/s²", "vibration metric that is amber", "PX4 Flight Review")
+    accel_failure: float = _threshold(9.81, "m/s²", "vibration metric that is red", "PX4 Flight Review")
+    # ---- amplitude
+    clip_share: float = _threshold(1e-4, "1", "share of samples at a limit that is worth a warning")
+    clip_count: float = _threshold(100.0, "1", "count of a clipping counter that matters", "ArduPilot documentation")
+    shock_ratio: float = _threshold(10.0, "1", "shock over the 99 % quantile of the flight, at least")
+    shock_accel: float = _threshold(60.0, "m/s²", "smallest change of acceleration that is a shock")
+    # ---- bias
+    drift_gyro: float = _threshold(
+        0.02, "rad/s", "change of the mean rate between tenths of a flight, beyond its own motion"
+    )
+    drift_accel: float = _threshold(
+        0.4, "m/s²", "change of the mean acceleration between tenths of a flight, beyond its own motion"
+    )
+    drift_slope: float = _threshold(0.0, "1", "log-log slope of the Allan deviation at its longest times, at least")
+    # ---- consistency
+    nis_high: float = _threshold(2.0, "1", "mean NIS per channel above which a filter is overconfident")
+    nis_low: float = _threshold(0.5, "1", "mean NIS per channel below which a filter is underconfident")
+    ratio_high: float = _threshold(0.5, "1", "test ratio that is amber", "PX4 ecl_ekf scripts")
+    ratio_failure: float = _threshold(1.0, "1", "test ratio at which a measurement is rejected", "PX4")
+    ratio_share_warning: float = _threshold(0.05, "1", "share of time above amber that warns", "PX4 ecl_ekf scripts")
+    ratio_share_failure: float = _threshold(0.5, "1", "share of time above amber that fails", "PX4 ecl_ekf scripts")
+    ekf_failsafe: float = _threshold(0.8, "1", "EKF variance at which the failsafe acts", "ArduPilot FS_EKF_THRESH")
+    whiteness_p: float = _threshold(0.001, "1", "p-value of the whiteness test below which innovations are coloured")
+    whiteness_correlation: float = _threshold(
+        0.2, "1", "autocorrelation of innovations that is worth a warning, however small its p-value"
+    )
+    # ---- time stamps
+    gap_steps: float = _threshold(1.5, "1", "steps between samples above which there is a gap")
+    gap_seconds: float = _threshold(0.1, "s", "gap that is worth a warning by itself")
+    missing_share: float = _threshold(0.01, "1", "share of samples missing that is worth a warning")
+    jitter_share: float = _threshold(0.2, "1", "standard deviation of the step over the step")
+    rate_error: float = _threshold(0.005, "1", "disagreement of two clocks or of the stated rate", "lines move by it")
+
+    def parsed(self, settings: Iterable[str]) -> Thresholds:
+        """With settings such as ``line_ratio=10``. Raises ConfigError for an unknown name or no number."""
+        changes = {}
+        for setting in settings:
+            name, _, value = setting.partition("=")
+            name = name.strip()
+            if name not in {entry.name for entry in fields(self)}:
+                known = ", ".join(entry.name for entry in fields(self))
+                raise ConfigError(f"no threshold named {name!r}; there are: {known}")
+            try:
+                changes[name] = float(value)
+            except ValueError as error:
+                raise ConfigError(f"threshold {name} must be a number, as in {name}=0.5, not {value!r}") from error
+        return replace(self, **changes)
+
+    def table(self) -> tuple[Row, ...]:
+        """Name, value, unit, meaning and source of every threshold."""
+        return tuple(_rows(self))
+
+
+class Row(NamedTuple):
+    """A threshold for people."""
+
+    name: str
+    value: float
+    unit: str
+    meaning: str
+    source: str
+
+
+def _rows(thresholds: Thresholds) -> Iterator[Row]:
+    entry: Field[float]
+    for entry in fields(thresholds):
+        data = entry.metadata
+        yield Row(entry.name, getattr(thresholds, entry.name), data["unit"], data["meaning"], data["source"])
+
+
+THRESHOLDS = Thresholds()
+"""The defaults."""
