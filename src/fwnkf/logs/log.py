@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ ROLES: Mapping[str, str] = {
     "rotor": "rotor_1 … rotor_n: rotations per second of each rotor (Hz)",
     "motor": "motor_1 … motor_n: motor commands from 0 to 1",
     "pose": "position_x … position_z (m) and, where known, orientation_w … orientation_z",
+    "attitude": "orientation_w … orientation_z alone",
     "velocity": "velocity_x … velocity_z (m/s)",
     "innovation": "innovations of the autopilot by name, with NAME_variance and NAME_ratio where they are logged",
     "vibration": "vibration_x … vibration_z (m/s²) as the autopilot computes it, and clip_… counts",
@@ -65,6 +67,8 @@ class Stream:
     topic: str = ""
     role: str = ""
     notes: tuple[str, ...] = ()
+    nominal: float | None = None
+    """Step between samples (s) as the log itself states it, which may differ from its time stamps."""
 
     def __len__(self) -> int:
         return len(self.time)
@@ -114,6 +118,8 @@ class Log(ABC):
     dropouts: tuple[Dropout, ...] = ()
     notes: tuple[str, ...] = ()
     """Damage and oddities of the file, for people."""
+    facts: Mapping[str, float | str] = MappingProxyType({})
+    """Vehicle, firmware and the like, where they are logged."""
 
     @abstractmethod
     def read(self, topic: str, fields: Sequence[str] | None = None) -> Stream:
@@ -122,6 +128,10 @@ class Log(ABC):
     @abstractmethod
     def blocks(self, wanted: Mapping[str, Sequence[str]], samples: int = BLOCK) -> Iterator[Mapping[str, Stream]]:
         """Samples of several topics in the order of the file, in blocks of bounded memory."""
+
+    def airborne(self) -> tuple[tuple[float, float], ...]:
+        """From when to when the vehicle was in the air, in seconds; empty where the log does not say."""
+        return ()
 
     def sources(self) -> tuple[Source, ...]:
         """The standard signals of the log, the best of each role first."""
@@ -148,7 +158,7 @@ def standard(stream: Stream, source: Source) -> Stream:
     """Rename and scale the columns of a stream as ``source`` says."""
     columns = {name: stream.columns[field] * factor for name, (field, factor) in source.columns.items()}
     units = standard_units(columns)
-    return Stream(source.name, stream.time, columns, units, stream.received, source.topic, source.role, stream.notes)
+    return replace(stream, name=source.name, columns=columns, units=units, topic=source.topic, role=source.role)
 
 
 def standard_units(names: Sequence[str] | Mapping[str, object]) -> dict[str, str]:
