@@ -1,0 +1,364 @@
+"""Examine the time stamps of a stream, say what is wrong with them, and repair them when asked to.
+
+A spectrum is as good as its time base: skipped samples move every line when the mean rate is used, a nominal rate of a
+driver may be wrong by per cents, and stamps in another unit by factors of a thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .log import Array, Dropout, Stream
+
+BREAK = 1.5
+"""Steps above this many median steps end a segment."""
+LONG = 10.0
+"""Missing samples of at least this many steps are a gap, fewer are skipped samples."""
+TOLERANCE = 1.0
+"""Seconds between a gap and a dropout that the recorder declares."""
+FAST = ("imu", "gyro", "accel", "gyro_filtered")
+RANGES = {True: (0.5, 50_000.0), False: (0.005, 20_000.0)}
+"""Plausible rates (Hz) of inertial sensors, and of all others."""
+SLOW = 5.0
+"""Hz: an inertial sensor below it whose stamps are whole numbers is not logged in seconds."""
+UNITS = {1.0: "s", 1e-3: "ms", 1e-6: "µs", 1e-9: "ns"}
+SNAP = 0.02
+"""Jitter above this share of a step is worth snapping to a clock."""
+
+
+class Gap(NamedTuple):
+    """Missing samples: from the last sample before to the first one after."""
+
+    time: float
+    seconds: float
+    declared: bool
+    """Whether the recorder itself says so."""
+
+
+class Clocks(NamedTuple):
+    """One clock against another: ``offset`` at the start (s), ``drift`` (s/s) and what is left (s, one sigma)."""
+
+    offset: float
+    drift: float
+    jitter: float
+
+
+@dataclass(frozen=True)
+class StampReport:
+    """What the time stamps of a stream are like. Times are those of the stream, before any repair."""
+
+    name: str
+    samples: int
+    seconds: float
+    """From the first to the last stamp."""
+    rate: float
+    """Sampling rate (Hz) of the clock that fits the stamps, missing samples counted."""
+    median_rate: float
+    mean_rate: float
+    """Samples over duration: too low where samples are missing."""
+    nominal_rate: float | None
+    """As the log states it, where it does."""
+    factor: float
+    """What the stamps have to be multiplied by to be seconds: 1 where they are plausible."""
+    unit: str
+    """Unit of the stamps by plausibility; ``s`` where they are right."""
+    backwards: int
+    """Samples that are earlier than the one before."""
+    first_backwards: float | None
+    duplicates: int
+    """Samples with the stamp of an earlier one."""
+    invalid: int
+    """Stamps that are not finite."""
+    gaps: tuple[Gap, ...]
+    """Of ten steps or more."""
+    skipped: int
+    """Samples missing in shorter ones."""
+    jitter: float
+    """Standard deviation (s) of the steps between neighbours, missing samples left out."""
+    clock: Clocks | None
+    """The recorder's clock against the stamps, where it is logged."""
+
+    @property
+    def lost(self) -> float:
+        """Share of the samples that are missing, gaps included."""
+        inside = sum(gap.seconds for gap in self.gaps) * self.rate
+        expected = self.samples + self.skipped + inside
+        return float((self.skipped + inside) / expected) if expected > 0 else 0.0
+
+    @property
+    def undeclared(self) -> tuple[Gap, ...]:
+        """Gaps that the recorder did not declare."""
+        return tuple(gap for gap in self.gaps if not gap.declared)
+
+    def problems(self) -> list[str]:
+        """What is wrong, one sentence each with its figures; empty when nothing is."""
+        lines = []
+        if self.factor != 1.0:
+            lines.append(
+                f"time stamps in {self.unit} instead of s: as seconds they mean {self.rate * self.factor:.3g} Hz, "
+                f"as {self.unit} {self.rate:.4g} Hz"
+            )
+        if self.invalid:
+            lines.append(f"{self.invalid:,} time stamps are not finite")
+        if self.backwards:
+            lines.append(f"{self.backwards:,} time stamps go backwards, the first at {self.first_backwards:.3f} s")
+        if self.duplicates:
+            lines.append(f"{self.duplicates:,} samples repeat a time stamp")
+        if self.gaps:
+            longest = sorted(self.gaps, key=lambda gap: -gap.seconds)[:3]
+            listed = ", ".join(f"{gap.seconds:.3g} s at {gap.time:.2f} s" for gap in longest)
+            silent = len(self.undeclared)
+            lines.append(f"{len(self.gaps)} gap(s), {silent} of them not declared by the recorder: {listed}")
+        if self.skipped > max(2, 0.001 * self.samples):
+            lines.append(
+                f"{self.skipped:,} skipped samples ({100 * self.lost:.1f} % missing in all): the mean rate is "
+                f"{self.mean_rate:.1f} Hz where sampling is at {self.rate:.1f} Hz"
+            )
+        if self.nominal_rate and abs(self.nominal_rate / self.rate - 1) > 0.005:
+            lines.append(
+                f"the log states {self.nominal_rate:.1f} Hz, its time stamps {self.rate:.1f} Hz "
+                f"({100 * (self.nominal_rate / self.rate - 1):+.1f} %)"
+            )
+        if self.jitter * self.rate > 0.1:
+            lines.append(
+                f"steps scatter by {1e3 * self.jitter:.3g} ms ({100 * self.jitter * self.rate:.0f} % of a step)"
+            )
+        if self.clock and abs(self.clock.drift) > 1e-4:
+            lines.append(
+                f"the recorder's clock drifts by {1e6 * self.clock.drift:.0f} µs/s from that of the stamps, "
+                f"offset {self.clock.offset:.4g} s"
+            )
+        return lines
+
+    def summary(self) -> str:
+        """One line.
+
+        >>> print(examine(Stream("imu", 0.01 * np.arange(500), {})).summary())
+        imu: 500 samples in 5.0 s at 100.0 Hz; nothing wrong with the time stamps
+        """
+        wrong = "; ".join(self.problems()) or "nothing wrong with the time stamps"
+        return f"{self.name}: {self.samples:,} samples in {self.seconds:.1f} s at {self.rate:.1f} Hz; {wrong}"
+
+
+def segments(time: Array) -> list[slice]:
+    """Runs of samples without a step above 1.5 median steps or below zero.
+
+    >>> segments(np.array([0.0, 0.1, 0.2, 0.5, 0.6]))
+    [slice(0, 3, None), slice(3, 5, None)]
+    """
+    if len(time) == 0:
+        return []
+    steps = np.diff(time)
+    positive = steps[steps > 0]
+    usual = float(np.median(positive)) if len(positive) else 0.0
+    # a rounding error of the stamps must not split a sampling interval of exactly 1.5 median steps
+    ends = np.flatnonzero(~((steps > 0) & (steps <= BREAK * usual * (1 + 1e-9)))) + 1
+    bounds = [0, *ends.tolist(), len(time)]
+    return [slice(first, last) for first, last in pairwise(bounds)]
+
+
+def fitted_step(time: Array) -> float:
+    """Step of the clock behind ascending stamps: time over the number of steps, missing ones counted, gaps left out.
+
+    The median would be that of stamps rounded to milliseconds: 4 ms for 256 Hz.
+
+    >>> round(1 / fitted_step(np.round(np.arange(1000) / 256, 3)), 1)
+    256.0
+    """
+    steps = np.diff(time)
+    steps = steps[steps > 0]
+    if len(steps) == 0:
+        return 0.0
+    step = float(np.median(steps))
+    for _ in range(8):
+        near = steps[steps < LONG * step]
+        count = float(np.round(near / step).sum())
+        if count == 0:
+            break
+        step, last = float(near.sum()) / count, step
+        if abs(step / last - 1) < 1e-12:
+            break
+    return step
+
+
+def examine(stream: Stream, *, dropouts: Sequence[Dropout] = ()) -> StampReport:
+    """Unit, order, duplicates, gaps, skipped samples, jitter and rates of a stream's time stamps.
+
+    Stamps in milliseconds, one sample repeated:
+
+    >>> time = np.repeat(10.0 * np.arange(300), np.where(np.arange(300) == 7, 2, 1))
+    >>> report = examine(Stream("imu", time, {}, role="imu"))
+    >>> report.unit, report.duplicates, round(report.rate)
+    ('ms', 1, 100)
+    """
+    finite = stream.time[np.isfinite(stream.time)]
+    steps = np.diff(finite)
+    ordered = np.unique(finite)
+    step = fitted_step(ordered)
+    factor = _unit(ordered, step, stream)
+    ordered, step = ordered * factor, step * factor
+    distances = np.diff(ordered)
+    rate = 1 / step if step > 0 else 0.0
+    counts = np.round(distances * rate)
+    long = counts >= LONG
+    first = int(np.flatnonzero(steps < 0)[0]) + 1 if (steps < 0).any() else None
+    # a jittered pair of neighbours is no skipped sample, so that a late stamp and an early one cancel
+    single = distances[~long & (counts == 1)]
+    span = float(ordered[-1] - ordered[0]) if len(ordered) else 0.0
+    gaps = tuple(
+        Gap(float(begin / factor), float(length), _declared(begin, length, dropouts))
+        for begin, length in zip(ordered[:-1][long].tolist(), distances[long].tolist(), strict=True)
+    )
+    positive = distances[distances > 0]
+    return StampReport(
+        name=stream.name,
+        samples=len(stream),
+        seconds=span,
+        rate=rate,
+        median_rate=1 / float(np.median(positive)) if len(positive) else 0.0,
+        mean_rate=(len(ordered) - 1) / span if span > 0 else 0.0,
+        nominal_rate=1 / stream.nominal if stream.nominal else None,
+        factor=factor,
+        unit=UNITS.get(factor, f"s/{factor:.0g}"),
+        backwards=int((steps < 0).sum()),
+        first_backwards=None if first is None else float(finite[first]),
+        duplicates=len(finite) - len(ordered),
+        invalid=len(stream) - len(finite),
+        gaps=gaps,
+        skipped=max(int((counts[~long] - 1).sum()), 0),
+        jitter=float(single.std()) if len(single) else 0.0,
+        clock=None if stream.received is None else compare_clocks(stream.time * factor, stream.received),
+    )
+
+
+def _unit(time: Array, step: float, stream: Stream) -> float:
+    """Factor to seconds by plausibility of the rate; 1 when in doubt."""
+    if step <= 0 or len(time) < 10:
+        return 1.0
+    inertial = stream.role in FAST or stream.name.split("_")[0] in FAST
+    low, high = RANGES[inertial]
+    rate = 1 / step
+    whole = bool((time == np.round(time)).all())
+    if low <= rate <= high and not (inertial and whole and rate < SLOW):
+        return 1.0
+    expected = 1 / stream.nominal if stream.nominal else 200.0 if inertial else 20.0
+    low = SLOW if inertial else 0.05
+    candidates = [factor for factor in (1e-3, 1e-6, 1e-9, 1e3, 1e6, 1e9) if low <= rate / factor <= high]
+    return min(candidates, key=lambda factor: abs(np.log(rate / factor / expected))) if candidates else 1.0
+
+
+def _declared(begin: float, length: float, dropouts: Sequence[Dropout]) -> bool:
+    return any(
+        dropout.time <= begin + length + TOLERANCE and dropout.time + dropout.seconds >= begin - TOLERANCE
+        for dropout in dropouts
+    )
+
+
+def compare_clocks(time: Array, other: Array) -> Clocks | None:
+    """A robust line through ``other - time``: medians of twenty blocks, and the median slope between them.
+
+    >>> t = np.arange(2000) * 0.01
+    >>> clocks = compare_clocks(t, 1.0001 * t + 0.25)
+    >>> round(clocks.offset, 4), round(1e6 * clocks.drift)
+    (0.25, 100)
+    """
+    known = np.isfinite(time) & np.isfinite(other)
+    time, difference = time[known], (other - time)[known]
+    if len(time) < 40:
+        return None
+    blocks = np.array_split(np.argsort(time, kind="stable"), 20)
+    x = np.array([np.median(time[block]) for block in blocks])
+    y = np.array([np.median(difference[block]) for block in blocks])
+    first, second = np.triu_indices(len(x), 1)
+    apart = x[second] > x[first]
+    if not apart.any():
+        return None
+    drift = float(np.median((y[second] - y[first])[apart] / (x[second] - x[first])[apart]))
+    start = float(time.min())
+    offset = float(np.median(y - drift * (x - start)))
+    rest = difference - offset - drift * (time - start)
+    return Clocks(offset, drift, 1.4826 * float(np.median(np.abs(rest - np.median(rest)))))
+
+
+def offset_between(first: Stream, second: Stream) -> Clocks | None:
+    """Clock of ``second`` against that of ``first``, by the recorder's time of both.
+
+    Without it only spans that do not overlap tell: their distance is then the offset. None where nothing tells.
+    """
+    if first.received is not None and second.received is not None:
+        one, two = compare_clocks(first.time, first.received), compare_clocks(second.time, second.received)
+        if one is not None and two is not None:
+            return Clocks(one.offset - two.offset, one.drift - two.drift, float(np.hypot(one.jitter, two.jitter)))
+    if len(first) == 0 or len(second) == 0:
+        return None
+    begin, end = float(np.nanmin(second.time)), float(np.nanmax(second.time))
+    if begin > np.nanmax(first.time) or end < np.nanmin(first.time):
+        return Clocks(begin - float(np.nanmin(first.time)), 0.0, 0.0)
+    return None
+
+
+def repair(stream: Stream, report: StampReport) -> Stream:
+    """The stream in seconds and in order, without duplicates and, where its stamps jitter, on a fitted clock.
+
+    What was done is added to its notes. Gaps stay gaps.
+
+    >>> time = np.array([0.0, 10.0, 20.0, 20.0, 40.0, 30.0] + [10.0 * i for i in range(5, 50)])
+    >>> stream = Stream("imu", time, {"x": np.arange(51.0)}, role="imu")
+    >>> repaired = repair(stream, examine(stream))
+    >>> repaired.time[:6].round(3).tolist(), repaired.columns["x"][:6].tolist()
+    ([0.0, 0.01, 0.02, 0.03, 0.04, 0.05], [0.0, 1.0, 2.0, 5.0, 4.0, 6.0])
+    """
+    done: list[str] = []
+    time = stream.time
+    rows: NDArray[np.int64] = np.arange(len(time))
+    if report.invalid:
+        rows = rows[np.isfinite(time)]
+        done.append(f"removed {report.invalid:,} samples without a time stamp")
+    if report.factor != 1.0:
+        time = time * report.factor
+        done.append(f"scaled the time stamps from {report.unit} to s")
+    if report.backwards:
+        rows = rows[np.argsort(time[rows], kind="stable")]
+        done.append(f"sorted the samples by time, {report.backwards:,} went backwards")
+    if report.duplicates:
+        rows = rows[np.concatenate([[True], np.diff(time[rows]) != 0])] if len(rows) else rows
+        done.append(f"removed {report.duplicates:,} samples with a repeated time stamp")
+    time = time[rows]
+    if report.rate > 0 and report.jitter * report.rate > SNAP:
+        snapped = _snap(time, 1 / report.rate)
+        moved = float(np.abs(snapped - time).max()) if len(time) else 0.0
+        time = snapped
+        done.append(f"moved the time stamps to a clock of {report.rate:.2f} Hz, by {1e3 * moved:.3g} ms at most")
+    columns = {name: values[rows] for name, values in stream.columns.items()}
+    received = None if stream.received is None else stream.received[rows]
+    notes = (*stream.notes, *(f"{stream.name}: {text}" for text in done))
+    return replace(stream, time=time, columns=columns, received=received, notes=notes)
+
+
+def _snap(time: Array, step: float) -> Array:
+    """Stamps on a line over the count of steps, one line for every stretch between gaps in which a line fits."""
+    index = np.concatenate([[0.0], np.cumsum(np.maximum(np.round(np.diff(time) / step), 1.0))])
+    snapped = time.copy()
+    bounds = [0, *(np.flatnonzero(np.diff(time) >= LONG * step) + 1).tolist(), len(time)]
+    stretches = list(pairwise(bounds))
+    while stretches:
+        first, last = stretches.pop()
+        if last - first < 3:
+            continue
+        count = index[first:last] - index[first:last].mean()
+        slope = float(count @ time[first:last]) / float(count @ count)
+        line = time[first:last].mean() + slope * count
+        rest = time[first:last] - line
+        halves = [abs(float(np.median(part))) for part in np.array_split(rest, 4)]
+        if max(halves) > 0.5 * step and last - first > 64:
+            middle = (first + last) // 2
+            stretches += [(first, middle), (middle, last)]
+        else:
+            snapped[first:last] = line
+    return snapped
