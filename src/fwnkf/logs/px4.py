@@ -8,26 +8,12 @@ from functools import partial
 
 import numpy as np
 
-from .log import Array, Source, Stream
+from .log import Source, Stream
 from .packets import expand
-from .records import RecordLog
+from .records import RecordLog, instances
+from .roles import AXES, FIX, Columns, SourceList, intervals, match, vector
 
-AXES = "xyz"
-FIX = {0: "none", 1: "none", 2: "2D", 3: "3D", 4: "3D, differential", 5: "RTK float", 6: "RTK fixed"}
 SUFFIXES = (("estimator_innovation_variances", "_variance"), ("estimator_innovation_test_ratios", "_ratio"))
-
-
-def instances(log: RecordLog, kind: str) -> list[str]:
-    """Topics of one kind in the order of their instances."""
-    names = [name for name, series in log.series.items() if series.kind == kind and series.places]
-    return sorted(names, key=lambda name: (len(name), name))
-
-
-def vector(prefix: str, fields: str, axes: str = AXES) -> dict[str, tuple[str, float]]:
-    """Columns ``prefix_x`` … from fields that contain ``?`` for the axis letter or ``#`` for its index."""
-    return {
-        f"{prefix}_{axis}": (fields.replace("?", axis).replace("#", str(index)), 1.0) for index, axis in enumerate(axes)
-    }
 
 
 def facts(log: RecordLog, information: Mapping[str, float | str]) -> dict[str, float | str]:
@@ -56,25 +42,6 @@ def airborne(log: RecordLog) -> tuple[tuple[float, float], ...]:
         return ()
     stream = log.read("vehicle_land_detected", ["landed"])
     return intervals(stream.time, stream.columns["landed"] == 0)
-
-
-def intervals(time: Array, state: np.ndarray) -> tuple[tuple[float, float], ...]:
-    """From the first to the last time of every run of True; a run lasts until the state changes.
-
-    >>> intervals(np.array([0.0, 1.0, 2.0, 5.0]), np.array([False, True, True, False]))
-    ((1.0, 5.0),)
-    """
-    spans = []
-    begin: float | None = None
-    for moment, active in zip(time.tolist(), state.tolist(), strict=True):
-        if active and begin is None:
-            begin = moment
-        elif not active and begin is not None:
-            spans.append((begin, moment))
-            begin = None
-    if begin is not None and len(time):
-        spans.append((begin, float(time[-1])))
-    return tuple((start, stop) for start, stop in spans if stop > start)
 
 
 # ---- computed topics -------------------------------------------------------------------------------------------------
@@ -167,33 +134,13 @@ def _innovations(log: RecordLog, name: str, names: list[str]) -> Stream:
     return Stream(name, stream.time, columns, received=stream.received)
 
 
-def match(time: Array, other: Array) -> np.ndarray:
-    """Row of the nearest sample of ``other`` for each time, -1 where there is none within half a usual step.
-
-    >>> match(np.array([0.0, 1.0, 2.0]), np.array([2.1, 0.1]))
-    array([ 1, -1,  0])
-    """
-    within = 0.5 * float(np.median(np.abs(np.diff(time)))) if len(time) > 1 else 1e-3
-    order = np.argsort(other, kind="stable")
-    ranked = other[order]
-    right = np.clip(np.searchsorted(ranked, time), 0, len(ranked) - 1)
-    left = np.maximum(right - 1, 0)
-    nearer = np.where(np.abs(ranked[left] - time) < np.abs(ranked[right] - time), left, right)
-    return np.where(np.abs(ranked[nearer] - time) <= within, order[nearer], -1)
-
-
 # ---- standard signals ------------------------------------------------------------------------------------------------
 
 
 def sources(log: RecordLog) -> tuple[Source, ...]:
     """The standard signals, the best of each role first."""
-    listed: list[Source] = []
-
-    def add(role: str, label: str, topic: str, columns: Mapping[str, tuple[str, float]]) -> None:
-        fields = log.topics[topic].fields if topic in log.topics else ()
-        if columns and all(field in fields for field, _ in columns.values()):
-            name = role if all(source.role != role for source in listed) else f"{role}_{label}"
-            listed.append(Source(name, role, topic, dict(columns)))
+    listed = SourceList(log.topics)
+    add = listed.add
 
     def numbered(kind: str, suffix: str = "") -> Iterator[tuple[str, str]]:
         for name in instances(log, kind):
@@ -220,7 +167,7 @@ def sources(log: RecordLog) -> tuple[Source, ...]:
         add("innovation", number, topic, _used(log, topic))
     for number, topic in numbered("ekf2_innovations"):
         add("innovation", f"ekf2_{number}", topic, _used(log, topic))
-    if not any(source.role == "innovation" for source in listed):
+    if not listed.has("innovation"):
         for name in sorted(log.topics):
             if name.startswith("estimator_aid_src_"):
                 add("innovation", name.removeprefix("estimator_aid_src_"), name, _aid(log, name))
@@ -231,13 +178,12 @@ def sources(log: RecordLog) -> tuple[Source, ...]:
         add("vibration", f"estimator_{number}", topic, {"vibration": ("vibe[2]", 1.0)})
     for number, topic in numbered("sensor_gyro_fft"):
         add("peak", number, topic, vector("peak", "peak_frequencies_?[0]"))
-    return tuple(listed)
+    return tuple(listed.sources)
 
 
-Add = Callable[[str, str, str, Mapping[str, tuple[str, float]]], None]
-
-
-def _add_poses(add: Add, numbered: Callable[[str], Iterator[tuple[str, str]]]) -> None:
+def _add_poses(
+    add: Callable[[str, str, str, Columns], None], numbered: Callable[[str], Iterator[tuple[str, str]]]
+) -> None:
     quaternion = vector("orientation", "q[#]", "wxyz")
     for kind, label in (
         ("vehicle_odometry", "odometry"),
@@ -304,7 +250,7 @@ def _aid(log: RecordLog, topic: str) -> dict[str, tuple[str, float]]:
     pairs = (("innovation", ""), ("innovation_variance", "_variance"), ("test_ratio", "_ratio"))
     columns = {}
     for name in log.topics[topic].fields:
-        match_ = re.fullmatch(r"(innovation|innovation_variance|test_ratio)(\[\d+\])?", name)
-        if match_:
-            columns[label + (match_[2] or "") + dict(pairs)[match_[1]]] = (name, 1.0)
+        matched = re.fullmatch(r"(innovation|innovation_variance|test_ratio)(\[\d+\])?", name)
+        if matched:
+            columns[label + (matched[2] or "") + dict(pairs)[matched[1]]] = (name, 1.0)
     return columns

@@ -59,6 +59,8 @@ class Series:
     tick: float = 1e-6
     """Seconds of one unit of the clock."""
     places: array[int] = field(default_factory=lambda: array("q"))
+    instance: str = ""
+    """Field with the number of the sensor, where a message has one."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class RecordLog(Log):
         topics = {
             name: Topic(name, series.kind, tuple(series.fields), len(series.places))
             for name, series in sorted(self.series.items())
-            if series.places
+            if series.places and series.clock
         }
         self.topics = topics | {name: derived.topic for name, derived in self._derived.items()}
 
@@ -159,7 +161,7 @@ class RecordLog(Log):
             stream = replace(stream, columns=columns, topic=topic)
             return stream if rows is None else cut(stream, rows)
         series = self.series.get(topic)
-        if series is None or not series.places:
+        if series is None or not series.places or not series.clock:
             known = ", ".join(list(self.topics)[:40]) or "none"
             raise DataError(f"{self.path}: no topic {topic!r:.80}; topics of this log: {known}")
         names = list(series.fields) if fields is None else list(fields)
@@ -223,6 +225,16 @@ class RecordLog(Log):
                 block[name] = cut(whole[name], rows) if name in whole else self._read(name, wanted[name], rows)
                 start[name] = stop
             yield block
+
+
+def instances(log: RecordLog, kind: str, field: str = "") -> list[str]:
+    """Topics of one kind of message, which have a certain field, in the order of their instances."""
+    names = [
+        name
+        for name, series in log.series.items()
+        if series.kind == kind and series.places and series.clock and (not field or field in series.fields)
+    ]
+    return sorted(names, key=lambda name: (len(name), name))
 
 
 def cut(stream: Stream, rows: slice) -> Stream:
