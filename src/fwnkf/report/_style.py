@@ -27,19 +27,19 @@ def panels(count: int, height: float = 1.7) -> tuple[Figure, list[Axes]]:
     """Stacked panels with a shared time axis, in two columns for more than five panels."""
     columns = 1 if count <= 5 else 2
     rows = math.ceil(count / columns)
-    figure = _figure(WIDTH if columns == 1 else 1.5 * WIDTH, height * rows + 1.0)
+    figure = new_figure(WIDTH if columns == 1 else 1.5 * WIDTH, height * rows + 1.0)
     axes = [figure.add_subplot(rows, columns, i + 1) for i in range(count)]
     for i, axis in enumerate(axes):
         if i:
             axis.sharex(axes[0])
         axis.tick_params(labelbottom=i >= count - columns)
-        _decorate(axis)
+        set_look(axis)
     return figure, axes
 
 
 def beside_plane(rows: int) -> tuple[Figure, list[Axes], Axes]:
     """Stacked panels over frequency on the left, and the complex plane with the unit circle on the right."""
-    figure = _figure(1.25 * WIDTH, 4.4)
+    figure = new_figure(1.25 * WIDTH, 4.4)
     grid = figure.add_gridspec(rows, 2, width_ratios=(3, 2))
     left = [figure.add_subplot(grid[i, 0]) for i in range(rows)]
     for axis in left:
@@ -49,7 +49,7 @@ def beside_plane(rows: int) -> tuple[Figure, list[Axes], Axes]:
     left[-1].set_xlabel("frequency (Hz)", fontsize=9)
     plane = figure.add_subplot(grid[:, 1])
     for axis in (*left, plane):
-        _decorate(axis)
+        set_look(axis)
     circle = torch.linspace(0, 2 * math.pi, 200)
     plane.plot(circle.cos(), circle.sin(), color=DOTS, linewidth=0.8)
     plane.set_aspect("equal", adjustable="datalim")
@@ -60,10 +60,10 @@ def beside_plane(rows: int) -> tuple[Figure, list[Axes], Axes]:
 
 def beside() -> tuple[Figure, Axes, Axes]:
     """Two panels side by side with separate axes."""
-    figure = _figure(1.1 * WIDTH, 3.9)
+    figure = new_figure(1.1 * WIDTH, 3.9)
     left, right = (figure.add_subplot(1, 2, i + 1) for i in range(2))
     for axis in (left, right):
-        _decorate(axis)
+        set_look(axis)
     return figure, left, right
 
 
@@ -137,12 +137,14 @@ def at_least(axis: Axes, span: float) -> None:
         axis.set_ylim((low + high - span) / 2, (low + high + span) / 2)
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, in inches."""
     figure: Figure = need("matplotlib.figure", extra="plot").Figure(figsize=(width, height), layout="constrained")
     return figure
 
 
-def _decorate(axis: Axes) -> None:
+def set_look(axis: Axes) -> None:
+    """Grid, spines and sizes of text that all panels share."""
     axis.grid(True, color=GRID, linewidth=0.6)
     axis.set_axisbelow(True)
     axis.margins(x=0.02)

@@ -1,0 +1,296 @@
+"""Figures of a diagnosis in the width of a phone: spectra with named lines, waterfall, consistency, Allan, trade."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..diagnosis.result import AllanDeviation, ChannelSpectrum, Consistency, Peak, Trade, Waterfall
+from ..extras import need
+from ._style import COLOURS, DOTS, TRUTH, line, log_scale
+from .drawing import BAD, canvas, thin
+from .wording import number, shorten
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+else:  # runtime shape checks evaluate annotations, and matplotlib is optional
+    Axes = Figure = Any
+
+Array = NDArray[np.float64]
+
+LABELS = 4
+"""Lines of a spectrum that are labelled in the figure; the table has all of them."""
+LOG_ABOVE = 700.0
+"""Hz. Spectra that go further have a logarithmic frequency axis, because most of what matters is below."""
+RASTER = (420, 260)
+"""Columns and rows of a waterfall's image."""
+TRACK = "#00e5ff"
+"""Colour of tracks above a waterfall; it is in no part of the colour map."""
+NAME = 22
+"""Characters of a name in a figure."""
+
+
+def spectra(channels: Sequence[ChannelSpectrum], peaks: Sequence[Peak] = ()) -> Figure:
+    """Noise density of channels with one unit and labels at strong lines; dashes are what a consistent filter has."""
+    figure, (axis,) = canvas(height=2.9)
+    log = _frequency_axis(axis, channels)
+    for k, channel in enumerate(channels):
+        x, y = thin(channel.frequency, np.sqrt(channel.density), log=log)
+        axis.plot(x, _positive(y), label=shorten(channel.channel, NAME), **{**line(k), "linewidth": 1.0})
+        if channel.white is not None:
+            axis.axhline(np.sqrt(channel.white), linestyle="--", linewidth=0.9, color=COLOURS[k % len(COLOURS)])
+    _density_axis(axis, channels)
+    _label_peaks(axis, channels, peaks, log)
+    _legend(figure, axis)
+    return figure
+
+
+def before_after(before: ChannelSpectrum, after: ChannelSpectrum) -> Figure:
+    """Innovations of one channel in units of what each filter states: a consistent filter is flat at one."""
+    figure, (axis,) = canvas(height=2.7)
+    log = _frequency_axis(axis, (before, after))
+    for k, (name, channel) in enumerate((("before", before), ("after", after))):
+        scale = np.sqrt(channel.white) if channel.white else 1.0
+        x, y = thin(channel.frequency, np.sqrt(channel.density) / scale, log=log)
+        axis.plot(x, _positive(y), label=name, **{**line(1 - k), "linewidth": 1.1})
+    axis.axhline(1.0, color=TRUTH, linewidth=0.9, linestyle="--", label="consistent")
+    log_scale(axis)
+    both = before.white and after.white
+    axis.set_ylabel("innovation / stated" if both else f"{before.unit}/√Hz", fontsize=9)
+    axis.set_title(shorten(before.channel, 2 * NAME), fontsize=9.5)
+    _legend(figure, axis)
+    return figure
+
+
+def waterfall(result: Waterfall) -> Figure:
+    """Noise density over time as colour, with the tracks of possible sources as dashes."""
+    figure, (axis,) = canvas(height=3.2)
+    image, extent = raster(result)
+    finite = image[np.isfinite(image)]
+    low, high = (float(np.quantile(finite, q)) for q in (0.2, 0.999)) if finite.size else (0.0, 1.0)
+    shown = axis.imshow(
+        image, extent=extent, origin="lower", aspect="auto", interpolation="none", cmap="inferno", vmin=low, vmax=high
+    )
+    axis.grid(False)
+    for time, frequency in result.tracks.values():
+        for part in _pieces(time):
+            axis.plot(*thin(time[part], frequency[part]), color=TRACK, linewidth=1.0, linestyle=(0, (4, 3)))
+    axis.set_xlim(extent[:2])
+    axis.set_ylim(0 if extent[2] < 0.1 * extent[3] else extent[2], extent[3])
+    axis.set_xlabel("time (s)", fontsize=9)
+    axis.set_ylabel("frequency (Hz)", fontsize=9)
+    bar = figure.colorbar(shown, ax=axis, pad=0.02, aspect=30)
+    bar.ax.collections[0].set_rasterized(True)
+    bar.ax.spines[:].set_visible(False)
+    ticks = _round_levels(low, high)
+    bar.set_ticks([float(np.log10(level)) for level in ticks], labels=[number(level) for level in ticks])
+    bar.ax.minorticks_off()
+    bar.ax.tick_params(labelsize=8.5)
+    bar.set_label(f"{result.unit}/√Hz", fontsize=9)
+    axis.set_title(shorten(result.channel, 2 * NAME), fontsize=9.5)
+    return figure
+
+
+def raster(result: Waterfall) -> tuple[Array, tuple[float, float, float, float]]:
+    """The largest ``log₁₀ √density`` of every cell ``[row, column]``, NaN where there are no samples; the extent."""
+    time, frequency = result.time, result.frequency
+    step = float(np.median(np.diff(time))) if len(time) > 1 else 1.0
+    spacing = float(np.median(np.diff(frequency))) if len(frequency) > 1 else 1.0
+    left, right = float(time[0]) - step / 2, float(time[-1]) + step / 2
+    bottom, top = float(frequency[0]) - spacing / 2, float(frequency[-1]) + spacing / 2
+    columns = max(1, min(RASTER[0], round((right - left) / step)))
+    rows = min(RASTER[1], len(frequency))
+    column = np.clip(((time - left) / (right - left) * columns).astype(np.int64), 0, columns - 1)
+    row = np.clip(((frequency - bottom) / (top - bottom) * rows).astype(np.int64), 0, rows - 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        level = 0.5 * np.log10(result.density)
+    level[~np.isfinite(level)] = -np.inf
+    image = np.full((rows, columns), -np.inf)
+    np.maximum.at(image, (row[None, :], column[:, None]), level)
+    return np.where(np.isfinite(image), image, np.nan), (left, right, bottom, top)
+
+
+def consistency(rows: Sequence[Consistency]) -> Figure:
+    """Mean of every row beside the band in which that of an honest filter lies: both sides are faults."""
+    figure, (axis,) = canvas(height=0.27 * len(rows) + 1.15)
+    values = [value for row in rows for value in (row.mean, row.low, row.high) if np.isfinite(value) and value > 0]
+    low, high = (min(values), max(values)) if values else (0.1, 10.0)
+    low, high = low / 1.6, high * 1.6
+    for place, row in enumerate(rows):
+        axis.plot([max(row.low, low), min(row.high, high)], [place, place], color=DOTS, linewidth=7, alpha=0.45)
+        inside = row.low <= row.mean <= row.high
+        mean = min(max(row.mean, low), high)
+        axis.plot([mean], [place], "o" if inside else "X", color=COLOURS[0] if inside else BAD, markersize=7)
+    axis.set_yticks(range(len(rows)), [shorten(row.name, NAME) for row in rows])
+    axis.set_ylim(len(rows) - 0.4, -0.6)
+    axis.set_xscale("log")
+    _log_ticks(axis.xaxis, low, high)
+    axis.set_xlim(low, high)
+    kinds = dict.fromkeys(row.kind for row in rows)
+    axis.set_xlabel(f"← bars too wide · {', '.join(kinds)} · too narrow →", fontsize=9)
+    return figure
+
+
+def consistency_over_time(rows: Sequence[Consistency]) -> Figure:
+    """The course of each row, smoothed over a fiftieth of the log, with the value of an honest filter."""
+    figure, axes = canvas(rows=len(rows), height=1.25 * len(rows) + 0.6)
+    for axis, row in zip(axes, rows, strict=True):
+        usable = np.isfinite(row.values)
+        time, values = row.time[usable], row.values[usable]
+        window = max(1, len(values) // 50)
+        if window > 4:
+            kernel = np.ones(window) / window
+            axis.plot(*thin(time, _positive(values)), color=DOTS, linewidth=0.4, alpha=0.3)
+            time, values = time[window // 2 :][: len(values) - window + 1], np.convolve(values, kernel, "valid")
+        axis.plot(*thin(time, _positive(values)), color=COLOURS[0], linewidth=1.4)
+        middle = np.sqrt(row.low * row.high) if row.low > 0 else row.high
+        axis.axhline(middle, color=TRUTH, linewidth=0.9, linestyle="--")
+        if len(values):
+            axis.set_yscale("log")
+            low, high = float(np.min(values)), float(np.max(values))
+            low, high = max(min(low, middle) / 2, 1e-12), max(high, middle) * 2
+            axis.set_ylim(low, high)
+            _log_ticks(axis.yaxis, low, high)
+        axis.set_title(f"{row.kind}: {shorten(row.name, 2 * NAME)}", fontsize=9.5, loc="left")
+    axes[-1].set_xlabel("time (s)", fontsize=9)
+    return figure
+
+
+def allan(rows: Sequence[AllanDeviation]) -> Figure:
+    """Allan deviation of channels with one unit over the averaging time."""
+    figure, (axis,) = canvas(height=2.8)
+    for k, row in enumerate(rows):
+        axis.plot(*thin(row.tau, _positive(row.deviation), log=True), label=shorten(row.channel, NAME), **line(k))
+    axis.set_xscale("log")
+    _log_ticks(axis.xaxis, *axis.get_xlim())
+    log_scale(axis)
+    axis.yaxis.set_major_formatter(lambda value, _: number(value))
+    axis.set_xlabel("averaging time (s)", fontsize=9)
+    axis.set_ylabel(f"Allan deviation ({rows[0].unit})", fontsize=9)
+    _legend(figure, axis)
+    return figure
+
+
+def trade(result: Trade) -> Figure:
+    """Error of the estimate against its delay: further down and left is better."""
+    figure, (axis,) = canvas(height=2.9)
+    for k, (name, (delay, error)) in enumerate(result.curves.items()):
+        axis.plot(delay, error, marker=".", label=shorten(name, 30), **line(k))
+    for k, (name, mark) in enumerate(result.marks.items()):
+        axis.plot(*mark, "sD^vP"[k % 5], color=TRUTH, markersize=6, label=shorten(name, 30))
+    low, high = axis.get_ylim()
+    errors = [value for _, error in result.curves.values() for value in error if value > 0]
+    if errors and max(errors) > 8 * min(errors):
+        log_scale(axis)
+    else:
+        axis.set_ylim(min(0.0, low), high)
+    axis.yaxis.set_major_formatter(lambda value, _: number(value))
+    axis.set_xlabel("delay (ms)", fontsize=9)
+    axis.set_ylabel(f"error ({result.unit})", fontsize=9)
+    axis.set_title(shorten(result.channel, 2 * NAME), fontsize=9.5)
+    _legend(figure, axis)
+    return figure
+
+
+# ---- helpers --------------------------------------------------------------------------------------------------------
+
+
+def _frequency_axis(axis: Axes, channels: Sequence[ChannelSpectrum]) -> bool:
+    """Set up the frequency axis; whether it is logarithmic."""
+    top = max((float(channel.frequency[-1]) for channel in channels if len(channel.frequency)), default=1.0)
+    log = top > LOG_ABOVE
+    axis.set_xlabel("frequency (Hz)", fontsize=9)
+    if log:
+        low = max(min(float(channel.frequency[channel.frequency > 0][0]) for channel in channels), top / 2000)
+        axis.set_xscale("log")
+        axis.set_xlim(low, top)
+        _log_ticks(axis.xaxis, low, top)
+    else:
+        axis.set_xlim(0, top)
+    return log
+
+
+def _density_axis(axis: Axes, channels: Sequence[ChannelSpectrum]) -> None:
+    """Limits that leave room for labels and are not spoilt by a single small value, such as that at zero frequency."""
+    values = [np.sqrt(channel.density[channel.density > 0]) for channel in channels]
+    values = [value[np.isfinite(value)] for value in values]
+    values = [value for value in values if value.size]
+    if values:
+        low = min(float(np.quantile(value, 0.01)) for value in values)
+        high = max(float(value.max()) for value in values)
+        axis.set_ylim(low / 1.5, high * (high / low) ** 0.14 * 1.5)
+    log_scale(axis)
+    axis.yaxis.set_major_formatter(lambda value, _: number(value))
+    axis.set_ylabel(f"noise density ({channels[0].unit}/√Hz)", fontsize=9)
+
+
+def _label_peaks(axis: Axes, channels: Sequence[ChannelSpectrum], peaks: Sequence[Peak], log: bool) -> None:
+    """Frequencies of the strongest lines, strongest first, as long as labels do not cover each other."""
+    names = {channel.channel for channel in channels}
+    low, high = axis.get_xlim()
+    places: list[float] = []
+    for peak in sorted(peaks, key=lambda peak: -peak.ratio):
+        if peak.channel not in names or len(places) >= LABELS or not low < peak.frequency <= high:
+            continue
+        share = np.log(peak.frequency / low) / np.log(high / low) if log else (peak.frequency - low) / (high - low)
+        if any(abs(share - place) < 0.17 for place in places):
+            continue
+        places.append(float(share))
+        level = max(_level(channel, peak.frequency) for channel in channels)
+        side = "left" if share < 0.1 else "right" if share > 0.9 else "center"
+        axis.annotate(
+            number(peak.frequency, "Hz"),
+            (peak.frequency, level),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha=side,
+            fontsize=8.5,
+            annotation_clip=False,
+        )
+
+
+def _level(channel: ChannelSpectrum, frequency: float) -> float:
+    """The largest value of a spectrum around a frequency."""
+    near = np.abs(channel.frequency - frequency) <= 0.02 * channel.frequency[-1]
+    return float(np.sqrt(np.max(channel.density[near], initial=0.0)))
+
+
+def _round_levels(low: float, high: float) -> list[float]:
+    """A few round numbers between ``10**low`` and ``10**high``."""
+    for steps in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0)):
+        levels = [step * 10.0**power for power in range(int(np.floor(low)), int(np.ceil(high)) + 1) for step in steps]
+        levels = [level for level in levels if low <= np.log10(level) <= high]
+        if len(levels) >= 3:
+            break
+    return levels
+
+
+def _log_ticks(axis: Any, low: float, high: float) -> None:
+    """Plain numbers at ticks of a logarithmic axis, few enough for the width of a phone."""
+    ticker = need("matplotlib.ticker", extra="plot")
+    subs = (1.0,) if high > 100 * low else (1.0, 3.0) if high > 12 * low else (1.0, 2.0, 5.0)
+    axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=7))
+    axis.set_major_formatter(lambda value, _: number(value))
+    axis.set_minor_formatter(ticker.NullFormatter())
+
+
+def _legend(figure: Figure, axis: Axes) -> None:
+    handles, labels = axis.get_legend_handles_labels()
+    if len(handles) > 1:
+        columns = 3 if max(map(len, labels)) < 16 else 2 if max(map(len, labels)) < 26 else 1
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8.5, frameon=False)
+
+
+def _pieces(time: Array) -> list[slice]:
+    """Parts of a series without gaps, so that no line is drawn across one."""
+    steps = np.diff(time)
+    cuts = (np.flatnonzero(steps > 4 * np.median(steps)) + 1).tolist() if len(steps) else []
+    return [slice(start, stop) for start, stop in zip([0, *cuts], [*cuts, len(time)], strict=True)]
+
+
+def _positive(values: Array) -> Array:
+    return np.where(values > 0, values, np.nan)

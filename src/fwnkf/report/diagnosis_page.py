@@ -1,0 +1,394 @@
+"""The report of a diagnosis: the verdict first, then the questions that an engineer asks about an estimate."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from ..diagnosis.finding import Finding
+from ..diagnosis.result import AllanDeviation, ChannelSpectrum, Consistency, Diagnosis, Peak
+from . import diagnosis_figures as figures
+from .drawing import Drawing, draw
+from .page import Cell, Level, Notice, Page, Section, Table
+from .stamps import stream_section
+from .wording import clean, listed, number, percent, shorten, sureness
+
+CARDS = 3
+"""Findings with a card of their own at the top; the others are folded."""
+WATERFALLS = 3
+BEFORE_AFTER = 3
+NAMES = 40
+"""Characters of a channel's name in a table."""
+WHITE_P = 0.01
+"""Below it the whiteness test speaks against white innovations."""
+
+
+def diagnosis_page(diagnosis: Diagnosis) -> str:
+    """The whole HTML file of a diagnosis.
+
+    >>> text = diagnosis_page(Diagnosis("flight.ulg", "ulog", 61.7, "constant velocity"))
+    >>> "Nothing was found that this log can show." in text
+    True
+    """
+    return page_of(diagnosis).html()
+
+
+def page_of(diagnosis: Diagnosis) -> Page:
+    """The page of a diagnosis before it is written as text."""
+    shown: Diagnosis = clean(diagnosis)
+    builders: tuple[Callable[[Diagnosis], Section | None], ...] = (
+        stream_section, _noise, _rotors, _honest, _bias, _cost, _cure, _method,
+    )  # fmt: skip
+    sections = tuple(section for build in builders if (section := build(shown)) is not None)
+    notices, asides = _notices(shown)
+    return Page(
+        title=f"Diagnosis of {shorten(shown.name, 80)}",
+        subtitle=f"{shown.format}, {number(shown.seconds, 's')}; filter: {shown.filter or 'none'}",
+        sections=sections,
+        notices=notices,
+        asides=asides,
+        facts=_key_figures(shown),
+        data=diagnosis.as_dict(arrays=False),
+    )
+
+
+# ---- the verdict ----------------------------------------------------------------------------------------------------
+
+
+def _notices(diagnosis: Diagnosis) -> tuple[tuple[Notice, ...], tuple[Notice, ...]]:
+    """Cards and folded notes: faults first, and where there is none, a card that says so."""
+    faults = [finding for finding in diagnosis.findings if finding.severity != "info"]
+    notes = [finding for finding in diagnosis.findings if finding.severity == "info"]
+    if not faults:
+        limits = [finding for finding in notes if finding.cause == "not_observable"]
+        others = [finding for finding in notes if finding.cause != "not_observable"]
+        text = "No fault was found." if notes else diagnosis.verdict
+        if limits:  # what was not seen is no fault, and no health either
+            text = "No fault was found in what this log can show; see below for what it cannot."
+        first = Notice("info" if limits else "good", text)
+        return (first, *map(_notice, limits)), tuple(map(_notice, others))
+    return tuple(map(_notice, faults[:CARDS])), tuple(map(_notice, faults[CARDS:] + notes))
+
+
+def _notice(finding: Finding) -> Notice:
+    level: Level = finding.severity
+    details = {"What to do": finding.action, "How sure": sureness(finding.confidence), "Evidence": finding.evidence}
+    if finding.channels:
+        details["Channels"] = listed([shorten(name, NAMES) for name in finding.channels])
+    return Notice(level, finding.what, {name: text for name, text in details.items() if text})
+
+
+def _key_figures(diagnosis: Diagnosis) -> dict[str, str]:
+    """At most eight figures for the first screen."""
+    values: dict[str, str] = {}
+    peaks = _by_strength(diagnosis.peaks)
+    if peaks:
+        units = {spectrum.channel: spectrum.unit for spectrum in diagnosis.spectra}
+        values["strongest line"] = number(peaks[0].frequency, "Hz")
+        amplitude = number(peaks[0].amplitude, units.get(peaks[0].channel, ""))
+        values["its amplitude"] = f"{amplitude} in {shorten(peaks[0].channel, 24)}"
+    overall = _overall(diagnosis.consistency)
+    if overall is not None:
+        values[f"{overall.kind} (honest: 1)" if overall.kind != "test ratio" else overall.kind] = number(overall.mean)
+    for name, value in diagnosis.facts.items():
+        if len(values) < 8:
+            values[_spoken(name)] = number(value) if isinstance(value, int | float) else shorten(value, 60)
+    return values
+
+
+# ---- the questions --------------------------------------------------------------------------------------------------
+
+
+def _noise(diagnosis: Diagnosis) -> Section | None:
+    if not diagnosis.spectra:
+        return None
+    drawings = []
+    for k, ((kind, unit), group) in enumerate(_grouped(diagnosis.spectra).items()):
+        caption = f"{_titled(kind)} ({unit}): square root of the power density."
+        if any(spectrum.white is not None for spectrum in group):
+            caption += " Dashes: flat level that a consistent filter would have."
+        drawings.append(draw(figures.spectra(group, diagnosis.peaks), f"spectra{k}", caption))
+    peaks = _by_strength(diagnosis.peaks)
+    units = {spectrum.channel: spectrum.unit for spectrum in diagnosis.spectra}
+    rows = tuple(
+        (
+            shorten(peak.channel, NAMES),
+            peak.frequency,
+            number(peak.amplitude, units.get(peak.channel, "")),
+            peak.ratio,
+            peak.label or "–",
+        )
+        for peak in peaks
+    )
+    table = Table(("channel", "Hz", "amplitude", "× floor", "source"), rows, "Lines, the strongest first")
+    if not peaks:
+        answer = "No line stands out: the noise is spread over all frequencies."
+    else:
+        best = peaks[0]
+        count = "One line stands" if len(peaks) == 1 else f"{len(peaks)} lines stand"
+        answer = (
+            f"{count} out of the noise. The strongest is at {number(best.frequency, 'Hz')} in {best.channel}, "
+            f"with an amplitude of {number(best.amplitude, units.get(best.channel, ''))}"
+            + (f": {best.label}." if best.label else ".")
+        )
+    nyquist = max(float(spectrum.frequency[-1]) for spectrum in diagnosis.spectra if len(spectrum.frequency))
+    notes = (f"Nothing above {number(nyquist, 'Hz')}, half the sampling rate, can be seen directly; "
+             "what is there appears folded to lower frequencies.",)  # fmt: skip
+    return Section("Where is the noise?", answer, tuple(drawings), (table,), notes)
+
+
+def _rotors(diagnosis: Diagnosis) -> Section | None:
+    if not diagnosis.waterfalls:
+        return None
+    drawings = []
+    for k, result in enumerate(diagnosis.waterfalls[:WATERFALLS]):
+        names = listed([shorten(name, NAMES) for name in result.tracks], most=8)
+        caption = "Brighter is louder." + (f" Dashes: {names}." if names else "")
+        drawings.append(draw(figures.waterfall(result), f"waterfall{k}", caption))
+    following = [peak for peak in _by_strength(diagnosis.peaks) if peak.rotor is not None]
+    tracked = any(result.tracks for result in diagnosis.waterfalls)
+    if following:
+        best = following[0]
+        answer = (
+            f"Yes: the line at {number(best.frequency, 'Hz')} in {best.channel} follows rotor {best.rotor}"
+            + (f", harmonic {best.harmonic}" if best.harmonic else "")
+            + (f", folded from {number(best.origin, 'Hz')}" if best.origin else "")
+            + (f" (correlation over time {best.correlation:.2f})." if best.correlation is not None else ".")
+        )
+    elif tracked:
+        answer = "No line follows the rotors more than chance would explain."
+    else:
+        answer = "This log has no rotor speeds to compare with; the picture shows whether lines move over time."
+    rows = tuple(
+        (shorten(peak.channel, NAMES), peak.frequency, peak.rotor, peak.harmonic, peak.origin, peak.correlation)
+        for peak in following
+    )
+    table = Table(("channel", "Hz", "rotor", "harmonic", "folded from (Hz)", "correlation"), rows, "Lines of rotors")
+    return Section("Does it follow the rotors?", answer, tuple(drawings), (table,))
+
+
+def _honest(diagnosis: Diagnosis) -> Section | None:
+    rows = diagnosis.consistency
+    if not rows:
+        return None
+    outside = [row for row in rows if not row.low <= row.mean <= row.high]
+    overall = _overall(rows)
+    large = [row for row in outside if row.mean > row.high]
+    small = [row for row in outside if row.mean < row.low]
+    coloured = [row for row in rows if row.white_p is not None and row.white_p < WHITE_P]
+    sentences = []
+    if not outside:
+        sentences.append("Yes: the errors are as large as the filter states.")
+    if large:
+        sentences.append(f"Too narrow in {_names(large)}: the innovations are larger than the filter states.")
+    if small:
+        sentences.append(f"Too wide in {_names(small)}: the innovations are smaller than the filter states.")
+    if coloured:
+        sentences.append(
+            f"Correlated over time in {_names(coloured)}: something predictable is left in the innovations."
+        )
+    shown = [row for row in _choice(rows, overall) if len(row.values) > 1]
+    drawings = [
+        draw(
+            figures.consistency(rows[:24]),
+            "consistency",
+            "Mean of each row. Grey: where 95 % of honest filters lie; a cross is outside.",
+        )
+    ]
+    if shown:
+        drawings.append(draw(figures.consistency_over_time(shown), "over_time", "Over time; dashes: honest."))
+    cells = tuple(
+        (
+            shorten(row.name, NAMES),
+            row.kind,
+            row.mean,
+            f"{number(row.low)} to {number(row.high)}",
+            "–" if row.white_p is None else "yes" if row.white_p >= WHITE_P else "no",
+            percent(row.gated),
+        )
+        for row in rows
+    )
+    columns = ("channel", "figure", "mean", "honest", "white", "rejected")
+    notes = (
+        "NIS is the squared innovation (measurement minus prediction) over the variance that the filter states for it: "
+        "1 on average if the error bars are honest. White: no correlation from one step to the next.",
+    )
+    return Section("Are the error bars honest?", " ".join(sentences), tuple(drawings),
+                   (Table(columns, cells, "Consistency of each channel"),), notes)  # fmt: skip
+
+
+def _bias(diagnosis: Diagnosis) -> Section | None:
+    if not diagnosis.allan:
+        return None
+    groups: dict[str, list[AllanDeviation]] = {}
+    for row in diagnosis.allan:
+        groups.setdefault(row.unit, []).append(row)
+    drawings = tuple(
+        draw(figures.allan(group), f"allan{k}", "A slope of -½ is white noise; where it rises, the bias drifts.")
+        for k, group in enumerate(groups.values())
+    )
+    drifting = [finding for finding in diagnosis.findings if finding.cause == "drift"]
+    walks = [row for row in diagnosis.allan if row.walk is not None]
+    if drifting:
+        answer = drifting[0].what
+    elif walks:
+        answer = (
+            f"A random walk of the bias is visible in {listed([row.channel for row in walks])}, within the usual range."
+        )
+    else:
+        answer = "No drift of the bias shows within the length of this log."
+    rows = tuple(
+        (
+            shorten(row.channel, NAMES),
+            number(row.white, f"{row.unit}/√Hz") if row.white is not None else "–",
+            number(row.instability, row.unit) if row.instability is not None else "–",
+            number(row.walk, f"{row.unit}/s/√Hz") if row.walk is not None else "–",
+        )
+        for row in diagnosis.allan
+    )
+    table = Table(("channel", "white noise", "bias instability", "walk of the bias"), rows, "Read from the curves")
+    notes = (
+        "In flight, manoeuvres raise the curve at long averaging times: a recording at rest shows the sensor alone.",
+    )
+    return Section("Does the bias drift?", answer, drawings, (table,), notes)
+
+
+def _cost(diagnosis: Diagnosis) -> Section | None:
+    if not diagnosis.trades:
+        return None
+    drawings = tuple(
+        draw(figures.trade(result), f"trade{k}", "Further down is less noise, further left is less delay.")
+        for k, result in enumerate(diagnosis.trades)
+    )
+    sentences = []
+    rows: list[tuple[Cell, ...]] = []
+    for result in diagnosis.trades:
+        points = [
+            (name, float(delay), float(error))
+            for name, (delays, errors) in result.curves.items()
+            for delay, error in zip(delays, errors, strict=True)
+        ]
+        points += [(name, delay, error) for name, (delay, error) in result.marks.items()]
+        rows += [
+            (shorten(result.channel, NAMES), name, delay, number(error, result.unit)) for name, delay, error in points
+        ]
+        prompt = min((point for point in points if point[1] <= 1.0), key=lambda point: point[2], default=None)
+        best = min(points, key=lambda point: point[2], default=None)
+        if prompt is not None and best is not None:
+            sentence = (
+                f"{result.channel}: within 1 ms of delay the best is {prompt[0]} ({number(prompt[2], result.unit)})"
+            )
+            if best[0] != prompt[0] or best[1] > 1.0:
+                sentence += f"; {best[0]} reaches {number(best[2], result.unit)} at {number(best[1], 'ms')}"
+            sentences.append(sentence + ".")
+    answer = " ".join(sentences) or "Each curve is one method; the reader chooses how much delay is acceptable."
+    table = Table(("channel", "method", "delay (ms)", "error"), tuple(rows), "Points of the curves", fold=True)
+    return Section("What would filtering cost?", answer, drawings, (table,))
+
+
+def _cure(diagnosis: Diagnosis) -> Section | None:
+    fix = diagnosis.fix
+    if fix is None:
+        return None
+    before = {spectrum.channel: spectrum for spectrum in diagnosis.spectra if spectrum.kind == "innovation"}
+    pairs = [(before[after.channel], after) for after in fix.spectra if after.channel in before]
+    pairs.sort(key=lambda pair: -_excess(pair[0]))
+    drawings: tuple[Drawing, ...] = tuple(
+        draw(figures.before_after(old, new), f"cure{k}", "Innovations over what the filter states: flat at 1 is ideal.")
+        for k, (old, new) in enumerate(pairs[:BEFORE_AFTER])
+    )
+    names = list(dict.fromkeys(name for row in fix.rows for name in row))
+    rows = tuple(tuple(_value(row.get(name)) for name in names) for row in fix.rows)
+    titles = {"log_likelihood": "log-likelihood per sample", "nis": "NIS", "white_p": "p of whiteness"}
+    tables = [Table(tuple(titles.get(name, _spoken(name)) for name in names), rows, "On time that was not used to fit")]
+    if fix.parameters:
+        items = tuple((_spoken(name), value) for name, value in fix.parameters.items())
+        tables.append(Table(("parameter", "value"), items, "Fitted parameters", fold=True))
+    answer = _gain(fix.rows)
+    if fix.folder:
+        answer += f" The filter is saved in {fix.folder}."
+    return Section("What does the cure change?", answer, drawings, tuple(tables), fix.notes)
+
+
+def _method(diagnosis: Diagnosis) -> Section:
+    tables = [Table(("threshold", "value and meaning"), tuple(diagnosis.thresholds.items()), "Thresholds", fold=True)]
+    facts = tuple((_spoken(name), _value(value)) for name, value in diagnosis.facts.items())
+    tables.append(Table(("fact", "value"), facts, "What the log says about the vehicle", fold=True))
+    answer = f"Filter: {diagnosis.filter or 'none'}. "
+    answer += f"Command: {diagnosis.command}. " if diagnosis.command else ""
+    answer += _versions()
+    return Section("How was it measured?", answer, (), tuple(tables), diagnosis.notes)
+
+
+# ---- helpers --------------------------------------------------------------------------------------------------------
+
+
+def _by_strength(peaks: Iterable[Peak]) -> list[Peak]:
+    return sorted(peaks, key=lambda peak: -peak.ratio)
+
+
+def _grouped(spectra: Iterable[ChannelSpectrum]) -> dict[tuple[str, str], list[ChannelSpectrum]]:
+    """Spectra by kind and unit: one figure each."""
+    groups: dict[tuple[str, str], list[ChannelSpectrum]] = {}
+    for spectrum in spectra:
+        if len(spectrum.frequency) > 1:
+            groups.setdefault((spectrum.kind, spectrum.unit), []).append(spectrum)
+    return groups
+
+
+def _overall(rows: Sequence[Consistency]) -> Consistency | None:
+    """The row of all channels together, or the first."""
+    return next((row for row in rows if row.name == "all"), rows[0] if rows else None)
+
+
+def _choice(rows: Sequence[Consistency], overall: Consistency | None) -> list[Consistency]:
+    """The overall row and the two that are furthest from their band."""
+    others = [row for row in rows if row is not overall]
+    others.sort(key=lambda row: -max(row.mean / max(row.high, 1e-12), row.low / max(row.mean, 1e-12)))
+    return ([] if overall is None else [overall]) + others[:2]
+
+
+def _names(rows: Sequence[Consistency]) -> str:
+    return listed([shorten(row.name, NAMES) for row in rows], most=4)
+
+
+def _excess(spectrum: ChannelSpectrum) -> float:
+    return float(spectrum.density.max() / spectrum.white) if spectrum.white and len(spectrum.density) else 0.0
+
+
+def _gain(rows: Sequence[Mapping[str, object]]) -> str:
+    """The change from the first row to the best later one, in words."""
+    scored = [(row, value) for row in rows if isinstance(value := row.get("log_likelihood"), float)]
+    if len(scored) < 2:
+        return "The filter was fitted again; too little time is left to compare it."
+    first = scored[0]
+    best = max(scored[1:], key=lambda item: item[1])
+    gain = best[1] - first[1]
+    if gain <= 0:
+        return "Nothing: on time that was not used to fit, the filter predicts as well as before."
+    nis = best[0].get("nis")
+    method = best[0].get("method", "The fitted filter")
+    text = f"{method} predicts better: {number(gain)} nats of log-likelihood per sample"
+    return f"{text}, NIS {number(nis)} (honest: 1)." if isinstance(nis, float) else f"{text}."
+
+
+def _value(value: object) -> Cell:
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def _spoken(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _titled(kind: str) -> str:
+    return {"signal": "Measured signal", "innovation": "Innovations of the filter",
+            "logged innovation": "Innovations that the autopilot logged"}.get(kind, kind)  # fmt: skip
+
+
+def _versions() -> str:
+    try:
+        package = version("fwnkf")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        package = "of a checkout"
+    return f"fwnkf {package}, Python {sys.version.split()[0]}."
