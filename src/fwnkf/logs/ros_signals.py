@@ -1,0 +1,76 @@
+"""The standard signals among the topics of a ROS log, by the types of their messages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from .definitions import short
+from .log import Source, Topic
+
+AXES = ("x", "y", "z")
+QUATERNION = ("w", "x", "y", "z")
+
+Columns = dict[str, tuple[str, float]]
+
+
+def _axes(name: str, field: str, axes: tuple[str, ...] = AXES) -> Columns:
+    return {f"{name}_{axis}": (f"{field}.{axis}", 1.0) for axis in axes}
+
+
+def _indexed(name: str, field: str) -> Columns:
+    return {f"{name}_{axis}": (f"{field}[{index}]", 1.0) for index, axis in enumerate(AXES)}
+
+
+def _pose(position: str, orientation: str) -> Columns:
+    return _axes("position", position) | _axes("orientation", orientation, QUATERNION)
+
+
+SIGNALS: Mapping[str, Mapping[str, Columns]] = {
+    "sensor_msgs/Imu": {"imu": _axes("gyro", "angular_velocity") | _axes("accel", "linear_acceleration")},
+    "nav_msgs/Odometry": {
+        "pose": _pose("pose.pose.position", "pose.pose.orientation"),
+        "velocity": _axes("velocity", "twist.twist.linear"),
+    },
+    "geometry_msgs/PoseStamped": {"pose": _pose("pose.position", "pose.orientation")},
+    "geometry_msgs/PoseWithCovarianceStamped": {"pose": _pose("pose.pose.position", "pose.pose.orientation")},
+    "geometry_msgs/TransformStamped": {"pose": _pose("transform.translation", "transform.rotation")},
+    "geometry_msgs/PointStamped": {"pose": _axes("position", "point")},
+    "geometry_msgs/TwistStamped": {"velocity": _axes("velocity", "twist.linear")},
+    "geometry_msgs/TwistWithCovarianceStamped": {"velocity": _axes("velocity", "twist.twist.linear")},
+    "px4_msgs/SensorCombined": {"imu": _indexed("gyro", "gyro_rad") | _indexed("accel", "accelerometer_m_s2")},
+    "px4_msgs/VehicleOdometry": {"pose": _indexed("position", "position")},
+}
+"""Columns of the standard signals by the type of the message and the role."""
+
+ROTORS: Mapping[str, tuple[str, float]] = {
+    "mavros_msgs/ESCStatus": ("esc_status[{}].rpm", 1 / 60),
+    "mavros_msgs/ESCTelemetry": ("esc_telemetry[{}].rpm", 1 / 60),
+    "px4_msgs/EscStatus": ("esc[{}].esc_rpm", 1 / 60),
+    "mav_msgs/Actuators": ("angular_velocities[{}]", 1 / math.tau),
+    "actuator_msgs/Actuators": ("velocity[{}]", 1 / math.tau),
+}
+"""Fields with the speed of a rotor, and the factor to rotations per second."""
+
+
+def signals(topics: Mapping[str, Topic]) -> tuple[Source, ...]:
+    """The standard signals: of several topics with the same role, the one with the most samples first."""
+    candidates: list[tuple[str, Topic, Columns]] = []
+    for topic in topics.values():
+        kind = short(topic.kind)
+        for role, columns in SIGNALS.get(kind, {}).items():
+            if all(field in topic.fields for field, _ in columns.values()):
+                candidates.append((role, topic, columns))
+        if kind in ROTORS:
+            pattern, factor = ROTORS[kind]
+            rotors = [pattern.format(index) for index in range(32) if pattern.format(index) in topic.fields]
+            if rotors:
+                numbered: Columns = {f"rotor_{index + 1}": (field, factor) for index, field in enumerate(rotors)}
+                candidates.append(("rotor", topic, numbered))
+    # names decide between topics of equal rate: a magnetometer may publish its heading as an Imu message
+    candidates.sort(key=lambda item: (-(item[1].count or 0), item[0] not in item[1].name.lower()))
+    sources: list[Source] = []
+    for role, topic, columns in candidates:
+        number = sum(source.role == role for source in sources)
+        sources.append(Source(f"{role}_{number}" if number else role, role, topic.name, columns))
+    return tuple(sources)
