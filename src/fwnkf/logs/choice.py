@@ -18,12 +18,15 @@ class Chosen(Log):
         self.log = log
         self.path, self.format, self.start_ns = log.path, log.format, log.start_ns
         self.topics, self.parameters = log.topics, log.parameters
-        self.messages, self.dropouts = log.messages, log.dropouts
+        self.messages, self.dropouts, self.facts = log.messages, log.dropouts, log.facts
         self._sources = tuple(sources)
 
     @property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override]  # notes grow while the log is read
         return self.log.notes
+
+    def airborne(self) -> tuple[tuple[float, float], ...]:
+        return self.log.airborne()
 
     def read(self, topic: str, fields: Sequence[str] | None = None) -> Stream:
         return self.log.read(topic, fields)
