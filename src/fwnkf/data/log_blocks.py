@@ -1,0 +1,127 @@
+"""The samples of a log in blocks, for logs of any length: chosen channels of one or more signals side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from ..logs.log import BLOCK, Log, Source, Stream, standard
+from ..logs.stamps import examine
+from .log_recording import find_columns
+
+Array = NDArray[np.float64]
+
+
+class Samples(NamedTuple):
+    """Consecutive samples; NaN where a channel was not measured."""
+
+    time: Array
+    """Seconds since ``Log.start_ns``, ascending."""
+    values: Array
+    """``[samples, channels]``"""
+
+
+@dataclass
+class _Pending:
+    """Samples of one signal that wait for the other signals."""
+
+    source: Source
+    columns: tuple[str, ...]
+    time: Array = field(default_factory=lambda: np.empty(0))
+    values: Array = field(default_factory=lambda: np.empty((0, 0)))
+    last: float = -np.inf
+    factor: float | None = None
+    dropped: int = 0
+    count: int = 0
+
+    def add(self, stream: Stream) -> None:
+        """Append samples; the unit of the stamps is that of the first block, samples that go backwards are dropped."""
+        stream = standard(stream, self.source)
+        if self.factor is None:
+            self.factor = examine(stream).factor
+        time, values = stream.time * self.factor, stream.stack(self.columns)
+        with np.errstate(invalid="ignore"):
+            before = np.maximum.accumulate(np.concatenate([[self.last], np.where(np.isfinite(time), time, -np.inf)]))
+            ascending = time > before[:-1]
+        self.count += len(time)
+        self.dropped += int((~ascending).sum())
+        self.last = float(before[-1])
+        self.time = np.concatenate([self.time, time[ascending]])
+        values = values[ascending]
+        self.values = values if len(self.values) == 0 else np.concatenate([self.values, values])
+
+    def take(self, stop: float) -> tuple[Array, Array]:
+        """Remove and return the samples up to ``stop`` seconds."""
+        count = int(np.searchsorted(self.time, stop, side="right"))
+        part = self.time[:count], self.values[:count].reshape(count, len(self.columns))
+        self.time, self.values = self.time[count:], self.values[count:]
+        return part
+
+
+class SampleBlocks:
+    """Iterate over the samples of channels in the time of the fastest signal among those that have them.
+
+    The samples of the slower ones are taken at the first sample of the fastest that is not earlier, and are NaN in
+    between. Samples whose time stamp is not later than the one before are left out; ``notes`` says how many.
+    """
+
+    def __init__(self, log: Log, names: Sequence[str], samples: int = BLOCK) -> None:
+        if not names:
+            raise DataError(f"{log.path}: no channels were asked for")
+        self.log, self.names, self.samples = log, tuple(names), samples
+        self._signals = [_Pending(source, columns) for source, columns in find_columns(log, names)]
+        rates = [log.topics[signal.source.topic].count or 0 for signal in self._signals]
+        self._signals.insert(0, self._signals.pop(rates.index(max(rates))))
+        self.count = max(rates) or None
+        """Number of samples of the fastest signal, where the log says so."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        dropped = [
+            f"{signal.source.name}: {signal.dropped:,} of {signal.count:,} samples were left out, because their time "
+            "stamp is not later than the one before"
+            for signal in self._signals
+            if signal.dropped
+        ]
+        factors = [
+            f"{signal.source.name}: time stamps were multiplied by {signal.factor:g} to be seconds"
+            for signal in self._signals
+            if signal.factor not in (None, 1.0)
+        ]
+        return (*self.log.notes, *factors, *dropped)
+
+    def __iter__(self) -> Iterator[Samples]:
+        wanted: dict[str, list[str]] = {}
+        for signal in self._signals:
+            fields = [signal.source.columns[column][0] for column in signal.source.columns]
+            wanted.setdefault(signal.source.topic, []).extend(fields)
+        main, others = self._signals[0], self._signals[1:]
+        for block in self.log.blocks(
+            {topic: list(dict.fromkeys(names)) for topic, names in wanted.items()}, self.samples
+        ):
+            for signal in self._signals:
+                if signal.source.topic in block:
+                    signal.add(block[signal.source.topic])
+            # a signal that ended, or never began, must not hold back the rest of the log
+            waiting = len(main.time) <= 4 * self.samples
+            stop = min((signal.last for signal in others), default=np.inf) if waiting else np.inf
+            yield from self._joined(stop)
+        yield from self._joined(np.inf)
+
+    def _joined(self, stop: float) -> Iterator[Samples]:
+        main, others = self._signals[0], self._signals[1:]
+        time, values = main.take(stop)
+        if len(time) == 0:
+            return
+        joined = np.full((len(time), len(self.names)), np.nan)
+        joined[:, [self.names.index(column) for column in main.columns]] = values
+        for signal in others:
+            moments, measured = signal.take(float(time[-1]))
+            rows = np.searchsorted(time, moments)
+            joined[np.ix_(rows, [self.names.index(column) for column in signal.columns])] = measured
+        yield Samples(time, joined)

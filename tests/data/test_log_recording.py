@@ -1,0 +1,120 @@
+"""Recordings and blocks of samples from logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fwnkf.data.log_blocks import SampleBlocks
+from fwnkf.data.log_recording import recording
+from fwnkf.errors import DataError
+from fwnkf.logs.log import BLOCK, Log, Source, Stream, Topic
+
+
+class Memory(Log):
+    """A log of given streams, which are the standard signals of the same name."""
+
+    format = "memory"
+
+    def __init__(self, **streams: Stream) -> None:
+        self.path = Path("flight.log")
+        self.parameters = {}
+        self.streams = streams
+        self.topics = {n: Topic(n, n, tuple(s.columns), len(s)) for n, s in streams.items()}
+
+    def read(self, topic: str, fields: Sequence[str] | None = None) -> Stream:
+        return self.streams[topic]
+
+    def blocks(self, wanted: Mapping[str, Sequence[str]], samples: int = BLOCK) -> Iterator[Mapping[str, Stream]]:
+        """Blocks by time, as a recorder would write them."""
+        end = max(float(np.nanmax(self.streams[topic].time)) for topic in wanted)
+        for begin in np.arange(0.0, end + 1.0):
+            part = {}
+            for topic in wanted:
+                stream = self.streams[topic]
+                rows = (stream.time >= begin) & (stream.time < begin + 1)
+                part[topic] = Stream(topic, stream.time[rows], {n: v[rows] for n, v in stream.columns.items()})
+            yield part
+
+    def sources(self) -> tuple[Source, ...]:
+        return tuple(Source(n, n, n, {column: (column, 1.0) for column in s.columns}) for n, s in self.streams.items())
+
+
+def turning(time: np.ndarray) -> dict[str, np.ndarray]:
+    """A pose that turns about z at 0.5 rad/s and moves along x at 2 m/s."""
+    zero = np.zeros_like(time)
+    return {
+        "position_x": 2 * time, "position_y": zero, "position_z": zero + 1,
+        "orientation_w": np.cos(time / 4), "orientation_x": zero, "orientation_y": zero,
+        "orientation_z": np.sin(time / 4),
+    }  # fmt: skip
+
+
+def test_truth_and_extras_are_at_the_times_of_the_samples() -> None:
+    time = 0.004 * np.arange(2500)
+    imu = {f"{name}_{axis}": np.sin(time) for name in ("gyro", "accel") for axis in "xyz"}
+    slow = 0.05 * np.arange(200)
+    slow = slow[(slow < 4) | (slow > 5)]  # a gap of a second
+    log = Memory(
+        imu=Stream("imu", time, imu),
+        pose=Stream("pose", slow, turning(slow)),
+        rotor=Stream("rotor", np.array([1.0, 9.0]), {"rotor_1": np.array([10.0, 90.0])}),
+    )
+    flight = recording(log, truth="pose")
+    assert [channel.unit for channel in flight.channels] == ["rad/s"] * 3 + ["m/s²"] * 3
+    assert flight.truth is not None
+    assert flight.truth_mask is not None
+    known = flight.truth_mask.numpy()
+    assert np.array_equal(
+        known, (time <= slow[-1]) & ~((time > slow[slow < 4][-1] + 1e-9) & (time < slow[slow > 5][0] - 1e-9))
+    )
+    expected = np.stack(list(turning(time).values()), -1)
+    assert np.allclose(flight.truth.numpy()[known], expected[known], atol=1e-9)
+    rotor = flight.extras["rotor"][:, 0].numpy()
+    inside = (time >= 1) & (time <= 9)
+    assert np.allclose(rotor[inside], 10 * time[inside])
+    assert np.isnan(rotor[~inside]).all()
+    with pytest.raises(DataError, match="no velocity"):
+        recording(log, "velocity")
+
+
+def test_bad_stamps_are_repaired() -> None:
+    time = 1000.0 * 0.004 * np.arange(500)  # milliseconds
+    time[[100, 101]] = time[[101, 100]]
+    time[200] = time[199]
+    flight = recording(Memory(gyro=Stream("gyro", time, {f"gyro_{a}": time / 1000 for a in "xyz"})), "gyro")
+    assert len(flight) == 499
+    assert flight.rate == pytest.approx(250.0)
+    assert any("ms" in note for note in flight.notes)
+
+
+def test_blocks_join_signals_of_different_rates() -> None:
+    fast, slow = 0.01 * np.arange(1000), 0.1 * np.arange(60) + 0.001
+    log = Memory(
+        gyro=Stream("gyro", fast, {f"gyro_{axis}": np.cos(fast) for axis in "xyz"}),
+        pose=Stream("pose", slow, {f"position_{axis}": slow for axis in "xyz"}),
+    )
+    blocks = SampleBlocks(log, ["position_x", "gyro_y"], samples=100)
+    parts = list(blocks)
+    time, values = np.concatenate([part.time for part in parts]), np.concatenate([part.values for part in parts])
+    assert np.array_equal(time, fast)
+    assert np.array_equal(values[:, 1], np.cos(fast))
+    rows = np.flatnonzero(np.isfinite(values[:, 0]))
+    assert np.array_equal(rows, np.searchsorted(fast, slow))
+    assert np.array_equal(values[rows, 0], slow)
+    with pytest.raises(DataError, match="no signal has wind_x; there are: gyro_x"):
+        SampleBlocks(log, ["wind_x"])
+
+
+def test_blocks_leave_out_samples_that_go_backwards() -> None:
+    time = 0.01 * np.arange(300)
+    time[50], time[120], time[200] = time[49], 0.3, np.nan
+    log = Memory(gyro=Stream("gyro", time, {f"gyro_{axis}": np.arange(300.0) for axis in "xyz"}))
+    blocks = SampleBlocks(log, ["gyro_x"])
+    parts = list(blocks)
+    kept = np.concatenate([part.values[:, 0] for part in parts])
+    assert np.array_equal(kept, np.delete(np.arange(300.0), [50, 120, 200])[: len(kept)])
+    assert (np.diff(np.concatenate([part.time for part in parts])) > 0).all()
