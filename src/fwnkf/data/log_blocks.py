@@ -119,9 +119,12 @@ class SampleBlocks:
         if len(time) == 0:
             return
         joined = np.full((len(time), len(self.names)), np.nan)
-        joined[:, [self.names.index(column) for column in main.columns]] = values
+        joined[:, self._places(main)] = values
         for signal in others:
             moments, measured = signal.take(float(time[-1]))
             rows = np.searchsorted(time, moments)
-            joined[np.ix_(rows, [self.names.index(column) for column in signal.columns])] = measured
+            joined[rows[:, None], self._places(signal)] = measured
         yield Samples(time, joined)
+
+    def _places(self, signal: _Pending) -> NDArray[np.intp]:
+        return np.array([self.names.index(column) for column in signal.columns], np.intp)
