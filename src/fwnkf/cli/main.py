@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from ..errors import FwnkfError
 from ..registry import import_modules
-from . import bench, compare, data, evaluate, fit, inspect, listing, train
+from . import bench, compare, data, evaluate, fit, inspect, listing, run, train
 from .output import UsageError
 
 COMMANDS = (
@@ -21,6 +21,7 @@ COMMANDS = (
     evaluate,
     compare,
     inspect,
+    run,
 )
 """Modules with ``add(commands)``, which registers ``run(options) -> int``; in the order of the help."""
 

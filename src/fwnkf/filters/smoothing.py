@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -100,12 +101,29 @@ def smooth_in_chunks(
     """
     if chunk < 1:
         raise ConfigError(f"chunk = {chunk}: give a positive number of steps")
-    prepared = model.prepare()
     samples = chunk * (1 if model.preprocess is None else model.preprocess.block)
-    pieces = list(zip(*(_split(item, samples, y.shape[1]) for item in (y, u, mask, dt)), strict=True))
+    parts = (_split(item, samples, y.shape[1]) for item in (y, u, mask, dt))
+    pieces: list[Piece] = list(zip(*parts, strict=True))
+    smoothed: Smoothed = _joined(tuple(reversed(list(smooth_pieces(model, pieces, **start)))))
+    return smoothed if smoothed.cross_cov is None else smoothed._replace(cross_cov=smoothed.cross_cov[:, 1:])
+
+
+Piece = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
+"""Measurements, controls, mask and steps of consecutive samples."""
+
+
+@torch.no_grad()
+def smooth_pieces(model: Filter, pieces: Sequence[Piece], **start: Any) -> Iterator[Smoothed]:
+    """Filter and smooth a recording in pieces, each ``(y, u, mask, dt)``; yields them from the last to the first.
+
+    Every piece is used twice, so ``pieces`` may read them from disk. Between the two passes only the states between
+    them are stored. ``cross_cov`` of a piece begins with that of the step before it.
+    """
+    prepared = model.prepare()
 
     def forward(number: int, begin: dict[str, Any], before: Tensor | None) -> tuple[Trajectory, Tensor, Factors]:
-        track = model.run(*pieces[number], **begin, prepared=prepared, smoothing=True)
+        y, u, mask, dt = pieces[number]
+        track = model.run(y, u, mask, dt, **begin, prepared=prepared, smoothing=True)
         before = factor_psd(track.linear.start) if before is None else before
         steps = track.linear.steps
         return track, before, factorize(before, steps, transport(model.layout, steps.correction))
@@ -115,16 +133,13 @@ def smooth_in_chunks(
         track, _, factors = forward(number, *begins[-1])
         begins.append(({"state": track.state}, factors.factors[:, -1]))
     log_weight = track.linear.steps.log_weight
-    parts: list[Smoothed] = []
     last = end(factors.factors[:, -1])
     for number in reversed(range(len(pieces))):
         track, before, factors = forward(number, *begins[number])
         z = fixed_interval(tree_map(lambda item: item[:, 1:], factors.links), last)
         last = _before_first(factors, z)
         final = None if log_weight is None else log_weight[:, -1:].expand(-1, z.mean.shape[1], -1)
-        parts.append(_from_coordinates(model, before, factors, track.linear.steps, z, final))
-    smoothed: Smoothed = _joined(tuple(reversed(parts)))
-    return smoothed if smoothed.cross_cov is None else smoothed._replace(cross_cov=smoothed.cross_cov[:, 1:])
+        yield _from_coordinates(model, before, factors, track.linear.steps, z, final)
 
 
 def transport(layout: Layout, correction: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D D"] | None:

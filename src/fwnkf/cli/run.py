@@ -1,0 +1,165 @@
+"""``fwnkf run``: a filter over a log of any length, with the estimates written to a file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .output import UsageError, add_json, print_status, printable, say, split_names
+
+if TYPE_CHECKING:
+    from ..filters.base import Filter
+    from ..logs import Log
+    from ..runtime.long_run import Summary
+
+SUFFIXES = (".parquet", ".tum", ".mcap")
+INTERVAL = 1.0
+"""Seconds between lines of progress."""
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "run",
+        help="run a filter over a log and write the estimates",
+        description="The channels of the filter are found in the log by their names (gyro_x, accel_x, position_x, …). "
+        "Memory does not grow with the length of the log. Ctrl-C leaves the estimates up to there.",
+    )
+    parser.add_argument("log", type=Path, metavar="LOG", help="MCAP, ROS bag, ULog, DataFlash, blackbox, CSV, Parquet")
+    parser.add_argument("--filter", type=Path, required=True, metavar="F", help="folder of a saved filter")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT", help=f"file: {', '.join(SUFFIXES)}")
+    parser.add_argument("--smooth", action="store_true", help="use all measurements of the log for every estimate")
+    parser.add_argument("--lag", type=int, metavar="K", help="with --smooth: only measurements up to K steps later")
+    parser.add_argument("--channels", metavar="NAMES", help="signals for the channels of the filter, in their order")
+    parser.add_argument("--controls", metavar="NAMES", help="signals for its control inputs, such as rotor_1,rotor_2")
+    parser.add_argument("--covariance", action="store_true", help=".parquet: covariances too, not only deviations")
+    add_signal_flags(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def add_signal_flags(parser: argparse.ArgumentParser) -> None:
+    """Add ``--topic`` and ``--field``, which say where signals are in a log."""
+    parser.add_argument(
+        "--topic", action="append", default=[], metavar="ROLE=TOPIC", help="topic of a signal: imu=/my/imu"
+    )
+    parser.add_argument(
+        "--field", action="append", default=[], metavar="NAME=TOPIC.FIELD[*FACTOR]",
+        help="field of a signal: gyro_x=/my/imu.rates.x*0.0174533; may be repeated",
+    )  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the filter; the exit code is 1 if a step failed."""
+    from .. import load
+    from ..data.log_blocks import SampleBlocks
+    from ..logs import choose, open_log
+    from ..logs.results import result_file
+    from ..runtime.long_run import Summary, run_long
+
+    if options.output.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"-o {options.output}: the suffix must be one of {', '.join(SUFFIXES)}")
+    if options.lag is not None and (not options.smooth or options.lag < 0):
+        raise UsageError("--lag needs --smooth and a number of steps of at least zero")
+    if not options.filter.is_dir():
+        raise UsageError(f"--filter {options.filter} is not a folder")
+    model = load(options.filter)
+    log = choose(open_log(options.log), options.topic, options.field)
+    names = _names(model, log, options)
+    blocks = SampleBlocks(log, names)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    file = result_file(options.output, model.layout.describe(), log.start_ns, covariance=options.covariance)
+    summary, began = Summary(), time.monotonic()
+    facts = {"log": log.path.name, "filter": options.filter.resolve().name, "estimates": _estimates(options)}
+    interrupted = True
+    try:
+        run_long(
+            model,
+            blocks,
+            file.write,
+            smoothing=options.smooth,
+            lag=options.lag,
+            summary=summary,
+            progress=_progress(blocks.count, began),
+        )
+        interrupted = False
+    finally:
+        place = f"no: it ends at {summary.last:.3f} s, where the run stopped" if interrupted else "yes"
+        file.close(facts | {"complete": place})
+        if interrupted:
+            print_status(f"{options.output} is not complete: {summary.samples:,} samples, up to {summary.last:.3f} s")
+    notes = [*blocks.notes, *summary.notes]
+    seconds = time.monotonic() - began
+    machine = {
+        **facts, "output": str(options.output), "samples": summary.samples, "missing": summary.missing,
+        "flagged_steps": summary.flagged, "restarts": summary.restarts, "rate_hz": summary.rate, "nis": summary.nis,
+        "seconds": seconds, "notes": notes,
+    }  # fmt: skip
+    say(options, machine, "\n".join(_report(options, summary, seconds, notes)))
+    return 1 if summary.flagged else 0
+
+
+def _names(model: Filter, log: Log, options: argparse.Namespace) -> list[str]:
+    """Names of the signals for the channels and the controls of a filter."""
+    from ..logs.results import component_names
+    from ..runtime.long_run import channel_count, control_count
+
+    channels, controls = list(split_names(options.channels)), list(split_names(options.controls))
+    count, inputs = channel_count(model), control_count(model)
+    if not channels and model.preprocess is None:
+        channels = list(component_names(model.observation_layout.describe()))
+        signals = {name for source in log.sources() for name in source.columns}
+        if not signals & set(channels):
+            raise UsageError(
+                f"the channels of the filter are called {', '.join(channels)}, and no signal of the log is; name the "
+                f"signals for them: --channels {','.join(sorted(signals)[:count]) or 'gyro_x,…'}"
+            )
+    if len(channels) != count:
+        raise UsageError(f"the filter has {count} channels; name a signal for each: --channels gyro_x,gyro_y,…")
+    if len(controls) != inputs:
+        raise UsageError(f"the filter has {inputs} control inputs; name a signal for each: --controls rotor_1,…")
+    if len({*channels, *controls}) != count + inputs:
+        raise UsageError(f"signals repeat: {', '.join([*channels, *controls])}")
+    return [*channels, *controls]
+
+
+def _estimates(options: argparse.Namespace) -> str:
+    if not options.smooth:
+        return "filtered"
+    return "smoothed with all measurements" if options.lag is None else f"smoothed with a lag of {options.lag} steps"
+
+
+def _progress(total: int | None, began: float) -> Callable[[Summary], None]:
+    """Prints the rate and the time left on standard error, if it is a terminal."""
+    last = began
+
+    def report(summary: Summary) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < INTERVAL or not sys.stderr.isatty():
+            return
+        last = now
+        rate = summary.samples / (now - began)
+        share = f" of {total:,}, {max(total - summary.samples, 0) / max(rate, 1e-9):.0f} s left" if total else ""
+        print(f"\r{summary.samples:,} samples{share} ({rate:,.0f} a second) ", end="", file=sys.stderr, flush=True)
+
+    return report
+
+
+def _report(options: argparse.Namespace, summary: Summary, seconds: float, notes: list[str]) -> list[str]:
+    speed = summary.samples / max(seconds, 1e-9)
+    lines = [
+        f"{options.output}: {summary.samples:,} estimates, {_estimates(options)}, at {summary.rate:.5g} Hz",
+        f"{seconds:.1f} s, {speed:,.0f} samples a second, {speed / max(summary.rate, 1e-9):,.1f} times real time",
+    ]
+    if summary.nis == summary.nis:
+        lines.append(f"NIS {summary.nis:.3f} (1 for a consistent filter)")
+    if summary.missing:
+        lines.append(f"{summary.missing:,} samples are missing; the filter predicts over them")
+    if summary.flagged:
+        lines.append(f"{summary.flagged:,} steps failed: values that are not finite, or a covariance that is not")
+    return lines + [f"note: {printable(note)}" for note in notes]

@@ -1,0 +1,371 @@
+"""Run a filter over samples of any length in bounded memory, with or without smoothing."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..core.trajectory import Trajectory
+from ..errors import DataError
+from ..filters.base import Filter
+from ..filters.smoothing import smooth, smooth_pieces
+from ..metrics.consistency import mahalanobis_squared
+
+Array = NDArray[np.float64]
+Write = Callable[[Array, Array, Array], None]
+"""Takes times ``[T]``, means ``[T, n]`` and covariances ``[T, d, d]``."""
+
+STEPS = 1024
+"""Steps of a filter that are run at a time."""
+LONGEST_GAP = 10.0
+"""Seconds; after a longer gap the filter starts anew."""
+NOTES = 10
+"""Gaps that are named in the notes."""
+RATE_TOLERANCE = 0.02
+"""Relative difference of the rate of the samples from that of the filter up to which they are the same."""
+JITTER_LIMIT = 0.1
+"""Standard deviation of the steps, in steps, up to which samples are taken as regular."""
+
+
+@dataclass
+class Summary:
+    """What a run did."""
+
+    samples: int = 0
+    missing: int = 0
+    """Samples that are missing, for which the filter took a step without measurement."""
+    flagged: int = 0
+    """Steps with a status: values that were not finite, or a factorisation that failed."""
+    restarts: int = 0
+    rate: float = 0.0
+    """Samples per second of the log."""
+    regular: bool = True
+    """Whether the filter ran with its nominal step; else with the time between the samples."""
+    nis: float = math.nan
+    """Mean over the steps, divided by the number of channels measured."""
+    last: float = math.nan
+    """Time of the last sample that was used."""
+    notes: list[str] = field(default_factory=list)
+
+
+class Piece(NamedTuple):
+    """Steps of a filter: samples and, where some are missing, masked steps in between."""
+
+    time: Array
+    values: Array
+    real: NDArray[np.bool_]
+    """False for steps that stand for missing samples."""
+    dt: Array | None
+    first: bool
+    """Whether the filter starts anew."""
+
+
+class _Clock(NamedTuple):
+    step: float
+    regular: bool
+
+
+def clock_of(model: Filter, time: Array, summary: Summary) -> _Clock:
+    """How the filter follows the samples: with its own step, or with the time between samples."""
+    block = 1 if model.preprocess is None else model.preprocess.block
+    steps = np.diff(time)
+    steps = steps[steps > 0]
+    if len(steps) == 0:
+        raise DataError("the log has a single sample; a filter needs at least two")
+    step = float(np.median(steps))
+    near = steps[steps < 1.5 * step]
+    step, jitter = float(near.mean()), float(near.std() / near.mean())
+    summary.rate = 1 / step
+    nominal = step if model.system is None else model.system.dt / block
+    takes_dt = model.system is not None and model.system.takes_dt
+    same = abs(step / nominal - 1) <= RATE_TOLERANCE
+    summary.regular = same and (jitter <= JITTER_LIMIT or not takes_dt)
+    if not same and not takes_dt:
+        raise DataError(
+            f"the filter has a fixed step of {nominal:.6g} s ({1 / nominal:.5g} Hz), but the log has "
+            f"{1 / step:.5g} Hz; resample the log, or use a filter with continuous=True"
+        )
+    if summary.regular and jitter > JITTER_LIMIT:
+        summary.notes.append(f"steps scatter by {100 * jitter:.0f} % of a step; the filter takes them as equal")
+    return _Clock(nominal if summary.regular else step, summary.regular)
+
+
+def channel_count(model: Filter) -> int:
+    """Number of channels of a raw sample."""
+    return model.observation_dim if model.preprocess is None else model.preprocess.observation_dim
+
+
+def control_count(model: Filter) -> int:
+    """Number of control inputs with a raw sample."""
+    return model.control_dim if model.preprocess is None else model.preprocess.control_dim
+
+
+def pieces(
+    model: Filter, blocks: Iterable[tuple[Array, Array]], summary: Summary, steps: int = STEPS
+) -> Iterator[Piece]:
+    """Cut samples into pieces of ``steps`` steps of the filter; gaps become masked steps or longer ones."""
+    block = 1 if model.preprocess is None else model.preprocess.block
+    length = max(steps, model.initial_steps) * block
+    clock: _Clock | None = None
+    buffer: list[tuple[Array, Array, NDArray[np.bool_], Array]] = []
+    held, first, last = 0, True, math.nan
+    channels = channel_count(model)
+    control = np.zeros(control_count(model))
+
+    def joined(count: int) -> Piece:
+        nonlocal buffer, held, first
+        whole = [np.concatenate(items) for items in zip(*buffer, strict=True)]
+        time, values, real, dt = (item[:count] for item in whole)
+        buffer, held = [tuple(item[count:] for item in whole)], held - count  # type: ignore[list-item]
+        assert clock is not None
+        piece = Piece(time, values, real.astype(bool), None if clock.regular else dt, first)
+        first = False
+        return piece
+
+    for time, values in blocks:
+        if len(time) == 0:
+            continue
+        clock = clock_of(model, time, summary) if clock is None else clock
+        before = np.concatenate([[time[0] - clock.step if math.isnan(last) else last], time[:-1]])
+        breaks = np.flatnonzero(time - before > LONGEST_GAP)
+        for begin, stop in zip([0, *breaks], [*breaks, len(time)], strict=True):
+            if begin == stop:
+                continue
+            if begin in breaks:
+                while held >= block:
+                    yield joined(min(length, held // block * block))
+                summary.restarts += 1
+                if summary.restarts <= NOTES:
+                    gap, where = time[begin] - before[begin], before[begin]
+                    summary.notes.append(f"a gap of {gap:.4g} s at {where:.3f} s: the filter starts anew after it")
+                buffer, held, first = [], 0, True
+            steps_before = time[begin:stop] - before[begin:stop]
+            if begin in breaks:
+                steps_before[0] = clock.step
+            part = _with_missing(time[begin:stop], values[begin:stop], steps_before, clock)
+            if math.isnan(last):
+                control = np.nan_to_num(part[1][0, channels:])  # nothing is known of what acted before
+            part[1][:, channels:], control = _held(part[1][:, channels:], control)
+            buffer.append(part)
+            held += len(buffer[-1][0])
+            while held >= length:
+                yield joined(length)
+        last = float(time[-1])
+    while held >= block:
+        yield joined(min(length, held // block * block))
+    if clock is None:
+        raise DataError("the log has no samples of these channels")
+
+
+def _with_missing(
+    time: Array, values: Array, dt: Array, clock: _Clock
+) -> tuple[Array, Array, NDArray[np.bool_], Array]:
+    """Samples with NaN rows where some are missing, for a filter that takes equal steps."""
+    if not clock.regular:
+        return time, values, np.ones(len(time), bool), dt
+    counts = np.maximum(np.round(dt / clock.step), 1).astype(np.int64)
+    rows = np.cumsum(counts) - 1
+    total = int(rows[-1]) + 1
+    real = np.zeros(total, bool)
+    real[rows] = True
+    spread = np.full((total, values.shape[1]), np.nan)
+    spread[rows] = values
+    moments = np.interp(np.arange(total), rows, time)
+    lead = np.arange(int(rows[0]))
+    moments[lead] = time[0] - (rows[0] - lead) * clock.step
+    return moments, spread, real, np.full(total, clock.step)
+
+
+def _held(values: Array, last: Array) -> tuple[Array, Array]:
+    """In every row the last known values of the rows before it, which act from then on; and those after the last."""
+    values = np.concatenate([last[None], values])
+    rows = np.where(np.isfinite(values), np.arange(len(values))[:, None], 0)
+    held = np.take_along_axis(values, np.maximum.accumulate(rows, 0), 0)
+    return held[:-1], held[-1]
+
+
+class _Runner:
+    """Converts pieces for a filter, and its outputs back."""
+
+    def __init__(self, model: Filter, write: Write, summary: Summary) -> None:
+        self.model, self.write, self.summary = model, write, summary
+        self.channels = channel_count(model)
+        self.block = 1 if model.preprocess is None else model.preprocess.block
+        self.squares = self.measured = 0.0
+
+    def inputs(self, piece: Piece) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+        """``y, u, mask, dt`` with a batch axis; columns beyond the channels are controls."""
+
+        def tensor(array: NDArray[Any]) -> Tensor:
+            return torch.from_numpy(array).to(self.model.device, self.model.dtype).unsqueeze(0)
+
+        values, control = np.split(piece.values, [self.channels], 1)
+        known = np.isfinite(values)
+        mask = torch.from_numpy(known).to(self.model.device).unsqueeze(0)
+        return (
+            tensor(np.where(known, values, 0.0)),
+            tensor(control) if control.size else None,
+            mask,
+            None if piece.dt is None else tensor(piece.dt),
+        )
+
+    def rows(self, piece: Piece) -> tuple[Array, NDArray[np.bool_]]:
+        """The time of each step of the filter, and whether a sample belongs to it."""
+        count = len(piece.time) // self.block
+        real: NDArray[np.bool_] = np.any(piece.real[: count * self.block].reshape(count, self.block), 1)
+        return piece.time[self.block - 1 :: self.block][:count], real
+
+    def put(self, piece: Piece, mean: Tensor, cov: Tensor) -> None:
+        time, real = self.rows(piece)
+        self.write(time[real], mean[0].double().cpu().numpy()[real], cov[0].double().cpu().numpy()[real])
+        self.summary.samples += int(piece.real.sum())
+        self.summary.missing += int((~piece.real).sum())
+        self.summary.last = float(piece.time[-1])
+
+    def note(self, track: Trajectory) -> None:
+        summary = self.summary
+        summary.flagged += int((track.status != 0).sum())
+        if track.weight is not None and track.weight.shape == track.innovation.shape:
+            eye = torch.eye(track.innovation.shape[-1]).to(track.innovation)
+            weight = track.weight
+            # channels that were not measured count neither in the sum nor in their number
+            S = track.innovation_cov * weight.unsqueeze(-1) * weight.unsqueeze(-2) + eye * (1 - weight).unsqueeze(-1)
+            squares = mahalanobis_squared(track.innovation * weight, S)
+            self.squares += float(squares.nan_to_num(0.0).sum())
+            self.measured += float(weight.sum())
+            summary.nis = self.squares / self.measured if self.measured else math.nan
+
+
+@torch.no_grad()
+def run_long(
+    model: Filter,
+    blocks: Iterable[tuple[Array, Array]],
+    write: Write,
+    *,
+    smoothing: bool = False,
+    lag: int | None = None,
+    summary: Summary | None = None,
+    progress: Callable[[Summary], None] | None = None,
+    steps: int = STEPS,
+) -> Summary:
+    """Filter blocks of ``(time, values)``, the columns of values being channels, then controls; NaN is missing.
+
+    A control acts from its sample to the next.
+    Estimates are passed to ``write`` at the samples, in order. Filtered, they are the same bits as those of one
+    ``model.run``. With ``smoothing`` all measurements are used: the inputs, and the results of the backward pass, are
+    stored in a temporary folder. With ``lag`` as well, those up to that many steps later are used, without storing.
+    """
+    summary = Summary() if summary is None else summary
+    runner = _Runner(model, write, summary)
+    cut = pieces(model, blocks, summary, steps)
+    report = progress or (lambda _: None)
+    if smoothing and lag is None:
+        _smooth_from_disk(runner, cut, report)
+    elif smoothing:
+        assert lag is not None
+        _smooth_with_lag(runner, cut, lag, report)
+    else:
+        prepared, state = model.prepare(), None
+        for piece in cut:
+            y, u, mask, dt = runner.inputs(piece)
+            track = model.run(y, u, mask, dt, state=None if piece.first else state, prepared=prepared)
+            state = track.state
+            runner.put(piece, track.mean, track.cov)
+            runner.note(track)
+            report(summary)
+    return summary
+
+
+def _smooth_with_lag(runner: _Runner, cut: Iterator[Piece], lag: int, report: Callable[[Summary], None]) -> None:
+    """Each piece together with the first steps of the next ones, which are run again with their own piece."""
+    model, samples = runner.model, lag * runner.block
+    prepared, state = model.prepare(), None
+    waiting: list[Piece] = []
+
+    def finish(last: bool) -> None:
+        nonlocal state
+        while waiting:
+            behind = sum(len(piece.time) for piece in waiting[1:])
+            if behind < samples and not last:
+                return
+            piece = waiting.pop(0)
+            ahead = _concatenated([piece, *waiting], len(piece.time) + samples)
+            y, u, mask, dt = runner.inputs(ahead)
+            begin = None if piece.first else state
+            track = model.run(y, u, mask, dt, state=begin, prepared=prepared, smoothing=True)
+            count = len(piece.time) // runner.block
+            estimate = smooth(model, track, lag=lag)
+            runner.put(piece, estimate.mean[:, :count], estimate.cov[:, :count])
+            y, u, mask, dt = runner.inputs(piece)
+            track = model.run(y, u, mask, dt, state=begin, prepared=prepared)
+            state = track.state
+            runner.note(track)
+            report(runner.summary)
+
+    for piece in cut:
+        if piece.first:
+            finish(last=True)
+        waiting.append(piece)
+        finish(last=False)
+    finish(last=True)
+
+
+def _concatenated(parts: Sequence[Piece], count: int) -> Piece:
+    time, values, real = (np.concatenate([part[index] for part in parts])[:count] for index in range(3))
+    dt = None if parts[0].dt is None else np.concatenate([part.dt for part in parts if part.dt is not None])[:count]
+    return Piece(time, values, real, dt, parts[0].first)
+
+
+class _Stored(Sequence[Any]):
+    """Pieces in files of a folder, read one at a time."""
+
+    def __init__(self, runner: _Runner, paths: Sequence[Path]) -> None:
+        self.runner, self.paths = runner, paths
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def piece(self, number: int) -> Piece:
+        with np.load(self.paths[number], allow_pickle=False) as data:
+            time, values, real, *dt = (data[name] for name in data.files)
+            return Piece(time, values, real, dt[0] if dt else None, False)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.runner.inputs(self.piece(number))
+
+
+def _smooth_from_disk(runner: _Runner, cut: Iterator[Piece], report: Callable[[Summary], None]) -> None:
+    """All measurements: the pieces are stored, used forwards and backwards, and their results written in order."""
+    with tempfile.TemporaryDirectory(prefix="fwnkf-") as folder:
+        paths: list[Path] = []
+
+        def finish() -> None:
+            stored = _Stored(runner, paths)
+            for number, estimate in zip(reversed(range(len(paths))), smooth_pieces(runner.model, stored), strict=True):
+                np.savez(paths[number].with_suffix(".result.npz"), mean=estimate.mean.cpu(), cov=estimate.cov.cpu())
+            for number, path in enumerate(paths):
+                piece = stored.piece(number)
+                with np.load(path.with_suffix(".result.npz"), allow_pickle=False) as data:
+                    runner.put(piece, torch.from_numpy(data["mean"]), torch.from_numpy(data["cov"]))
+                path.with_suffix(".result.npz").unlink()
+                path.unlink()
+                report(runner.summary)
+            paths.clear()
+
+        for number, piece in enumerate(cut):
+            if piece.first and paths:
+                finish()
+            path = Path(folder) / f"{number:09d}.npz"
+            np.savez(path, *(item for item in piece[:4] if item is not None))
+            paths.append(path)
+        if paths:
+            finish()

@@ -1,0 +1,152 @@
+"""Long runs in pieces against one run of the whole, and against the dense smoother."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import fwnkf
+from fwnkf.core.preprocess import Calibration, CalibrationConfig
+from fwnkf.errors import DataError
+from fwnkf.runtime.long_run import LONGEST_GAP, Summary, run_long
+
+STEP = 0.01
+
+
+def moving(continuous: bool = True) -> fwnkf.Filter:
+    """A point with velocity; position and velocity are measured."""
+    F = torch.tensor([[0.0, 1.0], [0.0, 0.0]]) if continuous else torch.tensor([[1.0, STEP], [0.0, 1.0]])
+    Q = torch.diag(torch.tensor([0.0, 1.0])) * (1.0 if continuous else STEP)
+    return fwnkf.KF(F=F, H=torch.eye(2), Q=Q, R=torch.eye(2) * 0.1, continuous=continuous, dt=STEP).double()
+
+
+def blocks(time: np.ndarray, values: np.ndarray, size: int = 37) -> list[tuple[np.ndarray, np.ndarray]]:
+    return [(time[i : i + size], values[i : i + size]) for i in range(0, len(time), size)]
+
+
+def collect(model: fwnkf.Filter, time: np.ndarray, values: np.ndarray, **options: object) -> tuple[np.ndarray, ...]:
+    rows: list[tuple[np.ndarray, ...]] = []
+    summary = Summary()
+    run_long(model, blocks(time, values), lambda *row: rows.append(row), summary=summary, steps=50, **options)
+    return (*(np.concatenate(item) for item in zip(*rows, strict=True)), summary)
+
+
+def samples(count: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    values = np.random.default_rng(0).normal(size=(count, 2))
+    values[::7, 1] = np.nan
+    return STEP * np.arange(count), values
+
+
+def tensors(values: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    y = torch.from_numpy(values)[None]
+    return y.nan_to_num(0.0), y.isfinite()
+
+
+def test_filtered_in_pieces_is_the_same_bits_as_one_run() -> None:
+    time, values = samples()
+    model = moving()
+    y, mask = tensors(values)
+    whole = model.run(y, mask=mask)
+    stamps, mean, cov, summary = collect(model, time, values)
+    assert np.array_equal(stamps, time)
+    assert np.array_equal(mean, whole.mean[0].numpy())
+    assert np.array_equal(cov, whole.cov[0].numpy())
+    assert (summary.samples, summary.missing, summary.restarts) == (400, 0, 0)
+    weight = mask.double()
+    normalised = []
+    for t in range(400):
+        used = weight[0, t].bool()
+        r, S = whole.innovation[0, t][used], whole.innovation_cov[0, t][used][:, used]
+        normalised.append(float(r @ torch.linalg.solve(S, r)))
+    assert summary.nis == pytest.approx(sum(normalised) / float(weight.sum()), rel=1e-10)
+
+
+@pytest.mark.parametrize("lag", [None, 0, 12, 120])
+def test_smoothed_in_pieces_is_the_smoothed_whole(lag: int | None) -> None:
+    time, values = samples()
+    model = moving()
+    y, mask = tensors(values)
+    whole = fwnkf.smooth(model, model.run(y, mask=mask, smoothing=True), lag=lag)
+    stamps, mean, cov, summary = collect(model, time, values, smoothing=True, lag=lag)
+    assert np.array_equal(stamps, time)
+    assert np.allclose(mean, whole.mean[0].numpy(), rtol=0, atol=1e-9)
+    assert np.allclose(cov, whole.cov[0].numpy(), rtol=0, atol=1e-9)
+    assert summary.samples == 400
+
+
+@pytest.mark.parametrize("smoothing", [False, True])
+@pytest.mark.parametrize("continuous", [False, True])
+def test_missing_samples_are_steps_without_measurement(continuous: bool, smoothing: bool) -> None:
+    time, values = samples()
+    present = np.ones(400, bool)
+    present[[5, 37, 38, 100]] = False
+    present[200:290] = False
+    model = moving(continuous)
+    gone = values.copy()
+    gone[~present] = np.nan
+    y, mask = tensors(gone)
+    track = model.run(y, mask=mask, smoothing=True)
+    expected = fwnkf.smooth(model, track).mean if smoothing else track.mean
+    stamps, mean, _, summary = collect(model, time[present], values[present], smoothing=smoothing)
+    assert np.array_equal(stamps, time[present])
+    assert np.allclose(mean, expected[0].numpy()[present], rtol=0, atol=1e-9)
+    assert summary.missing == int((~present).sum())
+
+
+def test_irregular_samples_run_with_their_own_steps() -> None:
+    time, values = samples()
+    time = time + np.random.default_rng(1).uniform(0, 0.8 * STEP, 400)
+    model = moving()
+    y, mask = tensors(values)
+    _, mean, _, summary = collect(model, time, values)
+    assert not summary.regular
+    steps = np.diff(time, prepend=time[0] - STEP)
+    track = model.run(y, mask=mask, dt=torch.from_numpy(steps)[None])
+    # the length of the first step is not known: its effect has decayed after 50 steps
+    assert np.allclose(mean[50:], track.mean[0].numpy()[50:], atol=1e-6)
+
+
+def test_a_filter_with_a_fixed_step_names_both_rates() -> None:
+    time, values = samples()
+    with pytest.raises(DataError, match=r"100 Hz.*50 Hz"):
+        collect(moving(continuous=False), 2 * time, values)
+    with pytest.raises(DataError, match="no samples"):
+        run_long(moving(), [], lambda *row: None)
+
+
+def test_after_a_long_gap_the_filter_starts_anew() -> None:
+    time, values = samples()
+    time[250:] += LONGEST_GAP + 1
+    for smoothing in (False, True):
+        _, mean, _, summary = collect(moving(), time, values, smoothing=smoothing)
+        again = collect(moving(), time[250:], values[250:], smoothing=smoothing)[1]
+        assert np.array_equal(mean[250:], again)
+        assert summary.restarts == 1
+        assert "2.490 s" in summary.notes[0]
+
+
+def test_blocks_of_a_preprocessing_stay_aligned() -> None:
+    time, values = samples(401)
+    model = moving()
+    model.system.dt = 4 * STEP
+    model.preprocess = Calibration(CalibrationConfig(channels=2, block=4)).double()
+    y, mask = tensors(values)
+    whole = model.run(y, mask=mask)
+    stamps, mean, _, _ = collect(model, time, values)
+    assert np.array_equal(stamps, time[3::4][:100])
+    assert np.array_equal(mean, whole.mean[0].numpy())
+
+
+def test_controls_act_from_their_sample_until_the_next_one() -> None:
+    model = fwnkf.KF(
+        F=torch.eye(1), B=torch.ones(1, 1), H=torch.eye(1), Q=torch.eye(1), R=torch.eye(1), dt=STEP
+    ).double()
+    time = STEP * np.arange(200)
+    values = np.full((200, 2), np.nan)
+    values[:, 0] = np.random.default_rng(2).normal(size=200)
+    values[::30, 1] = np.arange(7.0)
+    acting = np.concatenate([[0.0], np.repeat(np.arange(7.0), 30)])[:200]
+    _, mean, _, _ = collect(model, time, values)
+    expected = model.run(torch.from_numpy(values[None, :, :1]), torch.from_numpy(acting[None, :, None]))
+    assert np.array_equal(mean, expected.mean[0].numpy())
