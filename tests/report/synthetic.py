@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,16 +17,11 @@ from fwnkf.diagnosis.result import (
     Trade,
     Waterfall,
 )
+from fwnkf.logs.log import Stream
+from fwnkf.logs.stamps import examine
 
 LINE = 96.9
 """Hz, of the strongest line."""
-
-
-@dataclass(frozen=True)
-class Stamps:
-    name: str
-    rate_hz: float
-    samples: int
 
 
 def diagnosis(name: Callable[[str], str] = lambda text: text, *, seed: int = 0, samples: int = 1025) -> Diagnosis:
@@ -78,13 +72,16 @@ def diagnosis(name: Callable[[str], str] = lambda text: text, *, seed: int = 0, 
         Finding("not_observable", "info", 1.0, name("Lines above 125 Hz cannot be shown."), name("250 Hz."),
                 name("Set IMU_GYRO_RATEMAX to 1000 and fly again.")),
     )  # fmt: skip
+    clock = np.arange(0.0, 61.7, 0.004)
+    clock = clock[(clock < 20) | (clock > 26)]
+    stamps = examine(Stream(name("imu"), clock, {}), dropouts=())
     delay = np.array([0.2, 0.5, 1.0, 2.0, 5.0, 10.0])
     return Diagnosis(
         name=name("flight.ulg"),
         format=name("ulog"),
         seconds=61.7,
         filter=name("constant velocity for each channel"),
-        stamps=(Stamps(name("imu"), 250.0, 15_425),),
+        stamps=(stamps,),
         findings=findings,
         peaks=peaks,
         spectra=tuple(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .output import add_json, add_store, cell, printable, say_table, store
+from .output import add_html, add_json, add_store, cell, command_line, printable, say_table, store
 
 COLUMNS = {
     "method": "method",
@@ -34,6 +34,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders written by `fwnkf train`")
     add_store(parser)
+    add_html(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -44,6 +45,10 @@ def run(options: argparse.Namespace) -> int:
 
     rows = compare(options.runs)
     store(options.store, rows)
+    if options.html is not None:
+        from ..report.run_pages import comparison_page
+
+        comparison_page(rows, command_line(options)).save(options.html)
     if options.json:
         say_table(options, rows, COLUMNS)
         return 0

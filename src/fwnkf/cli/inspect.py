@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .output import UsageError, add_json, say, table
+from .output import UsageError, add_html, add_json, command_line, say, table
 
 
 def add(commands: Any) -> None:
@@ -21,6 +21,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--plots", type=Path, metavar="FOLDER", help="draw Bode magnitude, group delay, poles, Q_t and R_t"
     )
+    add_html(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -40,13 +41,16 @@ def run(options: argparse.Namespace) -> int:
     model = load(options.folder if run_info is None else run_info.model_folder(options.which or "best"))
     facts = inspect(model)
     figures: dict[str, Any] = {}
+    draws = options.plots is not None or options.html is not None
     if run_info is not None:
-        facts["noise_over_time"], figure = _noise(
-            model, run_info.experiment, str(options.folder), options.plots is not None
-        )
-        figures["noise"] = figure
-    if options.plots is not None:
+        facts["noise_over_time"], figures["noise"] = _noise(model, run_info.experiment, str(options.folder), draws)
+    if draws:
         figures["shaper"] = plots.shaper(model)
+    if options.html is not None:
+        from ..report.run_pages import filter_page
+
+        filter_page(options.folder.name, facts, figures, command_line(options)).save(options.html)
+    if options.plots is not None:
         drawn = [str(path) for path in plots.save_all(options.plots, figures)]
         facts["plots"] = (
             drawn or "none: the filter has no shaping, and a saved filter has no records for noise over time"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,16 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def add_store(parser: argparse.ArgumentParser) -> None:
     """Add ``--store``, for commands that produce rows."""
     parser.add_argument("--store", type=Path, metavar="FILE", help="also write the rows to this JSON file")
+
+
+def add_html(parser: argparse.ArgumentParser) -> None:
+    """Add ``--html``, for commands whose result is also written as a page."""
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a report: one HTML file with figures")
+
+
+def command_line(options: argparse.Namespace) -> str:
+    """The command as it was typed, for reports."""
+    return shlex.join(["fwnkf", *options.words])
 
 
 def to_json(value: Any) -> str:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..extras import need
-from .output import UsageError, add_json, print_status, say_table, split_names, store, to_json
+from .output import UsageError, add_json, command_line, print_status, say_table, split_names, store, to_json
 
 if TYPE_CHECKING:
     from ..training.config import Experiment
     from ..training.fit import Fitted
 
 NEWEST = "newest"
+REPORT = "report.html"
 PLOTTED = 200
 """Number of test records shown in plots; the table uses all of them."""
 COLUMNS = ("method", "mse", "mse_from_10", "rmse", "nees", "nis", "coverage95", "failures", "seconds")
@@ -78,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     data = _survey(experiment, report)
     draws = not options.no_plots and _can_draw(report)
     report(f"run folder: {folder}")
-    command = shlex.join(["fwnkf", *options.words])
+    command = command_line(options)
     try:
         fitted = fit(experiment, folder, resume=options.resume is not None, command=command, say=report, data=data)
     except StoppedError:
@@ -87,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     if fitted is None:
         return 0
     rows = _score(fitted, references=not options.no_references)
-    plots = _draw(fitted) if draws else []
+    plots = _draw(fitted, rows, command) if draws else []
     if options.json:
         print(to_json({"run": str(folder), "record": fitted.record, "rows": rows, "plots": [str(p) for p in plots]}))
     else:
@@ -95,6 +96,7 @@ def run(options: argparse.Namespace) -> int:
         say_table(options, rows, {name: name for name in COLUMNS if any(name in row for row in rows)}, title)
         if plots:
             print(f"plots: {', '.join(path.name for path in plots)} in {plots[0].parent}")
+            print(f"report: {fitted.folder / REPORT}")
         record = fitted.record
         print(f"best filter: {folder / 'best'} (step {record['best_step']} of {record['steps']}, {_cost(record)})")
     return int(rows[0]["failures"] > 0)
@@ -251,8 +253,8 @@ def _score(fitted: Fitted, references: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def _draw(fitted: Fitted) -> list[Path]:
-    """Draw trajectory, error, NEES, frequency response, noise over time and training history."""
+def _draw(fitted: Fitted, rows: list[dict[str, Any]], command: str) -> list[Path]:
+    """Draw trajectory, error, NEES, frequency response, noise over time and training history, and write the report."""
     import torch
 
     from ..evaluation.evaluate import inputs_for
@@ -260,6 +262,7 @@ def _draw(fitted: Fitted) -> list[Path]:
     from ..filters.diagnostics import noise_over_time
     from ..filters.factory import build
     from ..report import plots
+    from ..report.run_pages import training_page
     from ..training.checkpointing import read_history
 
     records = fitted.data.split.test
@@ -283,4 +286,7 @@ def _draw(fitted: Fitted) -> list[Path]:
         figures["noise"] = plots.noise_over_time(Q, R, records)
     except ConfigError:  # the filter does not condition its noise
         pass
-    return plots.save_all(fitted.folder / "plots", figures)
+    paths = plots.save_all(fitted.folder / "plots", figures)
+    facts = {name: value for name, value in fitted.record.items() if isinstance(value, str | int | float)}
+    training_page(fitted.experiment.name, rows, figures, facts, command).save(fitted.folder / REPORT)
+    return paths

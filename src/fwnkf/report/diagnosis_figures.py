@@ -58,7 +58,7 @@ def before_after(before: ChannelSpectrum, after: ChannelSpectrum) -> Figure:
         x, y = thin(channel.frequency, np.sqrt(channel.density) / scale, log=log)
         axis.plot(x, _positive(y), label=name, **{**line(1 - k), "linewidth": 1.1})
     axis.axhline(1.0, color=TRUTH, linewidth=0.9, linestyle="--", label="consistent")
-    log_scale(axis)
+    _log_values(axis)
     both = before.white and after.white
     axis.set_ylabel("innovation / stated" if both else f"{before.unit}/√Hz", fontsize=9)
     axis.set_title(shorten(before.channel, 2 * NAME), fontsize=9.5)
@@ -167,8 +167,7 @@ def allan(rows: Sequence[AllanDeviation]) -> Figure:
         axis.plot(*thin(row.tau, _positive(row.deviation), log=True), label=shorten(row.channel, NAME), **line(k))
     axis.set_xscale("log")
     _log_ticks(axis.xaxis, *axis.get_xlim())
-    log_scale(axis)
-    axis.yaxis.set_major_formatter(lambda value, _: number(value))
+    _log_values(axis)
     axis.set_xlabel("averaging time (s)", fontsize=9)
     axis.set_ylabel(f"Allan deviation ({rows[0].unit})", fontsize=9)
     _legend(figure, axis)
@@ -185,10 +184,10 @@ def trade(result: Trade) -> Figure:
     low, high = axis.get_ylim()
     errors = [value for _, error in result.curves.values() for value in error if value > 0]
     if errors and max(errors) > 8 * min(errors):
-        log_scale(axis)
+        _log_values(axis)
     else:
         axis.set_ylim(min(0.0, low), high)
-    axis.yaxis.set_major_formatter(lambda value, _: number(value))
+        axis.yaxis.set_major_formatter(lambda value, _: number(value))
     axis.set_xlabel("delay (ms)", fontsize=9)
     axis.set_ylabel(f"error ({result.unit})", fontsize=9)
     axis.set_title(shorten(result.channel, 2 * NAME), fontsize=9.5)
@@ -223,8 +222,7 @@ def _density_axis(axis: Axes, channels: Sequence[ChannelSpectrum]) -> None:
         low = min(float(np.quantile(value, 0.01)) for value in values)
         high = max(float(value.max()) for value in values)
         axis.set_ylim(low / 1.5, high * (high / low) ** 0.14 * 1.5)
-    log_scale(axis)
-    axis.yaxis.set_major_formatter(lambda value, _: number(value))
+    _log_values(axis)
     axis.set_ylabel(f"noise density ({channels[0].unit}/√Hz)", fontsize=9)
 
 
@@ -269,13 +267,20 @@ def _round_levels(low: float, high: float) -> list[float]:
     return levels
 
 
+def _log_values(axis: Axes) -> None:
+    """Logarithmic values with plain numbers, without minor ticks, which are most of the size and time of a figure."""
+    log_scale(axis)
+    axis.yaxis.set_major_formatter(lambda value, _: number(value))
+    axis.yaxis.set_minor_locator(need("matplotlib.ticker", extra="plot").NullLocator())
+
+
 def _log_ticks(axis: Any, low: float, high: float) -> None:
     """Plain numbers at ticks of a logarithmic axis, few enough for the width of a phone."""
     ticker = need("matplotlib.ticker", extra="plot")
     subs = (1.0,) if high > 100 * low else (1.0, 3.0) if high > 12 * low else (1.0, 2.0, 5.0)
     axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=7))
     axis.set_major_formatter(lambda value, _: number(value))
-    axis.set_minor_formatter(ticker.NullFormatter())
+    axis.set_minor_locator(ticker.NullLocator())
 
 
 def _legend(figure: Figure, axis: Axes) -> None:

@@ -36,6 +36,7 @@ VARIABLES = {
     GRID.lower(): "var(--grid)",
     BAD.lower(): "var(--bad)",
     "#ffffff": "var(--paper)",
+    "#cccccc": "var(--grid)",  # frames of legends
 }
 """Variables of the style sheet that replace the colours of a figure, so that it follows the light or dark page."""
 

@@ -49,7 +49,7 @@ details{margin:8px 0}
 summary{cursor:pointer;color:var(--link)}
 .columns{display:grid;gap:18px;grid-template-columns:minmax(0,1fr)}
 figure{margin:0 0 14px;max-width:560px}
-figure.wide{max-width:100%}
+figure.wide{max-width:860px}
 figcaption,.caption{color:var(--soft);font-size:.86rem;margin:2px 0 6px}
 .note{color:var(--soft);font-size:.9rem;margin:8px 0}
 .scroll{overflow-x:auto}

@@ -2,18 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..diagnosis.result import Diagnosis
-from ..diagnosis.values import plain_values
+from ..logs.stamps import StampReport
 from .page import Section, Table
-from .wording import number
+from .wording import listed, number, percent, shorten
+
+NAMES = 40
+"""Characters of a stream's name in a table."""
 
 
 def stream_section(diagnosis: Diagnosis) -> Section:
     """The section on streams, rates and gaps."""
-    reports = [plain_values(report, arrays=False) for report in diagnosis.stamps]
-    simple = (str, float, int, type(None))
-    names = list(dict.fromkeys(n for report in reports for n, value in report.items() if isinstance(value, simple)))
-    rows = tuple(tuple(report.get(name) for name in names) for report in reports)
-    table = Table(tuple(name.replace("_", " ") for name in names), rows, "Streams")
-    answer = f"{number(diagnosis.seconds, 's')} of {diagnosis.format}, {len(reports)} streams."
-    return Section("What did the log contain?", answer, (), (table,))
+    reports: Sequence[StampReport] = diagnosis.stamps
+    rows = tuple(
+        (
+            shorten(report.name, NAMES),
+            report.samples,
+            number(report.rate, "Hz"),
+            percent(report.lost) if report.lost else "none",
+            number(max(gap.seconds for gap in report.gaps), "s") if report.gaps else "none",
+            number(round(1e3 * report.jitter, 4), "ms"),
+        )
+        for report in reports
+    )
+    table = Table(("stream", "samples", "rate", "missing", "longest gap", "jitter of steps"), rows, "Streams")
+    gaps = tuple(
+        (shorten(report.name, NAMES), gap.time, gap.seconds, "yes" if gap.declared else "no")
+        for report in reports
+        for gap in sorted(report.gaps, key=lambda gap: -gap.seconds)
+    )
+    holes = Table(("stream", "at (s)", "length (s)", "declared by the recorder"), gaps, "Gaps", fold=True)
+    notes = tuple(
+        f"{shorten(report.name, NAMES)}: {'; '.join(lines)}." for report in reports if (lines := _faults(report))
+    )
+    return Section("What did the log contain?", _answer(diagnosis, reports), (), (table, holes), notes)
+
+
+def _answer(diagnosis: Diagnosis, reports: Sequence[StampReport]) -> str:
+    if not reports:
+        return f"{number(diagnosis.seconds, 's')} ({diagnosis.format}), and no stream that a filter could use."
+    streams = listed([f"{shorten(report.name, NAMES)} at {number(report.rate, 'Hz')}" for report in reports])
+    troubled = [shorten(report.name, NAMES) for report in reports if report.problems()]
+    state = f"Time stamps need a look in {listed(troubled)}." if troubled else "The time stamps are in order."
+    return f"{number(diagnosis.seconds, 's')} ({diagnosis.format}): {streams}. {state}"
+
+
+def _faults(report: StampReport) -> list[str]:
+    """Problems of the stamps without those that the tables show."""
+    return [line for line in report.problems() if "gap(s)" not in line]
