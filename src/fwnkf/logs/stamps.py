@@ -334,7 +334,8 @@ def repair(stream: Stream, report: StampReport) -> Stream:
         snapped = _snap(time, 1 / report.rate)
         moved = float(np.abs(snapped - time).max()) if len(time) else 0.0
         time = snapped
-        done.append(f"moved the time stamps to a clock of {report.rate:.2f} Hz, by {1e3 * moved:.3g} ms at most")
+        if moved:
+            done.append(f"moved the time stamps to a clock of {report.rate:.2f} Hz, by {1e3 * moved:.3g} ms at most")
     columns = {name: values[rows] for name, values in stream.columns.items()}
     received = None if stream.received is None else stream.received[rows]
     notes = (*stream.notes, *(f"{stream.name}: {text}" for text in done))
@@ -342,7 +343,10 @@ def repair(stream: Stream, report: StampReport) -> Stream:
 
 
 def _snap(time: Array, step: float) -> Array:
-    """Stamps on a line over the count of steps, one line for every stretch between gaps in which a line fits."""
+    """Stamps on a line over the count of steps, one line for every stretch between gaps in which a line fits.
+
+    Unchanged where no such lines are in order.
+    """
     index = np.concatenate([[0.0], np.cumsum(np.maximum(np.round(np.diff(time) / step), 1.0))])
     snapped = time.copy()
     bounds = [0, *(np.flatnonzero(np.diff(time) >= LONG * step) + 1).tolist(), len(time)]
@@ -361,4 +365,5 @@ def _snap(time: Array, step: float) -> Array:
             stretches += [(first, middle), (middle, last)]
         else:
             snapped[first:last] = line
-    return snapped
+    # where the lines of two stretches cross, the samples have no common clock: their stamps are irregular as they are
+    return snapped if bool((np.diff(snapped) > 0).all()) else time.copy()
