@@ -86,6 +86,8 @@ class Consistency:
     """Share of measurements that the gate rejects."""
     time: Array
     values: Array
+    correlation: float | None = None
+    """The autocorrelation over time that is farthest from zero."""
 
 
 @dataclass(frozen=True, eq=False)

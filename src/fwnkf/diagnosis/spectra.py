@@ -98,11 +98,7 @@ def even_grid(time: Array, values: Array, *, fill: int = FILL) -> Grid:
     if len(time) < 3:
         raise DataError(f"a spectrum needs at least 3 samples in the order of time, not {len(time)}")
     rate = sampling_rate(time)
-    steps = np.diff(time) * rate
-    counts = np.maximum(np.rint(steps), 1).astype(np.int64)
-    # a late stamp makes a long step and a short one after it: nothing is missing between them
-    late = np.flatnonzero((counts[:-1] > 1) & (steps[1:] < 0.75))
-    counts[late] = np.maximum(np.rint(steps[late] + steps[late + 1]).astype(np.int64) - 1, 1)
+    counts = step_counts(time, rate)
     edges = np.r_[0, np.flatnonzero(counts > fill + 1) + 1, len(time)]
     runs, starts, restored = [], [], 0
     for first, last in pairwise(edges):
@@ -113,6 +109,16 @@ def even_grid(time: Array, values: Array, *, fill: int = FILL) -> Grid:
         runs.append(restore(run))
         starts.append(float(time[first]))
     return Grid(rate, tuple(runs), tuple(starts), restored)
+
+
+def step_counts(time: Array, rate: float) -> NDArray[np.int64]:
+    """Steps of an even grid between samples in the order of time, at least one."""
+    steps = np.diff(time) * rate
+    counts = np.maximum(np.rint(steps), 1).astype(np.int64)
+    # a late stamp makes a long step and a short one after it: nothing is missing between them
+    late = np.flatnonzero((counts[:-1] > 1) & (steps[1:] < 0.75))
+    counts[late] = np.maximum(np.rint(steps[late] + steps[late + 1]).astype(np.int64) - 1, 1)
+    return counts
 
 
 def restore(run: Array, *, order: int = ORDER) -> Array:

@@ -1,0 +1,139 @@
+"""``fwnkf diagnose``: what is wrong with an estimate, from the log."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .output import UsageError, add_json, print_status, printable, split_names, table, to_json
+
+if TYPE_CHECKING:
+    from ..diagnosis.finding import Finding
+    from ..diagnosis.result import Diagnosis
+
+WIDTH = 100
+WORDS = {"failure": "FAILURE", "warning": "WARNING", "info": "NOTE"}
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "diagnose",
+        help="say what is wrong with an estimate, and what to do, from a log",
+        description="Reads a log (PX4, ArduPilot, Betaflight, MCAP, ROS bag, CSV, Parquet), runs a filter over its IMU "
+        "and explains what its innovations show: vibration, rotors, aliases, clipping, gaps, wrong noise settings.",
+    )
+    parser.add_argument("log", type=Path, metavar="LOG", help="file, or folder of a ROS 2 bag")
+    parser.add_argument("--filter", type=Path, metavar="FOLDER", help="saved filter whose innovations to examine")
+    parser.add_argument("--fix", action="store_true", help="fit noise states to the log and compare before and after")
+    parser.add_argument("--save", type=Path, metavar="FOLDER", help="where --fix saves its filter (default: LOG.fixed)")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the report, .html or .json")
+    parser.add_argument(
+        "--fail-on", metavar="WHAT", help="exit with 1 on: warning, failure, or causes separated by commas"
+    )
+    parser.add_argument(
+        "--threshold", action="append", default=[], metavar="NAME=VALUE", help="change a threshold; may be repeated"
+    )
+    parser.add_argument(
+        "--topic", action="append", default=[], metavar="ROLE=TOPIC", help="take a signal from this topic: imu=/my/imu"
+    )
+    parser.add_argument(
+        "--field", action="append", default=[], metavar="NAME=PLACE", help="take a column: gyro_x=topic.field*0.01745"
+    )
+    parser.add_argument("--truth", metavar="SIGNAL", help="pose of a reference in the log, to compare errors with")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Diagnose, print the verdict, write the report; 1 if a finding is one of ``--fail-on``."""
+    from .. import load
+    from ..diagnosis.diagnose import diagnose
+    from ..diagnosis.thresholds import THRESHOLDS
+    from ..errors import ConfigError
+    from ..logs import choose, open_log
+
+    wanted = _fail_on(options.fail_on)
+    if options.output is not None and options.output.suffix not in (".html", ".json"):
+        raise UsageError(f"{options.output}: a report ends in .html or .json")
+    try:
+        thresholds = THRESHOLDS.parsed(options.threshold)
+        log = choose(open_log(options.log), options.topic, options.field)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+    folder = options.save or options.log.with_name(options.log.name + ".fixed")
+    result = diagnose(
+        log,
+        filter=None if options.filter is None else load(options.filter),
+        fix=options.fix,
+        folder=folder if options.fix else None,
+        thresholds=thresholds,
+        truth=options.truth,
+        command=shlex.join(["fwnkf", *options.words]),
+    )
+    if options.output is not None:
+        _write(options.output, result)
+    print(to_json(result.as_dict(arrays=False)) if options.json else "\n".join(text(result)))
+    failed = [finding for finding in result.findings if finding.severity in wanted or finding.cause in wanted]
+    if failed:
+        print_status(f"fwnkf: --fail-on {options.fail_on}: {', '.join(sorted({item.cause for item in failed}))}")
+    return 1 if failed else 0
+
+
+def text(result: Diagnosis) -> list[str]:
+    """The verdict for a terminal."""
+    lines = [
+        f"{printable(result.name)}: {result.format}, {result.seconds:.1f} s",
+        *_wrapped(f"filter: {result.filter}", "  "),
+        "",
+    ]
+    for finding in result.findings:
+        lines += [*_finding(finding), ""]
+    if not result.findings:
+        lines += ["Nothing was found that this log can show.", ""]
+    if result.fix is not None:
+        lines.append("Before and after, on the part of the log that was not used to fit:")
+        names = {name: name.replace("_", " ") for name in result.fix.rows[0]} if result.fix.rows else {}
+        lines += [f"  {line}" for line in table(result.fix.rows, names)]
+        lines += [line for note in result.fix.notes for line in _wrapped(note, "  ")]
+        if result.fix.folder is not None:
+            lines.append(f"  saved: {result.fix.folder}")
+        lines.append("")
+    lines += [line for note in result.notes for line in _wrapped(f"note: {note}", "  ")]
+    return lines
+
+
+def _finding(finding: Finding) -> list[str]:
+    head = f"{WORDS[finding.severity]} ({finding.cause}, {100 * finding.confidence:.0f} % sure): {finding.what}"
+    body = [*_wrapped(finding.evidence, "    ")]
+    return [*_wrapped(head, ""), *body, *(_wrapped("→ " + finding.action, "    ") if finding.action else [])]
+
+
+def _wrapped(words: str, indent: str) -> list[str]:
+    return textwrap.wrap(printable(words), WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
+
+
+def _write(path: Path, result: Diagnosis) -> None:
+    if path.suffix == ".json":
+        content = to_json(result.as_dict()) + "\n"
+    else:
+        from ..report.diagnosis_page import diagnosis_page
+
+        content = diagnosis_page(result)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content, encoding="utf-8")
+
+
+def _fail_on(names: str | None) -> set[str]:
+    from ..diagnosis.finding import CAUSES
+
+    wanted = set(split_names(names))
+    unknown = wanted - {"warning", "failure", *CAUSES}
+    if unknown:
+        raise UsageError(
+            f"--fail-on {', '.join(sorted(unknown))}: wanted warning, failure, or causes: {', '.join(CAUSES)}"
+        )
+    return wanted | ({"failure"} if "warning" in wanted else set())

@@ -1,0 +1,53 @@
+"""The filter of a log that comes without one: every channel a signal with a slope, in white noise.
+
+Its innovations are what one sample says beyond the samples before it, at the full rate of the sensor. Everything that
+a vibration adds to the noise is left in them, because the model has no place for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..filters.base import Filter
+from ..identify.channels import ChannelModel, channels_filter, fit_channel
+from .series import Series
+from .spectra import Spectrum
+
+Array = NDArray[np.float64]
+
+
+def moving_channels(series: Series) -> list[int]:
+    """Columns that change; a dead channel has no noise, and no filter."""
+    return [
+        column
+        for column in range(series.values.shape[1])
+        if np.isfinite(series.values[:, column]).sum() > 16 and np.nanstd(series.values[:, column]) > 0
+    ]
+
+
+def channel_models(
+    series: Series, spectra: Spectrum | None = None, *, lines: int = 0, places: Sequence[Sequence[float]] = (),
+    lowest_hz: float = 0.0,
+) -> list[ChannelModel]:  # fmt: skip
+    """A model for every channel of a series, with up to ``lines`` lines; ``places`` (Hz) are tried first."""
+    spectra = series.spectrum() if spectra is None else spectra
+    # from one-sided density per Hz to power per sample, in which white noise has its variance
+    omega = torch.from_numpy(2 * math.pi * spectra.frequency / spectra.rate)
+    density = torch.from_numpy(0.5 * spectra.rate * spectra.density)
+    return [
+        fit_channel(
+            omega, density[:, channel], rate=series.rate, samples=len(series), lines=lines,
+            places=places[channel] if places else (), lowest_hz=lowest_hz,
+        )
+        for channel in range(len(series.channels))
+    ]  # fmt: skip
+
+
+def default_filter(series: Series) -> Filter:
+    """A Kalman filter whose states are the signals and slopes of the channels, with noise fitted to their spectra."""
+    return channels_filter(channel_models(series), series.channels)

@@ -1,0 +1,76 @@
+"""The diagnosis of a log: measure, judge, and say what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ..filters.base import Filter
+from ..logs.log import Log
+from .evidence import Evidence, gather
+from .result import Diagnosis
+from .thresholds import THRESHOLDS, Thresholds
+from .verdict import judge
+
+
+def diagnose(
+    log: Log,
+    *,
+    filter: Filter | None = None,
+    fix: bool = False,
+    folder: Path | str | None = None,
+    thresholds: Thresholds = THRESHOLDS,
+    truth: str | None = None,
+    command: str = "",
+) -> Diagnosis:
+    """What is wrong with the estimate, how sure, and what to do about it.
+
+    Args:
+        filter: whose innovations to examine; channels are matched by name. By default a filter is built from the log:
+            every channel a signal with a slope in white noise (:mod:`fwnkf.diagnosis.default_filter`).
+        fix: fit noise states to the first 60 % of the log and compare on the rest.
+        folder: where the fitted filter is saved.
+        thresholds: of the verdict.
+        truth: name of a signal of the log with the true pose.
+        command: the command line that gives this diagnosis, for the report.
+    """
+    evidence = gather(log, thresholds, filter)
+    return Diagnosis(
+        name=log.path.name,
+        format=log.format,
+        seconds=evidence.seconds,
+        filter=_described(evidence),
+        stamps=evidence.stamps,
+        findings=judge(evidence),
+        peaks=evidence.peaks,
+        spectra=tuple(row for part in evidence.analysed for row in part.spectra()),
+        consistency=(*(row for part in evidence.analysed for row in part.consistency), *evidence.logged),
+        notes=(*log.notes, *evidence.notes),
+        facts=_facts(evidence),
+        thresholds={row.name: f"{row.value:g} {row.unit}: {row.meaning} ({row.source})" for row in thresholds.table()},
+        command=command,
+    )
+
+
+def _described(evidence: Evidence) -> str:
+    if not evidence.analysed:
+        return "none: the log has no signal that a filter could run on"
+    if evidence.given:
+        model = evidence.analysed[0].filter
+        return f"the filter given ({model.name}, {model.layout.size} states)"
+    parts = "; ".join(f"{part.stream.name} at {part.series.rate:.4g} Hz" for part in evidence.analysed)
+    return f"built from the log: every channel a signal with a slope in white noise ({parts})"
+
+
+def _facts(evidence: Evidence) -> dict[str, float | str]:
+    facts: dict[str, float | str] = dict(evidence.log.facts)
+    for part in evidence.analysed:
+        facts[f"{part.role}_rate_hz"] = part.series.rate
+    rotor = evidence.role("rotor")
+    if rotor is not None:
+        median = np.nanmedian(rotor.stack(), 0)
+        facts["rotors"] = ", ".join(f"{value:.3g}" for value in median) + " Hz (median)"
+    if evidence.airborne:
+        facts["seconds_in_the_air"] = sum(stop - start for start, stop in evidence.airborne)
+    return facts

@@ -1,0 +1,191 @@
+"""Everything that is measured on a log before anything is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from ..filters.base import Filter
+from ..identify.channels import ChannelModel, channels_filter
+from ..logs.log import Log, Stream
+from ..logs.stamps import StampReport, examine, repair
+from .consistency import consistency, logged_consistency
+from .default_filter import channel_models, moving_channels
+from .innovations import Innovations, innovations
+from .peaks import find_peaks
+from .result import ChannelSpectrum, Consistency, Peak
+from .series import Series
+from .spectra import Spectrum, noise_floor, spectrum
+from .thresholds import Thresholds
+
+Array = NDArray[np.float64]
+
+SIGNALS = ("imu", "gyro", "accel")
+"""Roles of inertial sensors, whose noise is analysed; ``pose`` and ``velocity`` where a log has none of them."""
+OTHERS = ("gyro_filtered", "rotor", "motor", "pose", "velocity", "innovation", "vibration", "peak")
+FASTER = 1.2
+"""A gyro or accelerometer of its own is analysed instead of the IMU if its rate is higher by this factor."""
+LONGEST = 400_000
+"""Samples of a stream that are analysed; of a longer log, blocks spread over it."""
+BLOCKS = 8
+SLOWEST = 2.0
+"""Hz: nothing is said about the noise of a stream below it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Analysed:
+    """One stream with its noise: spectra, lines, the filter that ran on it and its innovations."""
+
+    role: str
+    stream: Stream
+    series: Series
+    signal: Spectrum
+    floor: Array
+    peaks: tuple[Peak, ...]
+    models: tuple[ChannelModel, ...]
+    """Of each channel, without lines; empty if the filter was given."""
+    filter: Filter
+    innovations: Innovations
+    innovation: Spectrum
+    innovation_floor: Array
+    consistency: tuple[Consistency, ...]
+
+    def spectra(self) -> list[ChannelSpectrum]:
+        """Of signals and innovations, channel by channel."""
+        rows = []
+        for column, (channel, unit) in enumerate(zip(self.series.channels, self.series.units, strict=True)):
+            rows.append(
+                ChannelSpectrum(
+                    channel, unit, "signal", self.signal.frequency, self.signal.density[:, column],
+                    self.floor[:, column],
+                )
+            )  # fmt: skip
+        for column, channel in enumerate(self.innovations.series.channels):
+            white = 2 * float(np.nanmean(self.innovations.variance[:, column])) / self.innovation.rate
+            rows.append(
+                ChannelSpectrum(
+                    channel, self.innovations.series.units[column], "innovation", self.innovation.frequency,
+                    self.innovation.density[:, column], self.innovation_floor[:, column], white,
+                )
+            )  # fmt: skip
+        return rows
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What the rules judge."""
+
+    log: Log
+    thresholds: Thresholds
+    streams: Mapping[str, Stream]
+    """The first stream of every role, repaired, inside the times in the air."""
+    stamps: tuple[StampReport, ...]
+    reports: Mapping[str, StampReport]
+    """Stamps by role."""
+    analysed: tuple[Analysed, ...]
+    logged: tuple[Consistency, ...]
+    airborne: tuple[tuple[float, float], ...]
+    given: bool
+    """Whether the filter was given, not built from the log."""
+    seconds: float
+    notes: list[str] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def peaks(self) -> tuple[Peak, ...]:
+        return tuple(peak for part in self.analysed for peak in part.peaks)
+
+    def role(self, name: str) -> Stream | None:
+        return self.streams.get(name)
+
+
+def gather(log: Log, thresholds: Thresholds, filter: Filter | None = None) -> Evidence:
+    """Read the signals of a log, repair their time stamps, and analyse their noise."""
+    notes: list[str] = []
+    raw: dict[str, Stream] = {}
+    for role in (*SIGNALS, *OTHERS):
+        sources = [source for source in log.sources() if source.role == role]
+        if sources:
+            try:
+                stream = log.signal(sources[0].name)
+            except DataError as error:
+                notes.append(f"{sources[0].name} could not be read: {error}")
+                continue
+            if len(stream) > 1:
+                raw[role] = stream
+    reports = {role: examine(stream, dropouts=log.dropouts) for role, stream in raw.items()}
+    streams = {role: repair(stream, reports[role]) for role, stream in raw.items()}
+    for stream in streams.values():
+        notes += [f"{stream.name}: {note}" for note in stream.notes if note not in raw.get(stream.role, stream).notes]
+    airborne = log.airborne()
+    ends = [float(stream.time[-1]) for stream in streams.values() if len(stream)]
+    starts = [float(stream.time[0]) for stream in streams.values() if len(stream)]
+    inside = {role: within(stream, airborne) for role, stream in streams.items()}
+    analysed = []
+    for role in _chosen(inside, reports):
+        try:
+            analysed.append(analyse(role, inside[role], thresholds, filter))
+        except DataError as error:
+            if filter is not None:
+                raise
+            notes.append(f"{role}: {error}")
+    logged: list[Consistency] = []
+    if "innovation" in inside:
+        stream = inside["innovation"]
+        logged = logged_consistency(stream, np.ones(len(stream), bool))
+    return Evidence(
+        log, thresholds, inside, tuple(reports.values()), reports, tuple(analysed), tuple(logged), airborne,
+        filter is not None, max(ends, default=0.0) - min(starts, default=0.0), notes,
+    )  # fmt: skip
+
+
+def within(stream: Stream, intervals: Sequence[tuple[float, float]]) -> Stream:
+    """The samples inside any of the intervals; all of them if there are no intervals, or none inside."""
+    keep = np.zeros(len(stream), bool)
+    for start, stop in intervals:
+        keep |= (stream.time >= start) & (stream.time <= stop)
+    if not keep.any() or keep.all():
+        return stream
+    columns = {name: values[keep] for name, values in stream.columns.items()}
+    received = None if stream.received is None else stream.received[keep]
+    return Stream(
+        stream.name, stream.time[keep], columns, stream.units, received, stream.topic, stream.role, stream.notes
+    )
+
+
+def _chosen(streams: Mapping[str, Stream], reports: Mapping[str, StampReport]) -> list[str]:
+    """Roles to analyse: the IMU, or gyro and accelerometer of their own where these are faster; else pose, velocity."""
+    rate = reports["imu"].rate if "imu" in reports else 0.0
+    single = [role for role in ("gyro", "accel") if role in reports and reports[role].rate > FASTER * rate]
+    both = len(single) == 2
+    chosen = single if both or "imu" not in streams else [*single, "imu"]
+    if not chosen:
+        chosen = [role for role in ("imu", "pose", "velocity") if role in streams][:1]
+    return [role for role in chosen if reports[role].rate >= SLOWEST]
+
+
+def analyse(role: str, stream: Stream, thresholds: Thresholds, filter: Filter | None) -> Analysed:
+    """Spectra, lines, innovations and consistency of one stream."""
+    names = [name for name in stream.columns if not name.startswith("orientation")]
+    series = Series.of(stream.name, stream.time, stream.stack(names), names, [stream.units.get(n, "") for n in names])
+    series = series.columns(moving_channels(series))
+    if not series.channels:
+        raise DataError(f"{stream.name}: no channel ever changes")
+    signal = spectrum(series.time, series.values)
+    models: tuple[ChannelModel, ...] = ()
+    if filter is None:
+        models = tuple(channel_models(series, signal))
+        filter = channels_filter(models, series.channels)
+    results = innovations(filter, series)
+    innovation = spectrum(results.time, results.values)
+    floor = noise_floor(signal)
+    peaks = find_peaks(signal, series.channels, floor=floor, thresholds=thresholds)
+    return Analysed(
+        role, stream, series, signal, floor, tuple(peaks),
+        models, filter, results, innovation, noise_floor(innovation), tuple(consistency(results)),
+    )  # fmt: skip

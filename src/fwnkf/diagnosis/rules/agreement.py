@@ -1,0 +1,130 @@
+"""Rules about innovations: as large as stated, white, and inside their gates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..consistency import GATE
+from ..evidence import Evidence
+from ..finding import Finding
+from ..result import Consistency
+from ..thresholds import Thresholds
+
+
+def findings(evidence: Evidence) -> list[Finding]:
+    """From the innovations of a filter that was given, and from those that the autopilot logged."""
+    limits = evidence.thresholds
+    results = []
+    own = [row for part in evidence.analysed for row in part.consistency if evidence.given]
+    for rows, whose in ((own, "the filter"), (evidence.logged, "the autopilot's filter")):
+        rows = [row for row in rows if row.name != "all channels" and row.mean > 0]
+        results += _too_large([row for row in rows if _is_large(row, limits)], whose, limits)
+        results += _too_small([row for row in rows if _is_small(row, limits)], whose, limits)
+        results += _coloured([row for row in rows if _is_coloured(row, evidence)], whose, limits)
+    return results
+
+
+def nis_of(row: Consistency) -> float:
+    """Mean NIS; of a test ratio ``ν² / (gate² S)``, the NIS behind it."""
+    return row.mean * GATE**2 if row.kind == "test ratio" else row.mean
+
+
+def _is_large(row: Consistency, limits: Thresholds) -> bool:
+    return nis_of(row) > limits.nis_high and row.mean > row.high
+
+
+def _is_small(row: Consistency, limits: Thresholds) -> bool:
+    return nis_of(row) < limits.nis_low and row.mean < row.low
+
+
+def _is_coloured(row: Consistency, evidence: Evidence) -> bool:
+    limits = evidence.thresholds
+    explained = any(peak.channel == row.name for peak in evidence.peaks)  # a line has a finding of its own
+    correlated = row.correlation is not None and abs(row.correlation) > limits.whiteness_correlation
+    return correlated and not explained and row.white_p is not None and row.white_p < limits.whiteness_p
+
+
+def _listed(rows: Sequence[Consistency], most: int = 6) -> str:
+    text = ", ".join(f"{row.name} {nis_of(row):.2g}" for row in rows[:most])
+    return text + (f" and {len(rows) - most} more" if len(rows) > most else "")
+
+
+def _figures(rows: Sequence[Consistency]) -> dict[str, Any]:
+    top = rows[0]
+    return {
+        "nis": nis_of(top),
+        "r_factor": nis_of(top),
+        "band_low": top.low,
+        "band_high": top.high,
+        "gated_share": top.gated or 0.0,
+        **{f"r_factor_{row.name}": nis_of(row) for row in rows},
+    }
+
+
+def _too_large(rows: Sequence[Consistency], whose: str, limits: Thresholds) -> list[Finding]:
+    if not rows:
+        return []
+    rows = sorted(rows, key=lambda row: -nis_of(row))
+    top, gated = rows[0], max(row.gated or 0.0 for row in rows)
+    factor = nis_of(top)
+    return [
+        Finding(
+            "overconfident",
+            "failure" if gated > limits.ratio_share_warning else "warning",
+            0.95,
+            f"{top.name}: innovations are {factor**0.5:.2g} times as large as {whose} states"
+            + (f", and {len(rows) - 1} other(s) are too large as well." if len(rows) > 1 else "."),
+            f"mean NIS {_listed(rows)}, where a consistent filter has 1 and the threshold is {limits.nis_high:g} (95 % "
+            f"band of the mean of {top.name} {top.low:.2g} to {top.high:.2g}); up to {100 * gated:.2g} % beyond the gate",
+            f"Raise the noise: the innovation variance of {top.name} must grow by a factor of {factor:.3g}, that is "
+            f"R × {factor:.3g} where R dominates (standard deviation × {factor**0.5:.2g}). Look for a wrong bias, delay "
+            "or axis first if the innovations have one sign for long.",
+            tuple(row.name for row in rows),
+            _figures(rows),
+        )
+    ]
+
+
+def _too_small(rows: Sequence[Consistency], whose: str, limits: Thresholds) -> list[Finding]:
+    if not rows:
+        return []
+    rows = sorted(rows, key=nis_of)
+    top = rows[0]
+    factor = nis_of(top)
+    return [
+        Finding(
+            "underconfident",
+            "warning",
+            0.9,
+            f"{whose[0].upper()}{whose[1:]} states a far larger uncertainty than its innovations show in "
+            f"{len(rows)} measurement(s), so that a gate on them never closes.",
+            f"mean NIS {_listed(rows)}, where a consistent filter has 1 and the threshold is {limits.nis_low:g} (95 % "
+            f"band of the mean of {top.name} {top.low:.2g} to {top.high:.2g})",
+            f"If the measurements are trusted, lower their noise: {top.name} R × {factor:.2g} (standard deviation × "
+            f"{factor**0.5:.2g}) makes it consistent; in steps, and not below what the sensor's data sheet says, because "
+            "delay and vibration are part of R too.",
+            tuple(row.name for row in rows),
+            _figures(rows),
+        )
+    ]
+
+
+def _coloured(rows: Sequence[Consistency], whose: str, limits: Thresholds) -> list[Finding]:
+    if not rows:
+        return []
+    rows = sorted(rows, key=lambda row: -abs(row.correlation or 0.0))
+    listed = ", ".join(f"{row.name} {row.correlation:.2g}" for row in rows[:6])
+    return [
+        Finding(
+            "coloured",
+            "info",
+            0.9,
+            f"Innovations of {whose} are correlated in time in {len(rows)} measurement(s), without a line.",
+            f"autocorrelation {listed} (threshold {limits.whiteness_correlation:g}); p = {rows[0].white_p:.1g} for white",
+            "The model misses something slow: a bias, a delay between sensors, or noise with a memory. Estimate the bias "
+            "as a state, or check the delay; --fix fits noise states to the IMU.",
+            tuple(row.name for row in rows),
+            {"correlation": float(rows[0].correlation or 0.0)},
+        )
+    ]
