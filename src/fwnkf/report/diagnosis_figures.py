@@ -60,7 +60,7 @@ def before_after(before: ChannelSpectrum, after: ChannelSpectrum) -> Figure:
     axis.axhline(1.0, color=TRUTH, linewidth=0.9, linestyle="--", label="consistent")
     _log_values(axis)
     both = before.white and after.white
-    axis.set_ylabel("innovation / stated" if both else f"{before.unit}/√Hz", fontsize=9)
+    axis.set_ylabel("innovation / stated" if both else f"{_unit(before.unit)}/√Hz", fontsize=9)
     axis.set_title(shorten(before.channel, 2 * NAME), fontsize=9.5)
     _legend(figure, axis)
     return figure
@@ -90,7 +90,7 @@ def waterfall(result: Waterfall) -> Figure:
     bar.set_ticks([float(np.log10(level)) for level in ticks], labels=[number(level) for level in ticks])
     bar.ax.minorticks_off()
     bar.ax.tick_params(labelsize=8.5)
-    bar.set_label(f"{result.unit}/√Hz", fontsize=9)
+    bar.set_label(f"{_unit(result.unit)}/√Hz", fontsize=9)
     axis.set_title(shorten(result.channel, 2 * NAME), fontsize=9.5)
     return figure
 
@@ -130,8 +130,8 @@ def consistency(rows: Sequence[Consistency]) -> Figure:
     axis.set_xscale("log")
     _log_ticks(axis.xaxis, low, high)
     axis.set_xlim(low, high)
-    kinds = dict.fromkeys(row.kind for row in rows)
-    axis.set_xlabel(f"← bars too wide · {', '.join(kinds)} · too narrow →", fontsize=9)
+    kinds = dict.fromkeys(shorten(row.kind, 10) for row in rows)
+    axis.set_xlabel(f"← too wide · {', '.join(list(kinds)[:2])} · too narrow →", fontsize=9)
     return figure
 
 
@@ -155,7 +155,7 @@ def consistency_over_time(rows: Sequence[Consistency]) -> Figure:
             low, high = max(min(low, middle) / 2, 1e-12), max(high, middle) * 2
             axis.set_ylim(low, high)
             _log_ticks(axis.yaxis, low, high)
-        axis.set_title(f"{row.kind}: {shorten(row.name, 2 * NAME)}", fontsize=9.5, loc="left")
+        axis.set_title(f"{shorten(row.kind, 10)}: {shorten(row.name, 36)}", fontsize=9.5, loc="left")
     axes[-1].set_xlabel("time (s)", fontsize=9)
     return figure
 
@@ -169,7 +169,7 @@ def allan(rows: Sequence[AllanDeviation]) -> Figure:
     _log_ticks(axis.xaxis, *axis.get_xlim())
     _log_values(axis)
     axis.set_xlabel("averaging time (s)", fontsize=9)
-    axis.set_ylabel(f"Allan deviation ({rows[0].unit})", fontsize=9)
+    axis.set_ylabel(f"Allan deviation ({_unit(rows[0].unit)})", fontsize=9)
     _legend(figure, axis)
     return figure
 
@@ -189,7 +189,7 @@ def trade(result: Trade) -> Figure:
         axis.set_ylim(min(0.0, low), high)
         axis.yaxis.set_major_formatter(lambda value, _: number(value))
     axis.set_xlabel("delay (ms)", fontsize=9)
-    axis.set_ylabel(f"error ({result.unit})", fontsize=9)
+    axis.set_ylabel(f"error ({_unit(result.unit)})", fontsize=9)
     axis.set_title(shorten(result.channel, 2 * NAME), fontsize=9.5)
     _legend(figure, axis)
     return figure
@@ -223,7 +223,7 @@ def _density_axis(axis: Axes, channels: Sequence[ChannelSpectrum]) -> None:
         high = max(float(value.max()) for value in values)
         axis.set_ylim(low / 1.5, high * (high / low) ** 0.14 * 1.5)
     _log_values(axis)
-    axis.set_ylabel(f"noise density ({channels[0].unit}/√Hz)", fontsize=9)
+    axis.set_ylabel(f"noise density ({_unit(channels[0].unit)}/√Hz)", fontsize=9)
 
 
 def _label_peaks(axis: Axes, channels: Sequence[ChannelSpectrum], peaks: Sequence[Peak], log: bool) -> None:
@@ -295,6 +295,10 @@ def _pieces(time: Array) -> list[slice]:
     steps = np.diff(time)
     cuts = (np.flatnonzero(steps > 4 * np.median(steps)) + 1).tolist() if len(steps) else []
     return [slice(start, stop) for start, stop in zip([0, *cuts], [*cuts, len(time)], strict=True)]
+
+
+def _unit(name: str) -> str:
+    return shorten(name, 14)
 
 
 def _positive(values: Array) -> Array:

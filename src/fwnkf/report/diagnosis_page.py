@@ -193,7 +193,8 @@ def _honest(diagnosis: Diagnosis) -> Section | None:
         draw(
             figures.consistency(rows[:24]),
             "consistency",
-            "Mean of each row. Grey: where 95 % of honest filters lie; a cross is outside.",
+            "Mean of each row: error bars are too wide on the left, too narrow on the right. Grey: where 95 % of "
+            "honest filters lie; a cross is outside.",
         )
     ]
     if shown:
