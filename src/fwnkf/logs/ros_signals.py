@@ -43,14 +43,15 @@ SIGNALS: Mapping[str, Mapping[str, Columns]] = {
 }
 """Columns of the standard signals by the type of the message and the role."""
 
-ROTORS: Mapping[str, tuple[str, float]] = {
-    "mavros_msgs/ESCStatus": ("esc_status[{}].rpm", 1 / 60),
-    "mavros_msgs/ESCTelemetry": ("esc_telemetry[{}].rpm", 1 / 60),
-    "px4_msgs/EscStatus": ("esc[{}].esc_rpm", 1 / 60),
-    "mav_msgs/Actuators": ("angular_velocities[{}]", 1 / math.tau),
-    "actuator_msgs/Actuators": ("velocity[{}]", 1 / math.tau),
+NUMBERED: Mapping[str, Mapping[str, tuple[str, float]]] = {
+    "mavros_msgs/ESCStatus": {"rotor": ("esc_status[{}].rpm", 1 / 60)},
+    "mavros_msgs/ESCTelemetry": {"rotor": ("esc_telemetry[{}].rpm", 1 / 60)},
+    "px4_msgs/EscStatus": {"rotor": ("esc[{}].esc_rpm", 1 / 60)},
+    "px4_msgs/ActuatorMotors": {"motor": ("control[{}]", 1.0)},
+    "mav_msgs/Actuators": {"rotor": ("angular_velocities[{}]", 1 / math.tau), "motor": ("normalized[{}]", 1.0)},
+    "actuator_msgs/Actuators": {"rotor": ("velocity[{}]", 1 / math.tau), "motor": ("normalized[{}]", 1.0)},
 }
-"""Fields with the speed of a rotor, and the factor to rotations per second."""
+"""Fields with the speed of a rotor or the command of a motor, and their factors to the standard units."""
 
 
 def signals(topics: Mapping[str, Topic]) -> tuple[Source, ...]:
@@ -61,12 +62,11 @@ def signals(topics: Mapping[str, Topic]) -> tuple[Source, ...]:
         for role, columns in SIGNALS.get(kind, {}).items():
             if all(field in topic.fields for field, _ in columns.values()):
                 candidates.append((role, topic, columns))
-        if kind in ROTORS:
-            pattern, factor = ROTORS[kind]
-            rotors = [pattern.format(index) for index in range(32) if pattern.format(index) in topic.fields]
-            if rotors:
-                numbered: Columns = {f"rotor_{index + 1}": (field, factor) for index, field in enumerate(rotors)}
-                candidates.append(("rotor", topic, numbered))
+        for role, (pattern, factor) in NUMBERED.get(kind, {}).items():
+            fields = [pattern.format(index) for index in range(32) if pattern.format(index) in topic.fields]
+            if fields:
+                numbered: Columns = {f"{role}_{index + 1}": (field, factor) for index, field in enumerate(fields)}
+                candidates.append((role, topic, numbered))
     # names decide between topics of equal rate: a magnetometer may publish its heading as an Imu message
     candidates.sort(key=lambda item: (-(item[1].count or 0), item[0] not in item[1].name.lower()))
     sources: list[Source] = []
