@@ -36,9 +36,24 @@ class Thresholds:
         0.9, "1", "a line above this share of the Nyquist frequency may be folded", "anti-alias filters have a slope"
     )
     # ---- rotors
-    rotor_p: float = _threshold(0.001, "1", "p-value below which a line follows a rotor")
-    rotor_coherence: float = _threshold(
-        4.0, "1", "power at the order of a rotor over the power beside it, at least", "6 dB"
+    rotor_ratio: float = _threshold(
+        4.0, "1", "density at an order of a rotor over the density beside it, at least", "6 dB"
+    )
+    rotor_z: float = _threshold(
+        4.0, "1", "standard deviations by which the log of that ratio exceeds those for shifted rotor speeds"
+    )
+    ridge_z: float = _threshold(
+        5.0, "1", "standard deviations by which a sweeping line is smoother than one through shuffled windows"
+    )
+    ridge_score: float = _threshold(
+        1.0, "1", "mean log of the density along a sweeping line over the usual density there, at least", "4 dB"
+    )
+    ridge_ratio: float = _threshold(2.0, "1", "density at a sweeping line over the density beside it, at least", "3 dB")
+    fixed_persistence: float = _threshold(
+        0.35, "1", "median over mean in time of the density at a line, above which it is a fixed one"
+    )
+    ridge_spread: float = _threshold(
+        0.012, "1", "standard deviation over time of the frequency of a line, over its mean, from which it sweeps"
     )
     # ---- vibration level
     vibe_warning: float = _threshold(30.0, "m/s²", "VIBE that is no longer acceptable", "ArduPilot documentation")
