@@ -244,6 +244,13 @@ def _unit(time: Array, step: float, stream: Stream) -> float:
     inertial = stream.role in FAST or stream.name.split("_")[0] in FAST
     low, high = RANGES[inertial]
     rate = 1 / step
+    known = [] if stream.nominal is None else [stream.nominal / step]
+    if stream.received is not None and np.ptp(time) > 0:
+        known.append(float(np.ptp(stream.received[np.isfinite(stream.received)])) / float(np.ptp(time)))
+    for ratio in known:  # another clock of the log tells, up to what clocks differ by
+        thousands = round(np.log10(ratio) / 3) if 0 < ratio < np.inf else 0
+        if thousands and abs(ratio / 10.0 ** (3 * thousands) - 1) < 0.2:
+            return float(10.0 ** (3 * thousands))
     whole = bool((time == np.round(time)).all())
     if low <= rate <= high and not (inertial and whole and rate < SLOW):
         return 1.0

@@ -104,6 +104,12 @@ class ULog(RecordLog):
                 continue
             if pattern is None or known != len(heads):
                 pattern, known = self._pattern(), len(heads)
+            inside = self._within(pattern, previous, place)
+            if inside:  # the sample before was cut, and others were written over its end
+                heads[data[previous : previous + 5]][0].pop()
+                damage.add(previous, inside, why)
+                previous, place = 0, inside
+                continue
             match = pattern.search(data, place + 1)
             following = match.start() if match else end
             damage.add(place, following, why)
@@ -122,6 +128,17 @@ class ULog(RecordLog):
             )
         heads = [re.escape(head) for head in self._heads]
         return re.compile(b"(?s)" + b"|".join([*heads, re.escape(b"\x08\x00S" + SYNC)]))
+
+    def _within(self, pattern: re.Pattern[bytes], previous: int, place: int) -> int:
+        """Place of a message inside the sample that ends at ``place``, from which reading can go on; 0 without one."""
+        head = self._heads.get(self.data[previous : previous + 5])
+        if head is None or previous + head[1] != place:
+            return 0
+        match = pattern.search(self.data, previous + 1, place + 4)
+        if match is None or match.start() >= place:
+            return 0
+        inner = self._heads.get(self.data[match.start() : match.start() + 5])
+        return match.start() if inner is not None and self._plausible(match.start() + inner[1]) else 0
 
     def _plausible(self, place: int) -> bool:
         if place + 3 >= len(self.data):
