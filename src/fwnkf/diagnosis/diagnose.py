@@ -45,6 +45,7 @@ def diagnose(
         findings=judge(evidence),
         peaks=evidence.peaks,
         spectra=tuple(row for part in evidence.analysed for row in part.spectra()),
+        waterfalls=tuple(item for part in evidence.analysed for item in part.waterfalls),
         consistency=(*(row for part in evidence.analysed for row in part.consistency), *evidence.logged),
         notes=(*log.notes, *evidence.notes),
         facts=_facts(evidence),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,12 @@ from ..logs.stamps import StampReport, examine, repair
 from .consistency import consistency, logged_consistency
 from .default_filter import channel_models, moving_channels
 from .innovations import Innovations, innovations
-from .peaks import find_peaks
-from .result import ChannelSpectrum, Consistency, Peak
+from .result import ChannelSpectrum, Consistency, Peak, Waterfall
+from .rotors import Track, name_lines
 from .series import Series
-from .spectra import Spectrum, noise_floor, spectrum
+from .spectra import Spectrum, even_grid, noise_floor, spectrum
 from .thresholds import Thresholds
+from .waterfall import grid_waterfall
 
 Array = NDArray[np.float64]
 
@@ -54,6 +55,7 @@ class Analysed:
     innovation: Spectrum
     innovation_floor: Array
     consistency: tuple[Consistency, ...]
+    waterfalls: tuple[Waterfall, ...]
 
     def spectra(self) -> list[ChannelSpectrum]:
         """Of signals and innovations, channel by channel."""
@@ -119,7 +121,8 @@ def gather(log: Log, thresholds: Thresholds, filter: Filter | None = None) -> Ev
             if len(stream) > 1:
                 raw[role] = stream
     reports = {role: examine(stream, dropouts=log.dropouts) for role, stream in raw.items()}
-    streams = {role: repair(stream, reports[role]) for role, stream in raw.items()}
+    # stamps that jitter stay as they are: the grid of a spectrum counts steps, which a late stamp does not change
+    streams = {role: repair(stream, replace(reports[role], jitter=0.0)) for role, stream in raw.items()}
     for stream in streams.values():
         notes += [f"{stream.name}: {note}" for note in stream.notes if note not in raw.get(stream.role, stream).notes]
     airborne = log.airborne()
@@ -129,7 +132,7 @@ def gather(log: Log, thresholds: Thresholds, filter: Filter | None = None) -> Ev
     analysed = []
     for role in _chosen(inside, reports):
         try:
-            analysed.append(analyse(role, inside[role], thresholds, filter))
+            analysed.append(analyse(role, inside, thresholds, filter))
         except DataError as error:
             if filter is not None:
                 raise
@@ -169,23 +172,50 @@ def _chosen(streams: Mapping[str, Stream], reports: Mapping[str, StampReport]) -
     return [role for role in chosen if reports[role].rate >= SLOWEST]
 
 
-def analyse(role: str, stream: Stream, thresholds: Thresholds, filter: Filter | None) -> Analysed:
-    """Spectra, lines, innovations and consistency of one stream."""
+def analyse(role: str, streams: Mapping[str, Stream], thresholds: Thresholds, filter: Filter | None = None) -> Analysed:
+    """Spectra, lines with their sources, innovations and consistency of one stream."""
+    stream = streams[role]
     names = [name for name in stream.columns if not name.startswith("orientation")]
     series = Series.of(stream.name, stream.time, stream.stack(names), names, [stream.units.get(n, "") for n in names])
     series = series.columns(moving_channels(series))
     if not series.channels:
         raise DataError(f"{stream.name}: no channel ever changes")
-    signal = spectrum(series.time, series.values)
+    grid = even_grid(series.time, series.values)
+    rotor, motor = (_track(streams.get(name)) for name in ("rotor", "motor"))
+    lines = name_lines(grid, series.channels, rotor=rotor, motor=motor, thresholds=thresholds)
+    signal = lines.spectrum
     models: tuple[ChannelModel, ...] = ()
     if filter is None:
         models = tuple(channel_models(series, signal))
         filter = channels_filter(models, series.channels)
     results = innovations(filter, series)
     innovation = spectrum(results.time, results.values)
-    floor = noise_floor(signal)
-    peaks = find_peaks(signal, series.channels, floor=floor, thresholds=thresholds)
+    tracks = {} if rotor is None else {f"rotor {k + 1}": (rotor[0], rotor[1][:, k]) for k in range(rotor[1].shape[1])}
+    shown = [series.channels.index(name) for name in _strongest(lines.peaks, series.channels)]
+    waterfalls = [
+        grid_waterfall(grid, column, channel=series.channels[column], unit=series.units[column], tracks=tracks)
+        for column in shown
+    ]
     return Analysed(
-        role, stream, series, signal, floor, tuple(peaks),
-        models, filter, results, innovation, noise_floor(innovation), tuple(consistency(results)),
+        role, stream, series, signal, lines.floor, lines.peaks,
+        models, filter, results, innovation, noise_floor(innovation), tuple(consistency(results)), tuple(waterfalls),
     )  # fmt: skip
+
+
+def _track(stream: Stream | None) -> Track | None:
+    """Times and values of rotors or motors, without samples that are not finite."""
+    if stream is None:
+        return None
+    values = stream.stack()
+    known = np.isfinite(values).all(1) & np.isfinite(stream.time)
+    return (stream.time[known], values[known]) if known.sum() > 1 else None
+
+
+def _strongest(peaks: Sequence[Peak], channels: Sequence[str]) -> list[str]:
+    """The gyro and the accelerometer channel with the highest line, or the first one."""
+    chosen = []
+    for kind in dict.fromkeys(channel.partition("_")[0] for channel in channels):
+        of_kind = [channel for channel in channels if channel.startswith(kind)]
+        lines = [peak for peak in peaks if peak.channel in of_kind]
+        chosen.append(max(lines, key=lambda peak: peak.ratio).channel if lines else of_kind[0])
+    return chosen[:2]

@@ -58,6 +58,8 @@ class Thresholds:
     # ---- vibration level
     vibe_warning: float = _threshold(30.0, "m/s²", "VIBE that is no longer acceptable", "ArduPilot documentation")
     vibe_failure: float = _threshold(60.0, "m/s²", "VIBE at which position hold fails", "ArduPilot documentation")
+    vibe_grey: float = _threshold(10.0, "m/s²", "VIBE that is no longer good", "ArduPilot configurator")
+    vibe_poor: float = _threshold(20.0, "m/s²", "VIBE that means trouble", "ArduPilot configurator")
     accel_warning: float = _threshold(4.905, "m/s²", "vibration metric that is amber", "PX4 Flight Review")
     accel_failure: float = _threshold(9.81, "m/s²", "vibration metric that is red", "PX4 Flight Review")
     # ---- amplitude
@@ -85,6 +87,9 @@ class Thresholds:
     whiteness_correlation: float = _threshold(
         0.2, "1", "autocorrelation of innovations that is worth a warning, however small its p-value"
     )
+    # ---- what a log can show
+    slow_rate: float = _threshold(100.0, "Hz", "sampling rate below which vibration of rotors cannot be seen")
+    drift_span: float = _threshold(50.0, "m", "span of a position that nothing measures, from which it is a failure")
     # ---- time stamps
     gap_steps: float = _threshold(1.5, "1", "steps between samples above which there is a gap")
     gap_seconds: float = _threshold(0.1, "s", "gap that is worth a warning by itself")

@@ -76,10 +76,10 @@ def _too_large(rows: Sequence[Consistency], whose: str, limits: Thresholds) -> l
             f"{top.name}: innovations are {factor**0.5:.2g} times as large as {whose} states"
             + (f", and {len(rows) - 1} other(s) are too large as well." if len(rows) > 1 else "."),
             f"mean NIS {_listed(rows)}, where a consistent filter has 1 and the threshold is {limits.nis_high:g} (95 % "
-            f"band of the mean of {top.name} {top.low:.2g} to {top.high:.2g}); up to {100 * gated:.2g} % beyond the gate",
+            f"band of the mean of {top.name} {top.low:.2g} to {top.high:.2g}); {100 * gated:.2g} % beyond the gate",
             f"Raise the noise: the innovation variance of {top.name} must grow by a factor of {factor:.3g}, that is "
-            f"R × {factor:.3g} where R dominates (standard deviation × {factor**0.5:.2g}). Look for a wrong bias, delay "
-            "or axis first if the innovations have one sign for long.",
+            f"R × {factor:.3g} where R dominates (standard deviation × {factor**0.5:.2g}). Look for a wrong bias, "
+            "delay or axis first if the innovations have one sign for long.",
             tuple(row.name for row in rows),
             _figures(rows),
         )
@@ -102,8 +102,8 @@ def _too_small(rows: Sequence[Consistency], whose: str, limits: Thresholds) -> l
             f"mean NIS {_listed(rows)}, where a consistent filter has 1 and the threshold is {limits.nis_low:g} (95 % "
             f"band of the mean of {top.name} {top.low:.2g} to {top.high:.2g})",
             f"If the measurements are trusted, lower their noise: {top.name} R × {factor:.2g} (standard deviation × "
-            f"{factor**0.5:.2g}) makes it consistent; in steps, and not below what the sensor's data sheet says, because "
-            "delay and vibration are part of R too.",
+            f"{factor**0.5:.2g}) makes it consistent; in steps, and not below what the sensor's data sheet says, "
+            "because delay and vibration are part of R too.",
             tuple(row.name for row in rows),
             _figures(rows),
         )
@@ -121,9 +121,9 @@ def _coloured(rows: Sequence[Consistency], whose: str, limits: Thresholds) -> li
             "info",
             0.9,
             f"Innovations of {whose} are correlated in time in {len(rows)} measurement(s), without a line.",
-            f"autocorrelation {listed} (threshold {limits.whiteness_correlation:g}); p = {rows[0].white_p:.1g} for white",
-            "The model misses something slow: a bias, a delay between sensors, or noise with a memory. Estimate the bias "
-            "as a state, or check the delay; --fix fits noise states to the IMU.",
+            f"autocorrelation {listed} (threshold {limits.whiteness_correlation:g}); p = {rows[0].white_p:.1g}",
+            "The model misses something slow: a bias, a delay between sensors, or noise with a memory. Estimate the "
+            "bias as a state, or check the delay; --fix fits noise states to the IMU.",
             tuple(row.name for row in rows),
             {"correlation": float(rows[0].correlation or 0.0)},
         )

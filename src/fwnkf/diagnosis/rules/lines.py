@@ -1,25 +1,140 @@
-"""Rules about lines in spectra: vibration, rotors and aliases."""
+"""Rules about lines in spectra: vibration, rotors and aliases, and what to do about each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Sequence
+from typing import Any
 
-from ..evidence import Evidence
-from ..finding import Finding
+from ..evidence import Analysed, Evidence
+from ..finding import Finding, Severity
+from ..notch import notch, notch_bandwidth
+from ..orders import integration_gain
 from ..peaks import group_peaks
+from ..result import Peak
+from ..thresholds import Thresholds
+
+MOST = 6
+"""Findings about lines in one log; the rest is in the table of lines."""
 
 
-def findings(evidence: Evidence) -> Iterator[Finding]:
-    """One finding for each frequency, whatever the number of channels that show it."""
-    for group in group_peaks(evidence.peaks):
-        top = group[0]
-        yield Finding(
-            "vibration",
-            "warning",
-            0.9,
-            f"A vibration at {top.frequency:.4g} Hz in {', '.join(peak.channel for peak in group)}.",
-            f"{top.ratio:.3g} times the floor",
-            "",
-            tuple(peak.channel for peak in group),
-            {"frequency_hz": top.frequency, "amplitude": top.amplitude},
+def findings(evidence: Evidence) -> list[Finding]:
+    """One finding for each frequency or rotor, whatever the number of channels that show it."""
+    results = []
+    for part in evidence.analysed:
+        if part.role not in ("imu", "gyro", "accel"):
+            continue
+        followed = [peak for peak in part.peaks if _follows(peak)]
+        fixed = [peak for peak in part.peaks if not _follows(peak)]
+        results += [_finding(group, part, evidence) for group in _by_source(followed)]
+        results += [_finding(group, part, evidence) for group in group_peaks(fixed)]
+    results.sort(key=lambda item: (item.severity == "info", -float(item.figures["excess"])))
+    return results[:MOST]
+
+
+def severity(group: Sequence[Peak], limits: Thresholds) -> tuple[Severity, float]:
+    """And the largest amplitude over its threshold."""
+    excess = max(peak.amplitude / _limit(peak.channel, limits) for peak in group)
+    serious = any(peak.channel.startswith("accel") and peak.amplitude > limits.accel_failure for peak in group)
+    return ("failure" if serious else "warning" if excess > 1 else "info"), excess
+
+
+def _limit(channel: str, limits: Thresholds) -> float:
+    return limits.line_accel if channel.startswith("accel") else limits.line_gyro
+
+
+def _follows(peak: Peak) -> bool:
+    return peak.rotor is not None or peak.label.startswith("sweeps")
+
+
+def _by_source(peaks: Sequence[Peak]) -> list[list[Peak]]:
+    """By rotor and harmonic, or by frequency where no rotor is known."""
+    groups: dict[Any, list[Peak]] = {}
+    for peak in peaks:
+        groups.setdefault((peak.rotor, peak.harmonic, peak.origin is not None), []).append(peak)
+    return [sorted(group, key=lambda peak: -peak.ratio) for group in groups.values()]
+
+
+def _finding(group: Sequence[Peak], part: Analysed, evidence: Evidence) -> Finding:
+    limits, rate = evidence.thresholds, part.series.rate
+    level, excess = severity(group, limits)
+    top = max(group, key=lambda peak: peak.amplitude / _limit(peak.channel, limits))
+    channels = tuple(dict.fromkeys(peak.channel for peak in group))
+    unit = part.series.units[part.series.channels.index(top.channel)]
+    folded = top.origin is not None and top.origin > rate / 2
+    cause = "aliasing" if folded else "rotor_vibration" if _follows(top) else "vibration"
+    figures: dict[str, float | str] = {
+        "frequency_hz": top.frequency,
+        "amplitude": top.amplitude,
+        "ratio": top.ratio,
+        "width_hz": top.width,
+        "rate_hz": rate,
+        "excess": excess,
+        "label": top.label,
+    }
+    if top.rotor is not None:
+        figures["rotor"] = float(top.rotor)
+    if top.harmonic is not None:
+        figures["harmonic"] = float(top.harmonic)
+    if top.origin is not None:
+        figures["origin_hz"] = top.origin
+    text = (
+        f"{top.amplitude:.3g} {unit} in {top.channel} (worth a warning from {_limit(top.channel, limits):g} {unit}), "
+        f"{top.ratio:.3g} times the floor around it (threshold {limits.line_ratio:g})"
+    )
+    if top.correlation is not None:
+        text += f", correlation with its source {top.correlation:.2f}"
+    if top.label:
+        text += f"; {top.label}"
+    return Finding(
+        cause, level, _confidence(top), _what(cause, top, channels), text,
+        _action(cause, top, part, figures), channels, figures,
+    )  # fmt: skip
+
+
+def _what(cause: str, top: Peak, channels: Sequence[str]) -> str:
+    where = ", ".join(channels)
+    source = f"rotor {top.rotor}" if top.rotor is not None else "a source that changes its speed"
+    order = "" if top.harmonic in (None, 1) else f" (harmonic {top.harmonic})"
+    if cause == "aliasing":
+        return (
+            f"The line at {top.frequency:.4g} Hz in {where} is an alias: {source}{order} vibrates at "
+            f"{top.origin:.4g} Hz, above half the sampling rate."
         )
+    if cause == "rotor_vibration":
+        return f"Vibration of {source}{order} near {top.frequency:.4g} Hz in {where}."
+    note = " close to half the sampling rate, possibly folded" if "folded" in top.label else ""
+    return f"A vibration at {top.frequency:.4g} Hz in {where}, at a fixed frequency{note}."
+
+
+def _confidence(top: Peak) -> float:
+    """By how far the line stands above the floor; less where only a sweep or a fold suggests the source."""
+    sure = 1 - 0.5 / max(1.0, top.ratio / 2)
+    if _follows(top) and top.rotor is None:
+        sure = min(sure, 0.8)
+    return round(min(sure, 0.99), 2)
+
+
+def _action(cause: str, top: Peak, part: Analysed, figures: dict[str, float | str]) -> str:
+    rate = part.series.rate
+    if cause == "aliasing":
+        origin = top.origin or rate - top.frequency
+        gain = integration_gain(origin, rate)
+        figures["gain"] = gain
+        return (
+            f"Raise the sampling rate above {2.5 * origin:.0f} Hz, or put a low-pass below {rate / 2:.0f} Hz in front "
+            f"of the sampling: averaging over a sample passes {gain:.2g} of {origin:.4g} Hz. After sampling, a notch "
+            "must follow the alias, which moves against the rotor; balance or replace the rotor at its source."
+        )
+    width = notch_bandwidth(top.frequency, top.width)
+    if top.frequency + width / 2 >= rate / 2:
+        width = max(rate / 2 - top.frequency, 0.02 * rate)
+    delay = 1e3 * notch(min(top.frequency, 0.49 * rate), min(width, 0.2 * rate), rate).delay(rate)
+    figures |= {"notch_bandwidth_hz": width, "notch_delay_ms": delay}
+    mechanical = "Balance or replace the propeller" if cause == "rotor_vibration" else "Stiffen or damp the mount"
+    kind = "that follows the rotor speed, " if cause == "rotor_vibration" else ""
+    return (
+        f"{mechanical}. A notch {kind}at {top.frequency:.4g} Hz of {width:.2g} Hz bandwidth costs {delay:.2g} ms of "
+        f"delay; noise states at {top.frequency:.4g} Hz ({top.amplitude / math.sqrt(2):.2g} standard deviation) in the filter "
+        "cost none and keep its error bars honest: --fix fits them."
+    )
