@@ -90,7 +90,8 @@ class DataFlash(RecordLog):
         return [_text(self.data[place + offset : place + offset + size]) for place in places]
 
     def _seconds(self, kind: str) -> list[float]:
-        return self.read(kind, []).time.tolist() if kind in self.series and self.series[kind].places else []
+        series = self.series.get(kind)
+        return self.read(kind, []).time.tolist() if series is not None and series.places and series.clock else []
 
     def _scan(self, damage: Damage) -> None:
         data, end, heads = self.data, len(self.data), self._heads

@@ -104,6 +104,7 @@ class RecordLog(Log):
         self.path = Path(path)
         self.data = map_file(self.path)
         self.parameters = {}
+        self.topics = {}
         self._raw = np.frombuffer(self.data, np.uint8)
         self.series: dict[str, Series] = {}
         self._derived: dict[str, Derived] = {}
@@ -136,7 +137,8 @@ class RecordLog(Log):
     def _gather(self, places: NDArray[np.int64], entry: Field) -> Array:
         size = np.dtype(entry.dtype).itemsize
         values = sliding_window_view(self._raw, size)[places + entry.offset].view(entry.dtype)[:, 0]
-        numbers = values.astype(np.float64)
+        with np.errstate(invalid="ignore"):  # signalling NaN of damaged samples
+            numbers = values.astype(np.float64)
         return numbers if entry.factor == 1.0 else numbers * entry.factor
 
     def _clock(self, places: NDArray[np.int64], entry: Field, tick: float) -> Array:

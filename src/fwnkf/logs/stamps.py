@@ -14,12 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .clock import LONG, Clocks, clock_counts, compare_clocks, fitted_step, snap
 from .log import Array, Dropout, Stream
 
 BREAK = 1.5
 """Steps above this many median steps end a segment."""
-LONG = 10.0
-"""Missing samples of at least this many steps are a gap, fewer are skipped samples."""
 TOLERANCE = 1.0
 """Seconds between a gap and a dropout that the recorder declares."""
 FAST = ("imu", "gyro", "accel", "gyro_filtered")
@@ -39,14 +38,6 @@ class Gap(NamedTuple):
     seconds: float
     declared: bool
     """Whether the recorder itself says so."""
-
-
-class Clocks(NamedTuple):
-    """One clock against another: ``offset`` at the start (s), ``drift`` (s/s) and what is left (s, one sigma)."""
-
-    offset: float
-    drift: float
-    jitter: float
 
 
 @dataclass(frozen=True)
@@ -163,30 +154,6 @@ def segments(time: Array) -> list[slice]:
     return [slice(first, last) for first, last in pairwise(bounds)]
 
 
-def fitted_step(time: Array) -> float:
-    """Step of the clock behind ascending stamps: time over the number of steps, missing ones counted, gaps left out.
-
-    The median would be that of stamps rounded to milliseconds: 4 ms for 256 Hz.
-
-    >>> round(1 / fitted_step(np.round(np.arange(1000) / 256, 3)), 1)
-    256.0
-    """
-    steps = np.diff(time)
-    steps = steps[steps > 0]
-    if len(steps) == 0:
-        return 0.0
-    step = float(np.median(steps))
-    for _ in range(8):
-        near = steps[steps < LONG * step]
-        count = float(np.round(near / step).sum())
-        if count == 0:
-            break
-        step, last = float(near.sum()) / count, step
-        if abs(step / last - 1) < 1e-12:
-            break
-    return step
-
-
 def examine(stream: Stream, *, dropouts: Sequence[Dropout] = ()) -> StampReport:
     """Unit, order, duplicates, gaps, skipped samples, jitter and rates of a stream's time stamps.
 
@@ -205,10 +172,9 @@ def examine(stream: Stream, *, dropouts: Sequence[Dropout] = ()) -> StampReport:
     ordered, step = ordered * factor, step * factor
     distances = np.diff(ordered)
     rate = 1 / step if step > 0 else 0.0
-    counts = np.round(distances * rate)
-    long = counts >= LONG
+    counts = clock_counts(ordered, step) if step > 0 else distances
+    long = distances * rate >= LONG
     first = int(np.flatnonzero(steps < 0)[0]) + 1 if (steps < 0).any() else None
-    # a jittered pair of neighbours is no skipped sample, so that a late stamp and an early one cancel
     single = distances[~long & (counts == 1)]
     span = float(ordered[-1] - ordered[0]) if len(ordered) else 0.0
     gaps = tuple(
@@ -267,32 +233,6 @@ def _declared(begin: float, length: float, dropouts: Sequence[Dropout]) -> bool:
     )
 
 
-def compare_clocks(time: Array, other: Array) -> Clocks | None:
-    """A robust line through ``other - time``: medians of twenty blocks, and the median slope between them.
-
-    >>> t = np.arange(2000) * 0.01
-    >>> clocks = compare_clocks(t, 1.0001 * t + 0.25)
-    >>> round(clocks.offset, 4), round(1e6 * clocks.drift)
-    (0.25, 100)
-    """
-    known = np.isfinite(time) & np.isfinite(other)
-    time, difference = time[known], (other - time)[known]
-    if len(time) < 40:
-        return None
-    blocks = np.array_split(np.argsort(time, kind="stable"), 20)
-    x = np.array([np.median(time[block]) for block in blocks])
-    y = np.array([np.median(difference[block]) for block in blocks])
-    first, second = np.triu_indices(len(x), 1)
-    apart = x[second] > x[first]
-    if not apart.any():
-        return None
-    drift = float(np.median((y[second] - y[first])[apart] / (x[second] - x[first])[apart]))
-    start = float(time.min())
-    offset = float(np.median(y - drift * (x - start)))
-    rest = difference - offset - drift * (time - start)
-    return Clocks(offset, drift, 1.4826 * float(np.median(np.abs(rest - np.median(rest)))))
-
-
 def offset_between(first: Stream, second: Stream) -> Clocks | None:
     """Clock of ``second`` against that of ``first``, by the recorder's time of both.
 
@@ -338,7 +278,7 @@ def repair(stream: Stream, report: StampReport) -> Stream:
         done.append(f"removed {report.duplicates:,} samples with a repeated time stamp")
     time = time[rows]
     if report.rate > 0 and report.jitter * report.rate > SNAP:
-        snapped = _snap(time, 1 / report.rate)
+        snapped = snap(time, 1 / report.rate)
         moved = float(np.abs(snapped - time).max()) if len(time) else 0.0
         time = snapped
         if moved:
@@ -347,30 +287,3 @@ def repair(stream: Stream, report: StampReport) -> Stream:
     received = None if stream.received is None else stream.received[rows]
     notes = (*stream.notes, *(f"{stream.name}: {text}" for text in done))
     return replace(stream, time=time, columns=columns, received=received, notes=notes)
-
-
-def _snap(time: Array, step: float) -> Array:
-    """Stamps on a line over the count of steps, one line for every stretch between gaps in which a line fits.
-
-    Unchanged where no such lines are in order.
-    """
-    index = np.concatenate([[0.0], np.cumsum(np.maximum(np.round(np.diff(time) / step), 1.0))])
-    snapped = time.copy()
-    bounds = [0, *(np.flatnonzero(np.diff(time) >= LONG * step) + 1).tolist(), len(time)]
-    stretches = list(pairwise(bounds))
-    while stretches:
-        first, last = stretches.pop()
-        if last - first < 3:
-            continue
-        count = index[first:last] - index[first:last].mean()
-        slope = float(count @ time[first:last]) / float(count @ count)
-        line = time[first:last].mean() + slope * count
-        rest = time[first:last] - line
-        halves = [abs(float(np.median(part))) for part in np.array_split(rest, 4)]
-        if max(halves) > 0.5 * step and last - first > 64:
-            middle = (first + last) // 2
-            stretches += [(first, middle), (middle, last)]
-        else:
-            snapped[first:last] = line
-    # where the lines of two stretches cross, the samples have no common clock: their stamps are irregular as they are
-    return snapped if bool((np.diff(snapped) > 0).all()) else time.copy()

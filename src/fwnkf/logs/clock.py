@@ -1,0 +1,135 @@
+"""The clock behind time stamps: its step, its count between samples, and its offset from another clock."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from .log import Array
+
+LONG = 10.0
+"""Missing samples of at least this many steps are a gap, fewer are skipped samples."""
+BLOCK = 64
+"""Samples from which the phase of a clock is taken."""
+SEEN = 0.6
+"""Length of the mean phase vector from which a clock is seen: jitter of a sixth of a step."""
+
+
+class Clocks(NamedTuple):
+    """One clock against another: ``offset`` at the start (s), ``drift`` (s/s) and what is left (s, one sigma)."""
+
+    offset: float
+    drift: float
+    jitter: float
+
+
+def fitted_step(time: Array) -> float:
+    """Step of the clock behind ascending stamps: time over the number of steps, missing ones counted, gaps left out.
+
+    The median would be that of stamps rounded to milliseconds: 4 ms for 256 Hz.
+
+    >>> round(1 / fitted_step(np.round(np.arange(1000) / 256, 3)), 1)
+    256.0
+    """
+    steps = np.diff(time)
+    steps = steps[steps > 0]
+    if len(steps) == 0:
+        return 0.0
+    step = float(np.median(steps))
+    for _ in range(8):
+        near = steps[steps < LONG * step]
+        count = float(np.round(near / step).sum())
+        if count == 0:
+            break
+        step, last = float(near.sum()) / count, step
+        if abs(step / last - 1) < 1e-12:
+            break
+    for _ in range(2):
+        counts = clock_counts(time, step)
+        close = np.diff(time) < LONG * step
+        if counts[close].sum() > 0:
+            step = float(np.diff(time)[close].sum() / counts[close].sum())
+    return step
+
+
+def clock_counts(time: Array, step: float) -> Array:
+    """Steps of the clock between neighbouring stamps, which ascend.
+
+    Rounding every difference would err at jitter of a tenth of a step. The phase of the clock is followed over blocks
+    of samples instead, and every stamp is rounded to it. Where no phase is seen, differences are rounded.
+    """
+    distances = np.diff(time)
+    counts = np.round(distances / step)
+    for first, last in stretches(time, step):
+        if last - first < 2 * BLOCK:
+            continue
+        cycles = (time[first:last] - time[first]) / step
+        starts = np.arange(0, last - first - BLOCK // 2, BLOCK)
+        sums = np.add.reduceat(np.exp(2j * np.pi * cycles), starts)
+        sizes = np.diff(np.append(starts, last - first))
+        if float(np.median(np.abs(sums) / sizes)) < SEEN:
+            continue
+        phase = np.unwrap(np.angle(sums)) / (2 * np.pi)
+        index = np.round(cycles - np.interp(np.arange(last - first), starts + sizes / 2, phase))
+        if (np.diff(index) >= 0).all():
+            counts[first : last - 1] = np.diff(index)
+    return np.asarray(counts, np.float64)
+
+
+def stretches(time: Array, step: float) -> list[tuple[int, int]]:
+    """First sample and the one behind the last of every stretch between gaps."""
+    return list(pairwise([0, *(np.flatnonzero(np.diff(time) >= LONG * step) + 1).tolist(), len(time)]))
+
+
+def compare_clocks(time: Array, other: Array) -> Clocks | None:
+    """A robust line through ``other - time``: medians of twenty blocks, and the median slope between them.
+
+    >>> t = np.arange(2000) * 0.01
+    >>> clocks = compare_clocks(t, 1.0001 * t + 0.25)
+    >>> round(clocks.offset, 4), round(1e6 * clocks.drift)
+    (0.25, 100)
+    """
+    known = np.isfinite(time) & np.isfinite(other)
+    time, difference = time[known], (other - time)[known]
+    if len(time) < 40:
+        return None
+    blocks = np.array_split(np.argsort(time, kind="stable"), 20)
+    x = np.array([np.median(time[block]) for block in blocks])
+    y = np.array([np.median(difference[block]) for block in blocks])
+    first, second = np.triu_indices(len(x), 1)
+    apart = x[second] > x[first]
+    if not apart.any():
+        return None
+    drift = float(np.median((y[second] - y[first])[apart] / (x[second] - x[first])[apart]))
+    start = float(time.min())
+    offset = float(np.median(y - drift * (x - start)))
+    rest = difference - offset - drift * (time - start)
+    return Clocks(offset, drift, 1.4826 * float(np.median(np.abs(rest - np.median(rest)))))
+
+
+def snap(time: Array, step: float) -> Array:
+    """Stamps on a line over the count of steps, one line for every stretch between gaps in which a line fits.
+
+    Unchanged where no such lines are in order.
+    """
+    index = np.concatenate([[0.0], np.cumsum(np.maximum(clock_counts(time, step), 1.0))])
+    snapped = time.copy()
+    pending = stretches(time, step)
+    while pending:
+        first, last = pending.pop()
+        if last - first < 3:
+            continue
+        count = index[first:last] - index[first:last].mean()
+        slope = float(count @ time[first:last]) / float(count @ count)
+        line = time[first:last].mean() + slope * count
+        rest = time[first:last] - line
+        halves = [abs(float(np.median(part))) for part in np.array_split(rest, 4)]
+        if max(halves) > 0.5 * step and last - first > 64:
+            middle = (first + last) // 2
+            pending += [(first, middle), (middle, last)]
+        else:
+            snapped[first:last] = line
+    # where the lines of two stretches cross, the samples have no common clock: their stamps are irregular as they are
+    return snapped if bool((np.diff(snapped) > 0).all()) else time.copy()
