@@ -157,8 +157,19 @@ def test_without_faults_the_page_says_so():
     assert text.index("No fault was found in what this log can show") < text.index("Log the IMU and fly again.")
 
 
-@pytest.mark.parametrize(("mean", "words"), [(3.0, "Too narrow"), (0.2, "Too wide"), (1.0, "Yes")])
+@pytest.mark.parametrize(("mean", "words"), [(3.0, "Too narrow"), (0.2, "Too wide"), (1.0, "Yes"), (1.1, "Yes")])
 def test_both_sides_of_the_band_are_named(mean, words):
-    row = replace(diagnosis().consistency[0], mean=mean, white_p=0.5)
+    row = replace(diagnosis().consistency[0], mean=mean)
     text = diagnosis_page(replace(Diagnosis("a", "csv", 1.0, "kf"), consistency=(row,)))
     assert f'<p class="answer">{words}' in text
+
+
+def test_findings_with_one_remedy_are_one_card():
+    same = [
+        Finding("time_base", "warning", 0.9, f"{name}: the rate is wrong.", "", "Use the stamps.") for name in "abc"
+    ]
+    other = Finding("gaps", "warning", 0.9, "Gaps.", "", "Use a faster card.")
+    text = diagnosis_page(replace(Diagnosis("log.csv", "csv", 3.0, ""), findings=(*same, other)))
+    assert text.count("<dd>Use the stamps.</dd>") == 1
+    assert text.count('<div class="notice warning">') == 2
+    assert "b: the rate is wrong. c: the rate is wrong." in text

@@ -30,6 +30,8 @@ RASTER = (420, 260)
 """Columns and rows of a waterfall's image."""
 TRACK = "#00e5ff"
 """Colour of tracks above a waterfall; it is in no part of the colour map."""
+MARGIN = 1.25
+"""Factor by which a mean may lie outside its band, which becomes narrow for long logs, without being marked."""
 NAME = 22
 """Characters of a name in a figure."""
 
@@ -114,6 +116,11 @@ def raster(result: Waterfall) -> tuple[Array, tuple[float, float, float, float]]
     return np.where(np.isfinite(image), image, np.nan), (left, right, bottom, top)
 
 
+def is_honest(row: Consistency) -> bool:
+    """Whether a mean is within its band, or near enough that nobody would change a setting."""
+    return row.low / MARGIN <= row.mean <= row.high * MARGIN
+
+
 def consistency(rows: Sequence[Consistency]) -> Figure:
     """Mean of every row beside the band in which that of an honest filter lies: both sides are faults."""
     figure, (axis,) = canvas(height=0.27 * len(rows) + 1.15)
@@ -122,7 +129,7 @@ def consistency(rows: Sequence[Consistency]) -> Figure:
     low, high = low / 1.6, high * 1.6
     for place, row in enumerate(rows):
         axis.plot([max(row.low, low), min(row.high, high)], [place, place], color=DOTS, linewidth=7, alpha=0.45)
-        inside = row.low <= row.mean <= row.high
+        inside = is_honest(row)
         mean = min(max(row.mean, low), high)
         axis.plot([mean], [place], "o" if inside else "X", color=COLOURS[0] if inside else BAD, markersize=7)
     axis.set_yticks(range(len(rows)), [shorten(row.name, NAME) for row in rows])
@@ -235,7 +242,7 @@ def _label_peaks(axis: Axes, channels: Sequence[ChannelSpectrum], peaks: Sequenc
         if peak.channel not in names or len(places) >= LABELS or not low < peak.frequency <= high:
             continue
         share = np.log(peak.frequency / low) / np.log(high / low) if log else (peak.frequency - low) / (high - low)
-        if any(abs(share - place) < 0.17 for place in places):
+        if any(abs(share - place) < 0.12 for place in places):
             continue
         places.append(float(share))
         level = max(_level(channel, peak.frequency) for channel in channels)

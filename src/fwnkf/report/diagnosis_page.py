@@ -6,22 +6,18 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from ..diagnosis.finding import Finding
-from ..diagnosis.result import AllanDeviation, ChannelSpectrum, Consistency, Diagnosis, Peak
+from ..diagnosis.result import AllanDeviation, ChannelSpectrum, Consistency, Diagnosis
 from . import diagnosis_figures as figures
 from .drawing import Drawing, draw
-from .page import Cell, Level, Notice, Page, Section, Table
+from .page import Cell, Page, Section, Table
 from .stamps import stream_section
-from .wording import clean, listed, number, percent, shorten, sureness
+from .verdict import NAMES, by_strength, key_figures, overall_row, verdict_notices
+from .wording import clean, listed, number, percent, quantity, shorten
 
-CARDS = 3
-"""Findings with a card of their own at the top; the others are folded."""
 WATERFALLS = 3
 BEFORE_AFTER = 3
-NAMES = 40
-"""Characters of a channel's name in a table."""
-WHITE_P = 0.01
-"""Below it the whiteness test speaks against white innovations."""
+CORRELATED = 0.2
+"""Correlation of innovations above which the answer mentions it."""
 
 
 def diagnosis_page(diagnosis: Diagnosis) -> str:
@@ -41,60 +37,16 @@ def page_of(diagnosis: Diagnosis) -> Page:
         stream_section, _noise, _rotors, _honest, _bias, _cost, _cure, _method,
     )  # fmt: skip
     sections = tuple(section for build in builders if (section := build(shown)) is not None)
-    notices, asides = _notices(shown)
+    notices, asides = verdict_notices(shown)
     return Page(
         title=f"Diagnosis of {shorten(shown.name, 80)}",
         subtitle=f"{shown.format}, {number(shown.seconds, 's')}; filter: {shown.filter or 'none'}",
         sections=sections,
         notices=notices,
         asides=asides,
-        facts=_key_figures(shown),
+        facts=key_figures(shown),
         data=diagnosis.as_dict(arrays=False),
     )
-
-
-# ---- the verdict ----------------------------------------------------------------------------------------------------
-
-
-def _notices(diagnosis: Diagnosis) -> tuple[tuple[Notice, ...], tuple[Notice, ...]]:
-    """Cards and folded notes: faults first, and where there is none, a card that says so."""
-    faults = [finding for finding in diagnosis.findings if finding.severity != "info"]
-    notes = [finding for finding in diagnosis.findings if finding.severity == "info"]
-    if not faults:
-        limits = [finding for finding in notes if finding.cause == "not_observable"]
-        others = [finding for finding in notes if finding.cause != "not_observable"]
-        text = "No fault was found." if notes else diagnosis.verdict
-        if limits:  # what was not seen is no fault, and no health either
-            text = "No fault was found in what this log can show; see below for what it cannot."
-        first = Notice("info" if limits else "good", text)
-        return (first, *map(_notice, limits)), tuple(map(_notice, others))
-    return tuple(map(_notice, faults[:CARDS])), tuple(map(_notice, faults[CARDS:] + notes))
-
-
-def _notice(finding: Finding) -> Notice:
-    level: Level = finding.severity
-    details = {"What to do": finding.action, "How sure": sureness(finding.confidence), "Evidence": finding.evidence}
-    if finding.channels:
-        details["Channels"] = listed([shorten(name, NAMES) for name in finding.channels])
-    return Notice(level, finding.what, {name: text for name, text in details.items() if text})
-
-
-def _key_figures(diagnosis: Diagnosis) -> dict[str, str]:
-    """At most eight figures for the first screen."""
-    values: dict[str, str] = {}
-    peaks = _by_strength(diagnosis.peaks)
-    if peaks:
-        units = {spectrum.channel: spectrum.unit for spectrum in diagnosis.spectra}
-        values["strongest line"] = number(peaks[0].frequency, "Hz")
-        amplitude = number(peaks[0].amplitude, units.get(peaks[0].channel, ""))
-        values["its amplitude"] = f"{amplitude} in {shorten(peaks[0].channel, 24)}"
-    overall = _overall(diagnosis.consistency)
-    if overall is not None:
-        values[f"{overall.kind} (honest: 1)" if overall.kind != "test ratio" else overall.kind] = number(overall.mean)
-    for name, value in diagnosis.facts.items():
-        if len(values) < 8:
-            values[_spoken(name)] = number(value) if isinstance(value, int | float) else shorten(value, 60)
-    return values
 
 
 # ---- the questions --------------------------------------------------------------------------------------------------
@@ -109,7 +61,7 @@ def _noise(diagnosis: Diagnosis) -> Section | None:
         if any(spectrum.white is not None for spectrum in group):
             caption += " Dashes: flat level that a consistent filter would have."
         drawings.append(draw(figures.spectra(group, diagnosis.peaks), f"spectra{k}", caption))
-    peaks = _by_strength(diagnosis.peaks)
+    peaks = by_strength(diagnosis.peaks)
     units = {spectrum.channel: spectrum.unit for spectrum in diagnosis.spectra}
     rows = tuple(
         (
@@ -146,7 +98,7 @@ def _rotors(diagnosis: Diagnosis) -> Section | None:
         names = listed([shorten(name, NAMES) for name in result.tracks], most=8)
         caption = "Brighter is louder." + (f" Dashes: {names}." if names else "")
         drawings.append(draw(figures.waterfall(result), f"waterfall{k}", caption))
-    following = [peak for peak in _by_strength(diagnosis.peaks) if peak.rotor is not None]
+    following = [peak for peak in by_strength(diagnosis.peaks) if peak.rotor is not None]
     tracked = any(result.tracks for result in diagnosis.waterfalls)
     if following:
         best = following[0]
@@ -172,11 +124,11 @@ def _honest(diagnosis: Diagnosis) -> Section | None:
     rows = diagnosis.consistency
     if not rows:
         return None
-    outside = [row for row in rows if not row.low <= row.mean <= row.high]
-    overall = _overall(rows)
+    outside = [row for row in rows if not figures.is_honest(row)]
+    overall = overall_row(rows)
     large = [row for row in outside if row.mean > row.high]
     small = [row for row in outside if row.mean < row.low]
-    coloured = [row for row in rows if row.white_p is not None and row.white_p < WHITE_P]
+    coloured = [row for row in rows if abs(row.correlation or 0.0) > CORRELATED]
     sentences = []
     if not outside:
         sentences.append("Yes: the errors are as large as the filter states.")
@@ -194,7 +146,7 @@ def _honest(diagnosis: Diagnosis) -> Section | None:
             figures.consistency(rows[:24]),
             "consistency",
             "Mean of each row: error bars are too wide on the left, too narrow on the right. Grey: where 95 % of "
-            "honest filters lie; a cross is outside.",
+            "honest filters lie; a cross is outside by more than a quarter.",
         )
     ]
     if shown:
@@ -205,15 +157,16 @@ def _honest(diagnosis: Diagnosis) -> Section | None:
             row.kind,
             row.mean,
             f"{number(row.low)} to {number(row.high)}",
-            "–" if row.white_p is None else "yes" if row.white_p >= WHITE_P else "no",
+            row.correlation,
             percent(row.gated),
         )
         for row in rows
     )
-    columns = ("channel", "figure", "mean", "honest", "white", "rejected")
+    columns = ("channel", "figure", "mean", "honest", "correlation", "rejected")
     notes = (
         "NIS is the squared innovation (measurement minus prediction) over the variance that the filter states for it: "
-        "1 on average if the error bars are honest. White: no correlation from one step to the next.",
+        "1 on average if the error bars are honest. "
+        "Correlation: between innovations of different steps; 0 if nothing predictable is left.",
     )
     return Section("Are the error bars honest?", " ".join(sentences), tuple(drawings),
                    (Table(columns, cells, "Consistency of each channel"),), notes)  # fmt: skip
@@ -314,19 +267,15 @@ def _cure(diagnosis: Diagnosis) -> Section | None:
 
 def _method(diagnosis: Diagnosis) -> Section:
     tables = [Table(("threshold", "value and meaning"), tuple(diagnosis.thresholds.items()), "Thresholds", fold=True)]
-    facts = tuple((_spoken(name), _value(value)) for name, value in diagnosis.facts.items())
+    facts = tuple(quantity(name, value) for name, value in diagnosis.facts.items())
     tables.append(Table(("fact", "value"), facts, "What the log says about the vehicle", fold=True))
     answer = f"Filter: {diagnosis.filter or 'none'}. "
-    answer += f"Command: {diagnosis.command}. " if diagnosis.command else ""
+    answer += f"Command: `{diagnosis.command}`. " if diagnosis.command else ""
     answer += _versions()
     return Section("How was it measured?", answer, (), tuple(tables), diagnosis.notes)
 
 
 # ---- helpers --------------------------------------------------------------------------------------------------------
-
-
-def _by_strength(peaks: Iterable[Peak]) -> list[Peak]:
-    return sorted(peaks, key=lambda peak: -peak.ratio)
 
 
 def _grouped(spectra: Iterable[ChannelSpectrum]) -> dict[tuple[str, str], list[ChannelSpectrum]]:
@@ -336,11 +285,6 @@ def _grouped(spectra: Iterable[ChannelSpectrum]) -> dict[tuple[str, str], list[C
         if len(spectrum.frequency) > 1:
             groups.setdefault((spectrum.kind, spectrum.unit), []).append(spectrum)
     return groups
-
-
-def _overall(rows: Sequence[Consistency]) -> Consistency | None:
-    """The row of all channels together, or the first."""
-    return next((row for row in rows if row.name == "all"), rows[0] if rows else None)
 
 
 def _choice(rows: Sequence[Consistency], overall: Consistency | None) -> list[Consistency]:

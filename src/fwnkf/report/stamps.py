@@ -20,7 +20,7 @@ def stream_section(diagnosis: Diagnosis) -> Section:
         (
             shorten(report.name, NAMES),
             report.samples,
-            number(report.rate, "Hz"),
+            number(report.rate, "Hz", digits=4),
             percent(report.lost) if report.lost else "none",
             number(max(gap.seconds for gap in report.gaps), "s") if report.gaps else "none",
             number(round(1e3 * report.jitter, 4), "ms"),
@@ -34,16 +34,18 @@ def stream_section(diagnosis: Diagnosis) -> Section:
         for gap in sorted(report.gaps, key=lambda gap: -gap.seconds)
     )
     holes = Table(("stream", "at (s)", "length (s)", "declared by the recorder"), gaps, "Gaps", fold=True)
-    notes = tuple(
-        f"{shorten(report.name, NAMES)}: {'; '.join(lines)}." for report in reports if (lines := _faults(report))
-    )
+    faults: dict[str, list[str]] = {}
+    for report in reports:
+        for fault in _faults(report):
+            faults.setdefault(fault, []).append(shorten(report.name, NAMES))
+    notes = tuple(f"{listed(names, most=10)}: {fault}." for fault, names in faults.items())
     return Section("What did the log contain?", _answer(diagnosis, reports), (), (table, holes), notes)
 
 
 def _answer(diagnosis: Diagnosis, reports: Sequence[StampReport]) -> str:
     if not reports:
         return f"{number(diagnosis.seconds, 's')} ({diagnosis.format}), and no stream that a filter could use."
-    streams = listed([f"{shorten(report.name, NAMES)} at {number(report.rate, 'Hz')}" for report in reports])
+    streams = listed([f"{shorten(report.name, NAMES)} at {number(report.rate, 'Hz', digits=4)}" for report in reports])
     troubled = [shorten(report.name, NAMES) for report in reports if report.problems()]
     state = f"Time stamps need a look in {listed(troubled)}." if troubled else "The time stamps are in order."
     return f"{number(diagnosis.seconds, 's')} ({diagnosis.format}): {streams}. {state}"

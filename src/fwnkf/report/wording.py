@@ -11,14 +11,17 @@ import numpy as np
 
 TEXT_LIMIT = 2000
 """Characters of a text from a log that a page shows."""
+_UNITS = {"hz": "Hz", "s": "s", "ms": "ms", "m": "m", "db": "dB", "percent": "%"}
 _SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
-def number(value: float | int | None, unit: str = "") -> str:
-    """A number with three significant digits and its unit; whole numbers keep theirs.
+def number(value: float | int | None, unit: str = "", digits: int = 3) -> str:
+    """A number with three significant digits, or ``digits``, and its unit; whole numbers keep theirs.
 
     >>> number(96.8765, "Hz"), number(12345.6), number(0.000123, "rad/s"), number(163), number(1234567)
     ('96.9 Hz', '12,300', '1.23×10⁻⁴ rad/s', '163', '1,234,567')
+    >>> number(1016.8, "Hz", digits=4), number(1e-4)
+    ('1,017 Hz', '10⁻⁴')
     >>> number(None), number(float("inf"), "m"), number(0.0, "s"), number(0.999666), number(-2.5)
     ('–', '∞ m', '0 s', '1', '-2.5')
     """
@@ -29,16 +32,30 @@ def number(value: float | int | None, unit: str = "") -> str:
     elif math.isinf(value):
         text = "∞" if value > 0 else "-∞"
     elif 1e-3 <= abs(value) < 1e7:
-        rounded = float(f"{value:.3g}")
-        decimals = max(0, 2 - math.floor(math.log10(abs(rounded))))
+        rounded = float(f"{value:.{digits}g}")
+        decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
         text = f"{rounded:,.{decimals}f}"
         text = text.rstrip("0").rstrip(".") if "." in text else text
     else:
-        mantissa, exponent = f"{value:.2e}".split("e")
-        text = f"{mantissa.rstrip('0').rstrip('.')}×10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        power = f"10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+        mantissa = mantissa.rstrip("0").rstrip(".")
+        text = power if mantissa == "1" else f"{mantissa}×{power}"
     if not unit:
         return text
     return f"{text}{' ' if unit != '°' else ''}{unit}"
+
+
+def quantity(name: str, value: float | int | str) -> tuple[str, str]:
+    """Name and value of a figure whose unit is at the end of its name; numbers without a unit are kept as they are.
+
+    >>> quantity("imu_rate_hz", 248.2419), quantity("airframe", 6021), quantity("gps_fix", "3D")
+    (('imu rate', '248.2 Hz'), ('airframe', '6021'), ('gps fix', '3D'))
+    """
+    stem, _, suffix = name.rpartition("_")
+    if stem and suffix in _UNITS and not isinstance(value, str):
+        return stem.replace("_", " "), number(value, _UNITS[suffix], digits=4)
+    return name.replace("_", " "), value if isinstance(value, str) else f"{value:.6g}"
 
 
 def percent(share: float | None) -> str:
