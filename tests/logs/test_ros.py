@@ -226,6 +226,25 @@ def test_ros2_bag_gives_what_was_written(tmp_path: Path, storage: str, version: 
     assert np.array_equal(open_log(file).signal("imu").stack(), stream.stack())
 
 
+def test_the_files_of_a_split_bag_are_one_log(tmp_path: Path) -> None:
+    for number in (10, 2):
+        write_mcap(tmp_path / f"run_{number}.mcap", count=number)
+    (tmp_path / "metadata.yaml").write_text("rosbag2_bagfile_information: {}")
+    log = open_log(tmp_path)
+    assert log.topics["/imu"].count == 12
+    expected = [imu(index).angular_velocity.y for index in (*range(2), *range(10))]
+    assert np.array_equal(log.signal("imu").columns["gyro_y"], expected)
+
+
+def test_a_part_of_the_time_is_read_from_its_chunks(tmp_path: Path) -> None:
+    path = tmp_path / "run.mcap"
+    write_mcap(path, chunk_size=2048)
+    log = open_log(path)
+    whole = log.read("/imu", ["angular_velocity.y"])
+    part = log.read("/imu", ["angular_velocity.y"], start=0.1, stop=0.2)  # type: ignore[call-arg]
+    assert np.array_equal(part.columns["angular_velocity.y"], whole.columns["angular_velocity.y"][20:40])
+
+
 def test_all_fields_of_all_standard_types_are_where_rosbags_puts_them() -> None:
     """Every standard message with random content, in both encodings, decoded here and by rosbags."""
     random = np.random.default_rng(0)

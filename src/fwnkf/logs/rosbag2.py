@@ -6,11 +6,13 @@ import re
 import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
 from .definitions import known, parse, parse_idl
+from .log import Topic
 from .mcap import Mcap
 from .ros import RAW_LIMIT, Batch, Channel, MessageLog, channel_of
 
@@ -86,6 +88,16 @@ class Sqlite(MessageLog):
         except DataError as error:
             return Channel(kind, None, "cdr", str(error))
 
+    def _first(self, topics: set[str]) -> dict[str, bytes]:
+        first = {}
+        with closing(self._connect()) as connection:
+            for number, name in self._names.items():
+                query = f"SELECT data FROM messages WHERE topic_id = {number} ORDER BY id LIMIT 1"
+                data = next(self._rows(connection, query), (None,))[0] if name in topics else None
+                if isinstance(data, bytes):
+                    first[name] = data
+        return first
+
     def _batches(
         self, topics: Collection[str], start_ns: int | None = None, stop_ns: int | None = None
     ) -> Iterator[Batch]:
@@ -130,15 +142,16 @@ class Bag2(MessageLog):
             Mcap(file) if file.suffix.lower() == ".mcap" else Sqlite(file) for file in files
         ]
         self.start_ns = min((part.start_ns for part in self._parts if part.start_ns), default=0)
-        channels: dict[str, Channel] = {}
-        counts: dict[str, int] = {}
+        self._channels = {}
+        topics: dict[str, Topic] = {}
         for part in self._parts:
-            for name, channel in part._channels.items():
-                if name not in channels or not counts.get(name):
-                    channels[name] = channel
-                counts[name] = counts.get(name, 0) + (part.topics[name].count or 0)
+            for name, topic in part.topics.items():
+                count = topics[name].count or 0 if name in topics else 0
+                if count == 0:  # a topic without messages has no fields
+                    self._channels[name], topics[name] = part._channels[name], topic
+                topics[name] = replace(topics[name], count=count + (topic.count or 0))
+        self.topics = topics
         self._collect_notes()
-        self._describe(channels, counts)
 
     def _collect_notes(self) -> None:
         for part in self._parts:

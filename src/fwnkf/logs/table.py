@@ -29,7 +29,7 @@ FILE_LIMIT = 1 << 29
 ROW_LIMIT = 20_000_000
 COLUMN_LIMIT = 10_000
 LINE_LIMIT = 1 << 20
-BLOCK = 1 << 16
+BLOCK = 1 << 11
 """Rows converted to numbers at a time, so that a long file is never held in memory as Python strings."""
 MISSING = frozenset(("", "nan", "-nan", "null", "none", "na", "n/a", "#n/a"))
 """Spellings of a missing value, in lower case."""
@@ -57,7 +57,7 @@ class Table:
     units: dict[str, str]
     """Units as written in the file, for the columns that have one."""
     digest: str
-    """SHA-256 of the file."""
+    """SHA-256 of the file, if it was asked for."""
     header: tuple[str, ...] = ()
     """All column headers of the file, including columns that were not read."""
 
@@ -81,12 +81,13 @@ class Table:
         return self.units.get(self.find(name), "")
 
 
-def read_table(path: str | Path, columns: Sequence[str] | None = None) -> Table:
+def read_table(path: str | Path, columns: Sequence[str] | None = None, *, digest: bool = True) -> Table:
     """Read a ``.csv`` or ``.parquet`` file: all columns, or those in ``columns``, given with or without unit.
 
     CSV files have a header line and rows of numbers, separated by commas, semicolons or tabs. Lines that start with
     ``#`` are comments; the last comment before the numbers may be the header. Dates such as
-    ``2024-05-01T12:00:00.25Z`` are converted to seconds.
+    ``2024-05-01T12:00:00.25Z`` are converted to seconds. Without ``digest`` the checksum of the file is left out, which
+    takes longer than reading Parquet.
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -95,7 +96,8 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None) -> Table:
     data = _read_bytes(path)
     read = _read_csv if suffix == ".csv" else _read_parquet
     header, values, units = read(path, data, columns)
-    return Table(path.stem, path, values, units, hashlib.sha256(data).hexdigest(), tuple(header))
+    checksum = hashlib.sha256(data).hexdigest() if digest else ""
+    return Table(path.stem, path, values, units, checksum, tuple(header))
 
 
 def find_tables(folder: str | Path) -> list[Path]:
@@ -302,7 +304,7 @@ def _numbers(
     whole = "".join(cells)
     if whole.isascii() and "_" not in whole:
         try:
-            return np.array(cells, dtype=np.float64)
+            return np.fromiter(map(float, cells), np.float64, len(cells))
         except ValueError:
             pass  # an empty cell, a date or an invalid cell: convert cell by cell
     values = np.empty(len(cells))
@@ -357,10 +359,11 @@ def _read_parquet(
         if not 0 < rows <= ROW_LIMIT:
             raise DataError(f"{path} has {rows:,} rows; a table has 1 to {ROW_LIMIT:,}, split it into one file per run")
         columns, units = {}, {}
+        content = file.read(columns=[header[index] for index in chosen])
         for index in chosen:
             field = schema.field(index)
             name, unit = named[index]
-            values, of_type = _floats(arrow, file.read(columns=[header[index]]).column(0), f"{path}, column {name!r}")
+            values, of_type = _floats(arrow, content.column(header[index]), f"{path}, column {name!r}")
             if len(values) != rows:
                 raise DataError(f"{path}, column {name!r}: {len(values)} values in {rows} rows; the file is damaged")
             columns[name] = values

@@ -91,7 +91,7 @@ class TableLog(Log):
         self.path = Path(path)
         self.format = "Parquet" if self.path.suffix.lower() == ".parquet" else "CSV"
         self.parameters = {}
-        self._table = read_table(path)
+        self._table = read_table(path, digest=False)
         self._column, factor = _time_column(self._table)
         time = self._table.columns[self._column] * factor
         known = time[np.isfinite(time)]
