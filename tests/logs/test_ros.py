@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from fwnkf.errors import ConfigError, DataError
-from fwnkf.logs import choose, open_log
+from fwnkf.logs import Log, choose, open_log
 from fwnkf.logs.definitions import parse
+from fwnkf.logs.excerpt import excerpt
 from fwnkf.logs.messages import Decoder
 
 mcap_writer = pytest.importorskip("mcap.writer")
@@ -241,8 +242,30 @@ def test_a_part_of_the_time_is_read_from_its_chunks(tmp_path: Path) -> None:
     write_mcap(path, chunk_size=2048)
     log = open_log(path)
     whole = log.read("/imu", ["angular_velocity.y"])
-    part = log.read("/imu", ["angular_velocity.y"], start=0.1, stop=0.2)  # type: ignore[call-arg]
+    part = log.window("/imu", ["angular_velocity.y"], 0.1, 0.2)
     assert np.array_equal(part.columns["angular_velocity.y"], whole.columns["angular_velocity.y"][20:40])
+    assert np.array_equal(Log.window(log, "/imu", None, 0.1, 0.2).time, part.time)
+
+
+def test_an_excerpt_is_parts_spread_over_the_log(tmp_path: Path) -> None:
+    path = tmp_path / "run.mcap"
+    write_mcap(path, chunk_size=2048)
+    log = open_log(path)
+    assert excerpt(log, samples=100) is log
+    part = excerpt(log, samples=40, parts=4)
+    stream = part.signal("imu")
+    assert len(stream) == pytest.approx(40, abs=4)
+    assert stream.time[0] == pytest.approx(0, abs=0.02)
+    assert stream.time[-1] == pytest.approx(0.495, abs=0.02)
+    whole = log.signal("imu")
+    rows = np.searchsorted(whole.time, stream.time)
+    assert np.array_equal(whole.stack()[rows], stream.stack())
+    gaps = np.flatnonzero(np.diff(rows) > 1)
+    assert len(gaps) == 3
+    for gap, left in zip(gaps, part.left_out, strict=True):
+        assert left.time <= stream.time[gap] + 0.006
+        assert left.time + left.seconds >= stream.time[gap + 1] - 0.006
+    assert "4 parts" in part.notes[-1]
 
 
 def test_all_fields_of_all_standard_types_are_where_rosbags_puts_them() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..filters.base import Filter
+from ..logs.excerpt import excerpt
 from ..logs.log import Log
 from .evidence import Evidence, gather
 from .result import Diagnosis
@@ -26,6 +27,8 @@ def diagnose(
 ) -> Diagnosis:
     """What is wrong with the estimate, how sure, and what to do about it.
 
+    Of a long log only parts are examined (:mod:`fwnkf.logs.excerpt`); the notes say so.
+
     Args:
         filter: whose innovations to examine; channels are matched by name. By default a filter is built from the log:
             every channel a signal with a slope in white noise (:mod:`fwnkf.diagnosis.default_filter`).
@@ -35,6 +38,7 @@ def diagnose(
         truth: name of a signal of the log with the true pose.
         command: the command line that gives this diagnosis, for the report.
     """
+    log = excerpt(log)
     evidence = gather(log, thresholds, filter)
     return Diagnosis(
         name=log.path.name,

@@ -120,7 +120,7 @@ def gather(log: Log, thresholds: Thresholds, filter: Filter | None = None) -> Ev
                 continue
             if len(stream) > 1:
                 raw[role] = stream
-    reports = {role: examine(stream, dropouts=log.dropouts) for role, stream in raw.items()}
+    reports = {role: _examined(log, stream) for role, stream in raw.items()}
     # stamps that jitter stay as they are: the grid of a spectrum counts steps, which a late stamp does not change
     streams = {role: repair(stream, replace(reports[role], jitter=0.0)) for role, stream in raw.items()}
     for stream in streams.values():
@@ -145,6 +145,14 @@ def gather(log: Log, thresholds: Thresholds, filter: Filter | None = None) -> Ev
         log, thresholds, inside, tuple(reports.values()), reports, tuple(analysed), tuple(logged), airborne,
         filter is not None, max(ends, default=0.0) - min(starts, default=0.0), notes,
     )  # fmt: skip
+
+
+def _examined(log: Log, stream: Stream) -> StampReport:
+    """The time stamps of a stream; times that were not read are no gaps."""
+    report = examine(stream, dropouts=log.dropouts)
+    spans = [(left.time - 1.0, left.time + left.seconds + 1.0) for left in log.left_out]
+    gaps = [gap for gap in report.gaps if not any(a <= gap.time and gap.time + gap.seconds <= b for a, b in spans)]
+    return replace(report, gaps=tuple(gaps))
 
 
 def within(stream: Stream, intervals: Sequence[tuple[float, float]]) -> Stream:

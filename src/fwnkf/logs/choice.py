@@ -16,7 +16,7 @@ class Chosen(Log):
 
     def __init__(self, log: Log, sources: Sequence[Source]) -> None:
         self.log = log
-        self.path, self.format, self.start_ns = log.path, log.format, log.start_ns
+        self.path, self.format, self.start_ns, self.stop_ns = log.path, log.format, log.start_ns, log.stop_ns
         self.topics, self.parameters = log.topics, log.parameters
         self.messages, self.dropouts, self.facts = log.messages, log.dropouts, log.facts
         self._sources = tuple(sources)
@@ -30,6 +30,9 @@ class Chosen(Log):
 
     def read(self, topic: str, fields: Sequence[str] | None = None) -> Stream:
         return self.log.read(topic, fields)
+
+    def window(self, topic: str, fields: Sequence[str] | None, start: float, stop: float) -> Stream:
+        return self.log.window(topic, fields, start, stop)
 
     def blocks(self, wanted: Mapping[str, Sequence[str]], samples: int = BLOCK) -> Iterator[Mapping[str, Stream]]:
         return self.log.blocks(wanted, samples)

@@ -42,6 +42,7 @@ class ChunkedLog(MessageLog):
                 store.clear()
             self._survey()
         self.start_ns = min((chunk.start for chunk in self._chunks.values()), default=0)
+        self.stop_ns = max((chunk.stop for chunk in self._chunks.values()), default=0)
         channels: dict[str, Channel] = {}
         counts: dict[str, int] = {}
         for number, name, channel in self._declared():

@@ -111,11 +111,15 @@ class Log(ABC):
     format: str
     start_ns: int = 0
     """The clock of the log at time zero, in nanoseconds."""
+    stop_ns: int = 0
+    """The clock at the last message; 0 where that is known only after reading."""
     topics: Mapping[str, Topic]
     parameters: Mapping[str, float | str]
     """Settings of the vehicle, where they are logged."""
     messages: tuple[Message, ...] = ()
     dropouts: tuple[Dropout, ...] = ()
+    left_out: tuple[Dropout, ...] = ()
+    """Times that are not read, see :mod:`fwnkf.logs.excerpt`; they are no gaps of the log."""
     notes: tuple[str, ...] = ()
     """Damage and oddities of the file, for people."""
     facts: Mapping[str, float | str] = MappingProxyType({})
@@ -128,6 +132,15 @@ class Log(ABC):
     @abstractmethod
     def blocks(self, wanted: Mapping[str, Sequence[str]], samples: int = BLOCK) -> Iterator[Mapping[str, Stream]]:
         """Samples of several topics in the order of the file, in blocks of bounded memory."""
+
+    def window(self, topic: str, fields: Sequence[str] | None, start: float, stop: float) -> Stream:
+        """The samples of a topic that were received from ``start`` to ``stop`` seconds."""
+        stream = self.read(topic, fields)
+        time = stream.time if stream.received is None else stream.received
+        rows = (time >= start) & (time < stop)
+        columns = {name: values[rows] for name, values in stream.columns.items()}
+        received = None if stream.received is None else stream.received[rows]
+        return replace(stream, time=stream.time[rows], columns=columns, received=received)
 
     def airborne(self) -> tuple[tuple[float, float], ...]:
         """From when to when the vehicle was in the air, in seconds; empty where the log does not say."""

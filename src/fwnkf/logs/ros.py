@@ -81,15 +81,16 @@ class MessageLog(Log):
         With times, batches that lie outside of them as a whole may be left out.
         """
 
-    def read(
-        self,
-        topic: str,
-        fields: Sequence[str] | None = None,
-        *,
-        start: float | None = None,
-        stop: float | None = None,
+    def read(self, topic: str, fields: Sequence[str] | None = None) -> Stream:
+        return self._whole(topic, fields)
+
+    def window(self, topic: str, fields: Sequence[str] | None, start: float, stop: float) -> Stream:
+        """Reads only the chunks of that time."""
+        return self._whole(topic, fields, start, stop)
+
+    def _whole(
+        self, topic: str, fields: Sequence[str] | None, start: float | None = None, stop: float | None = None
     ) -> Stream:
-        """All samples of a topic, or those received from ``start`` to ``stop`` (seconds since ``start_ns``)."""
         names = self._fields(topic, fields)
         parts = [part[topic] for part in self._decoded({topic: names}, BLOCK, start, stop) if topic in part]
         return joined(topic, names, parts)

@@ -42,8 +42,8 @@ class Sqlite(MessageLog):
             for number, count in self._rows(connection, "SELECT topic_id, COUNT(*) FROM messages GROUP BY topic_id"):
                 if number in self._names:
                     counts[self._names[number]] = int(count)
-            start = next(self._rows(connection, "SELECT MIN(timestamp) FROM messages"), (0,))[0]
-        self.start_ns = start if isinstance(start, int) else 0
+            ends = next(self._rows(connection, "SELECT MIN(timestamp), MAX(timestamp) FROM messages"), (0, 0))
+        self.start_ns, self.stop_ns = (end if isinstance(end, int) else 0 for end in ends)
         self._describe(channels, counts)
 
     def _connect(self) -> sqlite3.Connection:
@@ -142,6 +142,7 @@ class Bag2(MessageLog):
             Mcap(file) if file.suffix.lower() == ".mcap" else Sqlite(file) for file in files
         ]
         self.start_ns = min((part.start_ns for part in self._parts if part.start_ns), default=0)
+        self.stop_ns = max(part.stop_ns for part in self._parts)
         self._channels = {}
         topics: dict[str, Topic] = {}
         for part in self._parts:
