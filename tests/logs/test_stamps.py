@@ -92,6 +92,20 @@ def test_jittered_stamps_return_to_their_clock(seed: int) -> None:
     assert np.abs(repaired.time - time).max() < 0.02 / RATE
 
 
+def test_late_stamps_stay_where_they_are() -> None:
+    rng = np.random.default_rng(0)
+    time = steady()
+    late = time + rng.normal(0, 0.05 / RATE, len(time))
+    late[1000] += 0.8 / RATE
+    faulty = stream(late)
+    repaired = repair(faulty, examine(faulty))
+    assert repaired.time[1000] == late[1000]
+    moved = np.abs(np.delete(repaired.time - time, 1000))
+    assert moved.max() < 0.02 / RATE
+    irregular = stream(np.sort(rng.uniform(0, 30, 6000)))
+    assert np.array_equal(repair(irregular, examine(irregular)).time, irregular.time)
+
+
 def test_rounded_stamps_have_the_rate_of_their_clock() -> None:
     """To milliseconds; the median step would say 333.3 and 250 Hz."""
     for rate in (297.0, 256.0):

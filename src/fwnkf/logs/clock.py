@@ -16,6 +16,12 @@ BLOCK = 64
 SEEN = 0.6
 """Length of the mean phase vector from which a clock is seen: jitter of a sixth of a step."""
 
+LATE = 0.01
+"""Share of late stamps with which a stretch still has a clock."""
+
+NEGATIVE = -0.3
+"""Correlation of neighbouring steps below which stamps scatter about a clock; it is -0.5 for independent errors."""
+
 
 class Clocks(NamedTuple):
     """One clock against another: ``offset`` at the start (s), ``drift`` (s/s) and what is left (s, one sigma)."""
@@ -83,6 +89,20 @@ def stretches(time: Array, step: float) -> list[tuple[int, int]]:
     return list(pairwise([0, *(np.flatnonzero(np.diff(time) >= LONG * step) + 1).tolist(), len(time)]))
 
 
+def jitters(time: Array, step: float) -> bool:
+    """Whether stamps scatter about a clock: a late one is then followed by a short step.
+
+    Samples that were taken late are followed by a usual step, and their stamps are right.
+    """
+    rest = np.diff(time) - step * clock_counts(time, step)
+    rest = rest[np.abs(rest) < step]
+    if len(rest) < BLOCK:
+        return False
+    rest = rest - rest.mean()
+    power = float(rest @ rest)
+    return power > 0 and float(rest[1:] @ rest[:-1]) / power < NEGATIVE
+
+
 def compare_clocks(time: Array, other: Array) -> Clocks | None:
     """A robust line through ``other - time``: medians of twenty blocks, and the median slope between them.
 
@@ -112,9 +132,11 @@ def compare_clocks(time: Array, other: Array) -> Clocks | None:
 def snap(time: Array, step: float) -> Array:
     """Stamps on a line over the count of steps, one line for every stretch between gaps in which a line fits.
 
-    Unchanged where no such lines are in order.
+    A stamp that is off by more than half a step stays: it tells of a late message. A stretch in which more than one of
+    a hundred are has no clock and stays as it is, and so does everything where the result is not in order.
     """
-    index = np.concatenate([[0.0], np.cumsum(np.maximum(clock_counts(time, step), 1.0))])
+    counts = clock_counts(time, step)
+    index = np.concatenate([[0.0], np.cumsum(counts)])
     snapped = time.copy()
     pending = stretches(time, step)
     while pending:
@@ -122,6 +144,8 @@ def snap(time: Array, step: float) -> Array:
         if last - first < 3:
             continue
         count = index[first:last] - index[first:last].mean()
+        if not count.any():
+            continue
         slope = float(count @ time[first:last]) / float(count @ count)
         line = time[first:last].mean() + slope * count
         rest = time[first:last] - line
@@ -129,7 +153,11 @@ def snap(time: Array, step: float) -> Array:
         if max(halves) > 0.5 * step and last - first > 64:
             middle = (first + last) // 2
             pending += [(first, middle), (middle, last)]
-        else:
-            snapped[first:last] = line
+            continue
+        late = np.abs(rest) > 0.5 * step
+        for second in np.flatnonzero(counts[first : last - 1] == 0).tolist():  # two stamps for one step of the clock
+            late[second + int(abs(rest[second + 1]) > abs(rest[second]))] = True
+        if float(late.mean()) <= LATE:
+            snapped[first:last] = np.where(late, time[first:last], line)
     # where the lines of two stretches cross, the samples have no common clock: their stamps are irregular as they are
     return snapped if bool((np.diff(snapped) > 0).all()) else time.copy()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .clock import LONG, Clocks, clock_counts, compare_clocks, fitted_step, snap
+from .clock import LONG, Clocks, clock_counts, compare_clocks, fitted_step, jitters, snap
 from .log import Array, Dropout, Stream
 
 BREAK = 1.5
@@ -28,7 +28,7 @@ SLOW = 5.0
 """Hz: an inertial sensor below it whose stamps are whole numbers is not logged in seconds."""
 UNITS = {1.0: "s", 1e-3: "ms", 1e-6: "µs", 1e-9: "ns"}
 SNAP = 0.02
-"""Jitter above this share of a step is worth snapping to a clock."""
+"""Jitter of an inertial sensor above this share of a step is worth snapping to a clock."""
 
 
 class Gap(NamedTuple):
@@ -207,7 +207,7 @@ def _unit(time: Array, step: float, stream: Stream) -> float:
     """Factor to seconds by plausibility of the rate; 1 when in doubt."""
     if step <= 0 or len(time) < 10:
         return 1.0
-    inertial = stream.role in FAST or stream.name.split("_")[0] in FAST
+    inertial = _inertial(stream)
     low, high = RANGES[inertial]
     rate = 1 / step
     known = [] if stream.nominal is None else [stream.nominal / step]
@@ -224,6 +224,10 @@ def _unit(time: Array, step: float, stream: Stream) -> float:
     low = SLOW if inertial else 0.05
     candidates = [factor for factor in (1e-3, 1e-6, 1e-9, 1e3, 1e6, 1e9) if low <= rate / factor <= high]
     return min(candidates, key=lambda factor: abs(np.log(rate / factor / expected))) if candidates else 1.0
+
+
+def _inertial(stream: Stream) -> bool:
+    return stream.role in FAST or stream.name.split("_")[0] in FAST
 
 
 def _declared(begin: float, length: float, dropouts: Sequence[Dropout]) -> bool:
@@ -277,13 +281,17 @@ def repair(stream: Stream, report: StampReport) -> Stream:
         rows = rows[np.concatenate([[True], np.diff(time[rows]) != 0])] if len(rows) else rows
         done.append(f"removed {report.duplicates:,} samples with a repeated time stamp")
     time = time[rows]
-    if report.rate > 0 and report.jitter * report.rate > SNAP:
+    scatter = report.rate > 0 and report.jitter * report.rate > SNAP
+    # other signals are not sampled by a clock of their own: their stamps are right, however irregular
+    if scatter and _inertial(stream) and jitters(time, 1 / report.rate):
         snapped = snap(time, 1 / report.rate)
-        moved = float(np.abs(snapped - time).max()) if len(time) else 0.0
+        moves = np.abs(snapped - time)[snapped != time]
         time = snapped
-        if moved:
-            done.append(f"moved the time stamps to a clock of {report.rate:.2f} Hz, by {1e3 * moved:.3g} ms at most")
+        if len(moves):
+            done.append(
+                f"moved the time stamps to a clock of {report.rate:.2f} Hz, by {1e3 * np.median(moves):.3g} ms in the "
+                f"median and {1e3 * moves.max():.3g} ms at most"
+            )
     columns = {name: values[rows] for name, values in stream.columns.items()}
     received = None if stream.received is None else stream.received[rows]
-    notes = (*stream.notes, *(f"{stream.name}: {text}" for text in done))
-    return replace(stream, time=time, columns=columns, received=received, notes=notes)
+    return replace(stream, time=time, columns=columns, received=received, notes=(*stream.notes, *done))
