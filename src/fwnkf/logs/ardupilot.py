@@ -69,7 +69,7 @@ def derive(log: RecordLog) -> None:
                 log.derive(f"{name}/pose", fields, partial(_pose, log, name))
         for name in instances(log, f"{kind}3", "IVN"):
             ratios = name.replace(f"{kind}3", f"{kind}4")
-            names = [field for field in log.series[name].fields if field[0] == "I"]
+            names = [field for field in log.series[name].fields if field[:1] == "I"]
             log.derive(f"{name}/joined", _joined(log, names, ratios), partial(_innovations, log, name, names, ratios))
     for name in instances(log, "GPS", "GCrs"):
         if all(field in log.series[name].fields for field in ("Spd", "VZ")):
@@ -144,7 +144,7 @@ def _motor_channels(log: RecordLog) -> dict[str, str]:
     functions = {log.parameters.get(f"SERVO{index}_FUNCTION"): f"C{index}" for index in range(1, 15)}
     motors = [functions[number] for number in MOTORS if number in functions and functions[number] in fields]
     if not motors:
-        stream = log.read("RCOU", [field for field in fields if field[0] == "C"])
+        stream = log.read("RCOU", [field for field in fields if field[:1] == "C"])
         motors = [name for name, values in stream.columns.items() if np.ptp(values) > 0]
     return {f"motor_{index + 1}": field for index, field in enumerate(motors)}
 

@@ -141,7 +141,7 @@ def snap(time: Array, step: float) -> Array:
     pending = stretches(time, step)
     while pending:
         first, last = pending.pop()
-        if last - first < 3:
+        if last - first < 4:
             continue
         count = index[first:last] - index[first:last].mean()
         if not count.any():

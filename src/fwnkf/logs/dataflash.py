@@ -135,7 +135,8 @@ class DataFlash(RecordLog):
         names = columns.split(",") if columns else []
         if kind == FMT:
             return "" if length == FMT_LENGTH else "the description of FMT"
-        if not re.fullmatch(r"\w{1,4}", name, re.ASCII) or len(names) != len(layout) or len(set(names)) != len(names):
+        fit = len(names) == len(layout) == len(set(names)) and all(re.fullmatch(r"\w+", label) for label in names)
+        if not re.fullmatch(r"\w{1,4}", name, re.ASCII) or not fit:
             return f"a description of messages that does not fit: {name[:16]!r}"
         if not all(letter in NUMBERS or letter in TEXTS or letter == "a" for letter in layout):
             return f"a description of messages with an unknown type: {name} {layout[:16]!r}"

@@ -137,9 +137,9 @@ class RecordLog(Log):
     def _gather(self, places: NDArray[np.int64], entry: Field) -> Array:
         size = np.dtype(entry.dtype).itemsize
         values = sliding_window_view(self._raw, size)[places + entry.offset].view(entry.dtype)[:, 0]
-        with np.errstate(invalid="ignore"):  # signalling NaN of damaged samples
+        with np.errstate(invalid="ignore", over="ignore"):  # numbers of damaged samples
             numbers = values.astype(np.float64)
-        return numbers if entry.factor == 1.0 else numbers * entry.factor
+            return numbers if entry.factor == 1.0 else numbers * entry.factor
 
     def _clock(self, places: NDArray[np.int64], entry: Field, tick: float) -> Array:
         """Seconds since time zero, subtracted as integers, because an epoch in µs leaves float64 few digits."""

@@ -281,7 +281,7 @@ def repair(stream: Stream, report: StampReport) -> Stream:
         rows = rows[np.concatenate([[True], np.diff(time[rows]) != 0])] if len(rows) else rows
         done.append(f"removed {report.duplicates:,} samples with a repeated time stamp")
     time = time[rows]
-    scatter = report.rate > 0 and report.jitter * report.rate > SNAP
+    scatter = report.rate > SLOW and report.jitter * report.rate > SNAP
     # other signals are not sampled by a clock of their own: their stamps are right, however irregular
     if scatter and _inertial(stream) and jitters(time, 1 / report.rate):
         snapped = snap(time, 1 / report.rate)
