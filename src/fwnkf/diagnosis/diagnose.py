@@ -6,12 +6,17 @@ from pathlib import Path
 
 import numpy as np
 
+from ..errors import DataError
 from ..filters.base import Filter
 from ..logs.excerpt import excerpt
 from ..logs.log import Log
-from .evidence import Evidence, gather
-from .result import Diagnosis
+from .default_filter import channel_models
+from .evidence import SIGNALS, Analysed, Evidence, gather
+from .fix import LINES
+from .fix import fix as fix_series
+from .result import Diagnosis, Trade
 from .thresholds import THRESHOLDS, Thresholds
+from .trade import trade
 from .verdict import judge
 
 
@@ -40,6 +45,14 @@ def diagnose(
     """
     log = excerpt(log)
     evidence = gather(log, thresholds, filter)
+    inertial = [part for part in evidence.analysed if part.role in SIGNALS]
+    cure = None
+    if fix and evidence.analysed:
+        part = (inertial or list(evidence.analysed))[0]
+        try:
+            cure = fix_series(part.series, given=filter, folder=folder, thresholds=thresholds)
+        except DataError as error:
+            evidence.notes.append(f"--fix: {error}")
     return Diagnosis(
         name=log.path.name,
         format=log.format,
@@ -50,6 +63,8 @@ def diagnose(
         peaks=evidence.peaks,
         spectra=tuple(row for part in evidence.analysed for row in part.spectra()),
         waterfalls=tuple(item for part in evidence.analysed for item in part.waterfalls),
+        trades=tuple(item for part in inertial for item in _trades(part, thresholds)),
+        fix=cure,
         consistency=(*(row for part in evidence.analysed for row in part.consistency), *evidence.logged),
         notes=(*log.notes, *evidence.notes),
         facts=_facts(evidence),
@@ -79,3 +94,14 @@ def _facts(evidence: Evidence) -> dict[str, float | str]:
     if evidence.airborne:
         facts["seconds_in_the_air"] = sum(stop - start for start, stop in evidence.airborne)
     return facts
+
+
+def _trades(part: Analysed, thresholds: Thresholds) -> list[Trade]:
+    """Of the channels with the highest lines."""
+    names = [waterfall.channel for waterfall in part.waterfalls]
+    columns = [part.series.channels.index(name) for name in names]
+    series = part.series.columns(columns)
+    measured = part.signal._replace(density=part.signal.density[:, columns])
+    lowest = min(thresholds.line_lowest, 0.1 * series.rate)
+    models = channel_models(series, measured, lines=LINES, lowest_hz=lowest)
+    return [trade(name, unit, model) for name, unit, model in zip(series.channels, series.units, models, strict=True)]

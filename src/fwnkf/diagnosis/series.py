@@ -85,6 +85,10 @@ class Series:
             self.name, self.time[chosen], self.values[chosen], self.channels, self.units, self.index[chosen], self.rate
         )
 
+    def first(self, count: int) -> Series:
+        """At most so many samples from the start."""
+        return self if len(self) <= count else self.part(-np.inf, float(self.time[count]))
+
     def runs(self) -> list[slice]:
         """Samples without a gap between them."""
         breaks = np.flatnonzero(np.diff(self.index) > MOST_SKIPPED + 1) + 1

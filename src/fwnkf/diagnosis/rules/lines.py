@@ -134,7 +134,7 @@ def _action(cause: str, top: Peak, part: Analysed, figures: dict[str, float | st
     mechanical = "Balance or replace the propeller" if cause == "rotor_vibration" else "Stiffen or damp the mount"
     kind = "that follows the rotor speed, " if cause == "rotor_vibration" else ""
     return (
-        f"{mechanical}. A notch {kind}at {top.frequency:.4g} Hz of {width:.2g} Hz bandwidth costs {delay:.2g} ms of "
-        f"delay; noise states at {top.frequency:.4g} Hz ({top.amplitude / math.sqrt(2):.2g} standard deviation) in the filter "
-        "cost none and keep its error bars honest: --fix fits them."
+        f"{mechanical}. A notch {kind}at {top.frequency:.4g} Hz of {width:.2g} Hz bandwidth costs {delay:.2g} "
+        f"ms of delay; noise states at {top.frequency:.4g} Hz ({top.amplitude / math.sqrt(2):.2g} standard deviation) "
+        "in the filter cost none and keep its error bars honest: --fix fits them."
     )
