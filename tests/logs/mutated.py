@@ -1,7 +1,8 @@
 """Read mutated logs and report what each took: ``python -m tests.logs.mutated FORMAT COUNT SCRATCH [FIRST]``.
 
 Run in a process of its own, whose peak memory nothing else raises. Prints one JSON object for each log. Mutation number
-``n`` of a format is the same in every run.
+``n`` of a format is the same in every run. ``python -m tests.logs.mutated table PAGE ROWS…`` writes the page of results
+from what was printed.
 """
 
 from __future__ import annotations
@@ -170,5 +171,36 @@ def main(name: str, count: int, scratch: Path, first: int = 0) -> None:
         print(json.dumps(report), flush=True)
 
 
-if __name__ == "__main__":
+def table(page: Path, files: list[Path]) -> None:
+    """Write the counts, times and memory of runs as a page."""
+    lines = [
+        "# Mutated logs",
+        "",
+        "Logs of a simulated flight with flipped bits, with parts cut, spliced, repeated, deleted or overwritten,",
+        "and with extreme values for lengths and counts. Every one has to give a named error or a read; anything",
+        "else is a failure: another error, a hang (20 s), a crash, an attempt to execute something. Unchanged: as",
+        "many samples and notes as without the mutation. Memory is the largest growth of the process by one log.",
+        "",
+        "Command: `python -m tests.logs.mutated FORMAT 10000 FOLDER` for each format, then",
+        "`python -m tests.logs.mutated table docs/results/mutated_logs.md ROWS…`.",
+        "",
+        "| format | bytes | mutated | read | of them unchanged | named error | failures | longest (s) | memory (MB) |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for file in files:
+        head, *rows = [json.loads(line) for line in file.read_text().splitlines()]
+        count = {name: sum(row["outcome"] == name for row in rows) for name in ("read", "named")}
+        failures = len(rows) - sum(count.values()) + sum(bool(row["events"]) for row in rows)
+        cells = [
+            head["source"], f"{head['bytes']:,}", f"{len(rows):,}", f"{count['read']:,}",
+            f"{sum(row['same'] for row in rows):,}", f"{count['named']:,}", failures,
+            f"{max(row['seconds'] for row in rows):.2f}", f"{max(row['growth_mb'] for row in rows):.1f}",
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    page.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__" and sys.argv[1] == "table":
+    table(Path(sys.argv[2]), [Path(name) for name in sys.argv[3:]])
+elif __name__ == "__main__":
     main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else 0)

@@ -6,6 +6,7 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from time import process_time
 
 import numpy as np
 import pytest
@@ -301,6 +302,26 @@ def test_formats_that_no_message_can_have_are_refused(kind: str, text: str, tmp_
     path.write_bytes(b"".join(parts))
     with pytest.raises(DataError, match="no samples"):
         ULog(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "filler"),
+    [("ulog", b"\x02\x00O\x01\x00"), ("dataflash", b"\xa3\x95\x80"), ("blackbox", b"P"), ("blackbox", b"I" * 40)],
+)
+def test_headers_without_content_cost_time_in_proportion(
+    name: str, filler: bytes, written: dict[str, Path], tmp_path: Path
+) -> None:
+    data = written[name].read_bytes()
+    middle = 2 * len(data) // 3
+    seconds = []
+    for size in (100_000, 400_000):
+        path = tmp_path / f"{size}"
+        path.write_bytes(data[:middle] + filler * (size // len(filler)) + data[middle:])
+        start = process_time()
+        log = open_log(path)
+        seconds.append(process_time() - start)
+        assert log.notes
+    assert seconds[1] < 8 * seconds[0] + 0.5
 
 
 def test_the_longest_session_of_a_blackbox_is_read(tmp_path: Path) -> None:

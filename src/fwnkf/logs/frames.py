@@ -23,6 +23,8 @@ PREVIOUS, STRAIGHT, MEAN, MOTOR, COUNT = 1, 2, 3, 5, 6
 FRAME_LIMIT = 256
 """Bytes of a frame."""
 FIELD_LIMIT = 200
+RUN = 4096
+"""P frames behind an I frame, at most; an I frame that was lost is no reason to stop."""
 CELLS = 16
 """Numbers that a byte of the file can hold; eight zeros take one."""
 TIME_JUMP = 10_000_000
@@ -232,6 +234,7 @@ def decode(data: bytes, place: int, base: int, session: Session, damage: Damage)
     clock, counter = intra.names.index("time"), intra.names.index("loopIteration")
     cells, starts = array("i"), array("q")
     limit = CELLS * len(data) + 4096
+    longest = min(4 * session.whole, RUN)
     last = before = (0, 0)
     valid, known, candidate = False, False, (0, 0)
     frames, end = 0, len(data)
@@ -261,8 +264,11 @@ def decode(data: bytes, place: int, base: int, session: Session, damage: Damage)
             else:
                 candidate, valid, why = stamp, False, "the time jumps"
         elif not why and kind == ord("P"):
-            if not valid:
+            if valid and frames - starts[-1] >= longest:
+                valid, why = False, f"no I frame for {longest} frames"
+            if not valid and not why:
                 continue  # nothing to add the differences to
+        if not why and kind == ord("P"):
             skipped = session.skipped(last[0])
             pairs = zip((counter, clock), last, before, strict=True)
             stamp_ = [predict(inter.predictors[i], row[i], a, b, skipped) for i, a, b in pairs]
