@@ -82,7 +82,7 @@ def test_every_text_of_a_page_is_escaped():
 
     table = Table((text(), "b"), ((text(), 1.0), (text(), None)), text())
     section = Section(text(), text(), (), (table, Table((text(),), ((text(),),), text(), fold=True)), (text(),))
-    notices = [Notice("failure", text(), {text(): text()}) for _ in range(2)]
+    notices = [Notice("failure", text(), {text(): text()}, {text(): text()}) for _ in range(2)]
     page = Page(
         text(), text(), (section,), tuple(notices[:1]), tuple(notices[1:]), {text(): text()}, {HOSTILE: [HOSTILE, None]}
     )

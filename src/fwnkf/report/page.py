@@ -12,13 +12,15 @@ from typing import Any, Literal
 
 from .drawing import Drawing
 from .page_style import STYLE
-from .wording import number
+from .wording import listed, number
 
 Cell = str | float | int | None
 Level = Literal["good", "info", "warning", "failure"]
 
 FOLD = 8
 """Rows of a table beyond which the others are folded away under a line that opens them."""
+LONG = 24
+"""Characters of a cell from which its column may break lines."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'"
 """Content security policy: should anything from a file ever pass as markup, it may load and run nothing."""
 SIGNS: Mapping[str, tuple[str, str]] = {
@@ -49,7 +51,7 @@ class Table:
             shown, rest = self.rows, ()
         caption = f'<p class="caption">{_text(self.caption)}</p>' if self.caption and not self.fold else ""
         used = [k for k in range(len(self.columns)) if any(row[k] is not None for row in self.rows)]
-        marks = {k: ' class="number"' if _numeric([row[k] for row in self.rows]) else "" for k in used}
+        marks = {k: _mark([row[k] for row in self.rows]) for k in used}
         head = "".join(f"<th{marks[k]}>{_text(self.columns[k])}</th>" for k in used)
 
         def box(rows: tuple[tuple[Cell, ...], ...]) -> str:
@@ -87,20 +89,23 @@ class Section:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something that the reader must know first: one sentence, and what belongs to it by name ("What to do")."""
+    """Something that the reader must know first: one sentence, what belongs to it by name, and more folded away."""
 
     level: Level
     what: str
     details: Mapping[str, str] = field(default_factory=dict)
+    """Such as "What to do"."""
+    more: Mapping[str, str] = field(default_factory=dict)
+    """Such as "Evidence"."""
 
     def html(self) -> str:
         """The notice as a card."""
         sign, word = SIGNS[self.level]
-        details = "".join(f"<dt>{_text(name)}</dt><dd>{_text(text)}</dd>" for name, text in self.details.items())
         return (
             f'<div class="notice {self.level}"><p class="what"><span class="badge"><span class="sign" '
             f'aria-hidden="true">{sign}</span> {word}</span> {_text(self.what)}</p>'
-            + (f"<dl>{details}</dl>" if details else "")
+            + _definitions(self.details)
+            + (_details(listed(list(self.more)), _definitions(self.more)) if self.more else "")
             + "</div>"
         )
 
@@ -161,6 +166,11 @@ class Page:
         return target
 
 
+def _definitions(items: Mapping[str, str]) -> str:
+    inside = "".join(f"<dt>{_text(name)}</dt><dd>{_text(text)}</dd>" for name, text in items.items())
+    return f"<dl>{inside}</dl>" if inside else ""
+
+
 def _folded(notices: tuple[Notice, ...]) -> str:
     if not notices:
         return ""
@@ -198,5 +208,9 @@ def _cell(cell: Cell) -> str:
     return _text(cell if isinstance(cell, str) else number(cell))
 
 
-def _numeric(cells: list[Cell]) -> bool:
-    return all(not isinstance(cell, str) for cell in cells) and any(cell is not None for cell in cells)
+def _mark(cells: list[Cell]) -> str:
+    """The class of a column: numbers to the right, long texts with line breaks."""
+    texts = [cell for cell in cells if isinstance(cell, str)]
+    if not texts:
+        return ' class="number"'
+    return ' class="long"' if max(map(len, texts)) > LONG else ""

@@ -38,6 +38,7 @@ background:var(--tone);color:var(--back);font-size:.85em}
 .notice dl{margin:8px 0 0;display:grid;grid-template-columns:minmax(6.2rem,max-content) 1fr;gap:3px 12px;
 font-size:.95rem}
 .notice dt{color:var(--soft)}
+.notice details{margin:6px 0 0;font-size:.95rem}
 .notice dd{margin:0}
 dl.facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(132px,1fr));gap:8px;margin:16px 0}
 dl.facts div{background:var(--panel);border-radius:6px;padding:8px 12px}
@@ -59,10 +60,12 @@ svg.plot text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-s
 figure.wide svg.plot{min-width:560px}
 table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums}
 th,td{text-align:left;padding:4px 18px 4px 0;border-bottom:1px solid var(--line);vertical-align:top;
-overflow-wrap:normal}
+overflow-wrap:normal;white-space:nowrap}
 th{color:var(--soft);font-weight:600;vertical-align:bottom}
 th.number,td.number{text-align:right}
-td.number{white-space:nowrap}
+th{white-space:normal}
+td.long{white-space:normal;min-width:11rem;overflow-wrap:anywhere}
+@media (max-width:560px){.notice dl{grid-template-columns:1fr;gap:0}.notice dd{margin:0 0 6px}}
 @media (min-width:900px){.columns{grid-template-columns:minmax(0,1fr) minmax(0,1fr);gap:12px 32px}
 .columns .below,.columns figure.wide{grid-column:1/-1}}
 @media print{figure,.notice{break-inside:avoid}}

@@ -11,6 +11,8 @@ from .wording import listed, number, quantity, shorten, sureness
 
 CARDS = 3
 """Findings with a card of their own at the top; the others are folded."""
+TILES = 6
+"""Key figures below the cards."""
 NAMES = 40
 """Characters of a channel's name."""
 
@@ -42,17 +44,22 @@ def _together(findings: Sequence[Finding]) -> list[list[Finding]]:
 def _notice(group: Sequence[Finding]) -> Notice:
     finding = group[0]
     level: Level = finding.severity
-    details = {"What to do": finding.action, "How sure": sureness(finding.confidence), "Evidence": finding.evidence}
+    details = {"What to do": finding.action, "How sure": sureness(finding.confidence)}
+    more = {"Evidence": finding.evidence}
     if len(group) > 1:
-        details["Also"] = " ".join(other.what for other in group[1:7])
+        more["Also"] = " ".join(other.what for other in group[1:7])
     channels = list(dict.fromkeys(name for member in group for name in member.channels))
     if channels:
-        details["Channels"] = listed([shorten(name, NAMES) for name in channels])
-    return Notice(level, finding.what, {name: text for name, text in details.items() if text})
+        more["Channels"] = listed([shorten(name, NAMES) for name in channels])
+    return Notice(level, finding.what, _filled(details), _filled(more))
+
+
+def _filled(items: dict[str, str]) -> dict[str, str]:
+    return {name: text for name, text in items.items() if text}
 
 
 def key_figures(diagnosis: Diagnosis) -> dict[str, str]:
-    """At most eight figures for the first screen."""
+    """A few figures for the first screen."""
     values: dict[str, str] = {}
     peaks = by_strength(diagnosis.peaks)
     if peaks:
@@ -64,7 +71,7 @@ def key_figures(diagnosis: Diagnosis) -> dict[str, str]:
     if overall is not None:
         values[f"{overall.kind} (honest: 1)" if overall.kind != "test ratio" else overall.kind] = number(overall.mean)
     for name, value in diagnosis.facts.items():
-        if len(values) < 8:
+        if len(values) < TILES:
             title, text = quantity(name, value)
             values[title] = shorten(text, 40)
     return values
