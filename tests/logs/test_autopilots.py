@@ -275,6 +275,23 @@ def test_a_cut_file_is_read_to_its_end(name: str, written: dict[str, Path], tmp_
     assert np.array_equal(stream.stack(), whole.stack()[: len(stream)])
 
 
+def test_data_appended_after_a_crash_is_read(written: dict[str, Path], tmp_path: Path) -> None:
+    data = written["ulog"].read_bytes()
+    whole = ULog(written["ulog"])
+    series = whole.series["sensor_combined"]
+    cut = series.places[500] + 20  # within a sample
+    body = b"6" + struct.pack("<Q", 5) + b"hard fault"
+    flags = bytes(8) + b"\x01" + bytes(7) + struct.pack("<3Q", cut, 0, 0)
+    path = tmp_path / "appended.ulg"
+    path.write_bytes(
+        data[:16] + ulog.message("B", flags) + data[59:cut] + ulog.message("L", body) + data[series.places[501] :]
+    )
+    log = ULog(path)
+    assert [message.text for message in log.messages] == ["hard fault"]
+    stamps = whole.read("sensor_combined", []).time
+    assert np.array_equal(log.read("sensor_combined", []).time, np.delete(stamps, 500))
+
+
 @pytest.mark.parametrize("reader", [ULog, DataFlash, Blackbox])
 @pytest.mark.parametrize(
     "content", [b"", b"H Product:Blackbox", b"ULog\x01\x12\x35\x01" + bytes(8), b"\xa3\x95\x80", b"x" * 100]

@@ -81,7 +81,6 @@ class ULog(RecordLog):
         heads, place, previous = self._heads, 16, 0
         pattern: re.Pattern[bytes] | None = None
         known = 0
-        appended = sorted({offset for offset in self._offsets if 16 < offset < end})
         while place + 3 <= end:
             head = heads.get(data[place : place + 5])
             if head is not None:  # a sample: nearly all messages
@@ -89,13 +88,6 @@ class ULog(RecordLog):
                 previous = place
                 place += head[1]
                 continue
-            if self._offsets:
-                appended, self._offsets = sorted({x for x in self._offsets if 16 < x < end}), []
-            while appended and appended[0] <= place:
-                if place > appended[0] and self._plausible(appended[0]):
-                    damage.add(appended[0], appended[0], "data was appended after a crash")
-                    place = appended[0]
-                appended.pop(0)
             size, kind = struct.unpack_from("<HB", data, place)
             stop = place + 3 + size
             why = "the file ends within a message" if stop > end else self._message(kind, place + 3, stop, previous)
@@ -104,14 +96,15 @@ class ULog(RecordLog):
                 continue
             if pattern is None or known != len(heads):
                 pattern, known = self._pattern(), len(heads)
-            inside = self._within(pattern, previous, place)
+            offset = next((offset for offset in self._offsets if offset > previous), end)
+            inside = offset if previous and offset < place else self._within(pattern, previous, place)
             if inside:  # the sample before was cut, and others were written over its end
                 heads[data[previous : previous + 5]][0].pop()
                 damage.add(previous, inside, why)
                 previous, place = 0, inside
                 continue
             match = pattern.search(data, place + 1)
-            following = match.start() if match else end
+            following = min(match.start() if match else end, offset if offset > place else end)
             damage.add(place, following, why)
             place = following
         for series in self.series.values():  # the last sample may be cut
@@ -181,7 +174,9 @@ class ULog(RecordLog):
                 f"{incompatible.hex()}); convert it with PX4's own tools"
             )
         if incompatible[0] & 1:
-            self._offsets = list(struct.unpack_from("<3Q", body, 16))
+            # where data was appended after a crash of the autopilot, most likely behind a message that was cut
+            offsets = struct.unpack_from("<3Q", body, 16)
+            self._offsets = sorted(offset for offset in offsets if 16 < offset < len(self.data))
 
     def _stamp(self, place: int) -> float:
         """Time of the sample at a place."""
