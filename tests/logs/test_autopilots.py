@@ -352,3 +352,4 @@ def test_the_longest_session_of_a_blackbox_is_read(tmp_path: Path) -> None:
     assert log.topics["frames"].fields == ("loopIteration", "time", "gyroADC[0]")
     assert len(log.read("frames")) == 400
     assert "3 sessions" in log.notes[-1]
+    assert "log gyroUnfilt" in log.notes[0]

@@ -68,6 +68,12 @@ class Blackbox(RecordLog):
         else:
             raise DataError(f"{self.path}: {failures[0]}; copy it again from the craft")
         notes = damage.notes()
+        unfiltered = "gyroUnfilt[0]" in self._names or self._number("debug_mode", 0) == GYRO_SCALED
+        if "gyroADC[0]" in self._names and not unfiltered:
+            notes.append(
+                "the gyro of this log (gyroADC) went through the filters of the craft, which may have removed lines; "
+                "log gyroUnfilt, or set debug_mode to GYRO_SCALED, to see them"
+            )
         if len(bounds) > 1:
             others = ", ".join(f"{stop - start:,} bytes at {start:,}" for start, stop in bounds if start != begin)
             notes.append(
