@@ -280,10 +280,8 @@ def _vibration(clean: Flight, vehicle: Vehicle, speed: Array, generator: Generat
 def _rotor_vibration(clean: Flight, vehicle: Vehicle, speed: Array, generator: Generator) -> Flight:
     """One rotor out of balance: three harmonics that sweep with its speed."""
     rotor = int(generator.integers(vehicle.rotors))
-    lines = [
-        (rotor, harmonic, weight * _amplitudes(vehicle, generator, 6, 25), generator)
-        for harmonic, weight in ((1, 1.0), (2, 0.5), (3, 0.3))
-    ]
+    amplitude = _amplitudes(vehicle, generator, 6, 25)
+    lines = [(rotor, harmonic, weight * amplitude, generator) for harmonic, weight in ((1, 1.0), (2, 0.5), (3, 0.3))]
     figures = {"rotor": rotor + 1, "frequency_hz": float(speed[:, rotor].mean()), "harmonic": 1}
     return _with_vibration(clean, _sampled_orders(speed, vehicle, lines), Cause("rotor_vibration", figures))
 

@@ -65,6 +65,7 @@ def diagnose(
         waterfalls=tuple(item for part in evidence.analysed for item in part.waterfalls),
         trades=tuple(item for part in inertial for item in _trades(part, thresholds)),
         fix=cure,
+        allan=tuple(row for part in evidence.analysed for row in part.allan),
         consistency=(*(row for part in evidence.analysed for row in part.consistency), *evidence.logged),
         notes=(*log.notes, *evidence.notes),
         facts=_facts(evidence),

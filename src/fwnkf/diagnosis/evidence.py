@@ -14,10 +14,11 @@ from ..filters.base import Filter
 from ..identify.channels import ChannelModel, channels_filter
 from ..logs.log import Log, Stream
 from ..logs.stamps import StampReport, examine, repair
+from .allan import allan
 from .consistency import consistency, logged_consistency
 from .default_filter import channel_models, moving_channels
 from .innovations import Innovations, innovations
-from .result import ChannelSpectrum, Consistency, Peak, Waterfall
+from .result import AllanDeviation, ChannelSpectrum, Consistency, Peak, Waterfall
 from .rotors import Track, name_lines
 from .series import Series
 from .spectra import Spectrum, even_grid, noise_floor, spectrum
@@ -56,6 +57,7 @@ class Analysed:
     innovation_floor: Array
     consistency: tuple[Consistency, ...]
     waterfalls: tuple[Waterfall, ...]
+    allan: tuple[AllanDeviation, ...]
 
     def spectra(self) -> list[ChannelSpectrum]:
         """Of signals and innovations, channel by channel."""
@@ -207,6 +209,7 @@ def analyse(role: str, streams: Mapping[str, Stream], thresholds: Thresholds, fi
     return Analysed(
         role, stream, series, signal, lines.floor, lines.peaks,
         models, filter, results, innovation, noise_floor(innovation), tuple(consistency(results)), tuple(waterfalls),
+        tuple(allan(grid, series.channels, series.units)),
     )  # fmt: skip
 
 

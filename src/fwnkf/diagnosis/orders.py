@@ -93,9 +93,10 @@ def track_orders(
             continue
         for harmonic in harmonics:
             origin = harmonic * float(turning.mean())
-            frequency = float(fold(harmonic * turning, grid.rate).mean())
-            if frequency < thresholds.line_lowest:
+            folded = fold(harmonic * turning, grid.rate)
+            if np.quantile(folded, 0.02) < 1.5 * thresholds.line_lowest:  # it passes through the motion
                 continue
+            frequency = float(folded.mean())
             ratio, amplitude = order_strength(grid, speeds, harmonic, origin)
             for column in np.flatnonzero(ratio > thresholds.rotor_ratio):
                 spread = harmonic * float(turning.std())

@@ -28,7 +28,7 @@ class Thresholds:
     line_ratio: float = _threshold(4.0, "1", "density of a line over the floor, at least", "6 dB")
     line_lowest: float = _threshold(8.0, "Hz", "lowest frequency of a vibration; motion is below it")
     line_power_share: float = _threshold(
-        0.25, "1", "power of the lines of a channel over the power of its floor, from which they cost accuracy"
+        1.0, "1", "power of a line over the power of the noise of its channel, from which it is worth a warning"
     )
     line_gyro: float = _threshold(0.02, "rad/s", "amplitude of a gyro line that is worth a warning")
     line_accel: float = _threshold(0.5, "m/s²", "amplitude of an accelerometer line that is worth a warning")
@@ -65,16 +65,10 @@ class Thresholds:
     # ---- amplitude
     clip_share: float = _threshold(1e-4, "1", "share of samples at a limit that is worth a warning")
     clip_count: float = _threshold(100.0, "1", "count of a clipping counter that matters", "ArduPilot documentation")
-    shock_ratio: float = _threshold(10.0, "1", "shock over the 99 % quantile of the flight, at least")
+    shock_ratio: float = _threshold(10.0, "1", "change of acceleration in a shock over the usual one, at least")
     shock_accel: float = _threshold(60.0, "m/s²", "smallest change of acceleration that is a shock")
     # ---- bias
-    drift_gyro: float = _threshold(
-        0.02, "rad/s", "change of the mean rate between tenths of a flight, beyond its own motion"
-    )
-    drift_accel: float = _threshold(
-        0.4, "m/s²", "change of the mean acceleration between tenths of a flight, beyond its own motion"
-    )
-    drift_slope: float = _threshold(0.0, "1", "log-log slope of the Allan deviation at its longest times, at least")
+    drift_gyro: float = _threshold(0.03, "rad/s", "change of the bias of a gyro during a log, against the attitude")
     # ---- consistency
     nis_high: float = _threshold(2.0, "1", "mean NIS per channel above which a filter is overconfident")
     nis_low: float = _threshold(0.5, "1", "mean NIS per channel below which a filter is underconfident")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+
+import numpy as np
 
 from ..evidence import Analysed, Evidence
 from ..finding import Finding, Severity
@@ -32,11 +33,25 @@ def findings(evidence: Evidence) -> list[Finding]:
     return results[:MOST]
 
 
-def severity(group: Sequence[Peak], limits: Thresholds) -> tuple[Severity, float]:
-    """And the largest amplitude over its threshold."""
-    excess = max(peak.amplitude / _limit(peak.channel, limits) for peak in group)
+def severity(group: Sequence[Peak], part: Analysed, limits: Thresholds) -> tuple[Severity, float]:
+    """And the largest amplitude over its threshold, or power over that of the noise where that is more."""
+    excess = max(_excess(peak, part, limits) for peak in group)
     serious = any(peak.channel.startswith("accel") and peak.amplitude > limits.accel_failure for peak in group)
     return ("failure" if serious else "warning" if excess > 1 else "info"), excess
+
+
+def _excess(peak: Peak, part: Analysed, limits: Thresholds) -> float:
+    """A small line is worth a warning too where it has more power than the rest of the noise."""
+    share = noise_share(peak, part, limits) / limits.line_power_share
+    return max(peak.amplitude / _limit(peak.channel, limits), math.sqrt(share))
+
+
+def noise_share(peak: Peak, part: Analysed, limits: Thresholds) -> float:
+    """Power of a line over the power of the noise without lines in its channel."""
+    above = part.signal.frequency >= limits.line_lowest
+    floor = part.floor[:, part.series.channels.index(peak.channel)]
+    level = float(np.median(floor[above])) if above.any() else float(floor[-1])
+    return 0.5 * peak.amplitude**2 / max(level * part.signal.rate / 2, np.finfo(float).tiny)
 
 
 def _limit(channel: str, limits: Thresholds) -> float:
@@ -48,18 +63,19 @@ def _follows(peak: Peak) -> bool:
 
 
 def _by_source(peaks: Sequence[Peak]) -> list[list[Peak]]:
-    """By rotor and harmonic, or by frequency where no rotor is known."""
-    groups: dict[Any, list[Peak]] = {}
+    """By rotor, all its harmonics together, folded or not: they have one cure. All else that sweeps is one source."""
+    groups: dict[int | None, list[Peak]] = {}
     for peak in peaks:
-        groups.setdefault((peak.rotor, peak.harmonic, peak.origin is not None), []).append(peak)
+        groups.setdefault(peak.rotor, []).append(peak)
     return [sorted(group, key=lambda peak: -peak.ratio) for group in groups.values()]
 
 
 def _finding(group: Sequence[Peak], part: Analysed, evidence: Evidence) -> Finding:
     limits, rate = evidence.thresholds, part.series.rate
-    level, excess = severity(group, limits)
-    top = max(group, key=lambda peak: peak.amplitude / _limit(peak.channel, limits))
-    channels = tuple(dict.fromkeys(peak.channel for peak in group))
+    level, excess = severity(group, part, limits)
+    top = max(group, key=lambda peak: _excess(peak, part, limits))
+    channels = tuple(dict.fromkeys(peak.channel for peak in group if peak.harmonic == top.harmonic))
+    others = sorted({peak.harmonic for peak in group if peak.harmonic is not None} - {top.harmonic})
     unit = part.series.units[part.series.channels.index(top.channel)]
     folded = top.origin is not None and top.origin > rate / 2
     cause = "aliasing" if folded else "rotor_vibration" if _follows(top) else "vibration"
@@ -70,6 +86,7 @@ def _finding(group: Sequence[Peak], part: Analysed, evidence: Evidence) -> Findi
         "width_hz": top.width,
         "rate_hz": rate,
         "excess": excess,
+        "noise_share": noise_share(top, part, limits),
         "label": top.label,
     }
     if top.rotor is not None:
@@ -84,8 +101,11 @@ def _finding(group: Sequence[Peak], part: Analysed, evidence: Evidence) -> Findi
     )
     if top.correlation is not None:
         text += f", correlation with its source {top.correlation:.2f}"
+    text += f"; {figures['noise_share']:.2g} times the power of the noise (from {limits.line_power_share:g})"
     if top.label:
         text += f"; {top.label}"
+    if _follows(top) and others:
+        text += f"; also at harmonics {', '.join(map(str, others))}"
     return Finding(
         cause, level, _confidence(top), _what(cause, top, channels), text,
         _action(cause, top, part, figures), channels, figures,

@@ -1,0 +1,168 @@
+"""Allan deviation over gaps, the noise that is read from it, and the drift of a gyro against a known attitude."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .result import AllanDeviation
+from .spectra import Grid
+
+Array = NDArray[np.float64]
+
+POINTS = 40
+"""Averaging times, evenly spaced in their logarithm."""
+PARTS = 9
+"""An average over τ counts if the log is this many times longer."""
+
+WINDOW = 3.0
+"""Seconds over which the gyro is integrated and compared with the attitude."""
+
+BLOCKS = 150
+"""Parts of such a window between which the change of attitude is taken into account."""
+
+
+def allan(grid: Grid, channels: Sequence[str], units: Sequence[str]) -> list[AllanDeviation]:
+    """Overlapping Allan deviation of every channel, averaged over the runs between gaps.
+
+    The variance is fitted by ``N²/τ + B² 2 ln2/π + K² τ/3`` (white noise, bias instability, random walk of the bias),
+    with no term below zero; a term that the log does not show is None. In flight, motion is part of it.
+
+    >>> from fwnkf.diagnosis.spectra import even_grid
+    >>> noise = np.random.default_rng(0).normal(size=(20000, 1)) * 0.1
+    >>> (result,) = allan(even_grid(np.arange(20000) / 100, noise), ["gyro_x"], ["rad/s"])
+    >>> round(result.white, 3)
+    0.01
+    """
+    longest = max(len(run) for run in grid.runs)
+    lengths = np.unique(np.geomspace(1, max(longest // PARTS, 1), POINTS).astype(int))
+    tau = lengths / grid.rate
+    variance, weight = _variances(grid, lengths)
+    results = []
+    for column, (channel, unit) in enumerate(zip(channels, units, strict=True)):
+        white, instability, walk = fit_terms(tau, variance[:, column], weight)
+        results.append(AllanDeviation(channel, unit, tau, np.sqrt(variance[:, column]), white, instability, walk))
+    return results
+
+
+def _variances(grid: Grid, lengths: NDArray[np.int64]) -> tuple[Array, Array]:
+    """Allan variance ``[lengths, channels]`` and the number of independent averages behind each."""
+    totals = np.zeros((len(lengths), grid.runs[0].shape[1]))
+    counts, independent = np.zeros(len(lengths)), np.zeros(len(lengths))
+    for run in grid.runs:
+        sums = np.concatenate((np.zeros((1, run.shape[1])), np.cumsum(run - run.mean(0), axis=0)))
+        for row, length in enumerate(lengths):
+            if len(run) < 2 * length:
+                continue
+            second = sums[2 * length :] - 2 * sums[length:-length] + sums[: -2 * length]
+            totals[row] += (second**2).sum(0)
+            counts[row] += len(second)
+            independent[row] += len(run) / length - 1
+    return totals / (2 * lengths[:, None] ** 2 * counts[:, None]), np.maximum(independent, 1)
+
+
+def fit_terms(tau: Array, variance: Array, weight: Array) -> tuple[float | None, float | None, float | None]:
+    """White noise N, bias instability B and random walk K by weighted least squares, without negative terms.
+
+    >>> tau = np.geomspace(0.01, 100, 30)
+    >>> [round(term, 6) for term in fit_terms(tau, 4e-4 / tau + 9e-6 * tau / 3 + 1e-4 * 2 * np.log(2) / np.pi, tau**0)]
+    [0.02, 0.01, 0.003]
+    """
+    terms = np.stack([1 / tau, np.full_like(tau, 2 * math.log(2) / math.pi), tau / 3], -1)
+    # relative errors have the standard deviation 1/√weight: every decade counts
+    scale = np.sqrt(weight) / np.maximum(variance, np.finfo(float).tiny)
+    best, smallest = np.zeros(3), math.inf
+    for size in (1, 2, 3):
+        for chosen in combinations(range(3), size):
+            columns = terms[:, chosen] * scale[:, None]
+            solution = np.linalg.lstsq(columns, variance * scale, rcond=None)[0]
+            error = float(((columns @ solution - variance * scale) ** 2).sum())
+            if (solution > 0).all() and error < smallest:
+                best, smallest = np.zeros(3), error
+                best[list(chosen)] = solution
+    white, instability, walk = (math.sqrt(term) if term > 0 else None for term in best)
+    return white, instability, walk
+
+
+class Bias(NamedTuple):
+    """Bias of a gyro over time, against a known attitude."""
+
+    time: Array
+    bias: Array
+    """rad/s, ``[windows, 3]``"""
+
+    @property
+    def change(self) -> Array:
+        """Of each axis, rad/s: the largest difference between two windows, smoothed over three."""
+        kernel = np.ones(3) / 3
+        smooth = np.stack([np.convolve(column, kernel, "valid") for column in self.bias.T], -1)
+        return np.ptp(smooth, axis=0)
+
+
+def gyro_bias(time: Array, gyro: Array, attitude_time: Array, attitude: Array, seconds: float = WINDOW) -> Bias | None:
+    """Integrate the gyro over windows and compare with the rotation of the attitude (w, x, y, z) over the same windows.
+
+    Windows with a gap are left out; None if fewer than five remain.
+    """
+    edges = np.arange(max(time[0], attitude_time[0]), min(time[-1], attitude_time[-1]) - seconds, seconds)
+    step = float(np.median(np.diff(time)))
+    centres, biases = [], []
+    for start in edges:
+        inside = np.flatnonzero((time >= start) & (time < start + seconds))
+        near = np.searchsorted(attitude_time, [start, start + seconds]).clip(1, len(attitude_time) - 1)
+        if len(inside) < 0.8 * seconds / step or np.diff(time[inside]).max() > 20 * step:
+            continue
+        if (np.abs(attitude_time[near] - [start, start + seconds]) > 0.2).any():
+            continue
+        begin, end = (float(attitude_time[index]) for index in near)
+        turned = _multiply(_inverse(attitude[near[0]]), attitude[near[1]])
+        steps = np.diff(np.r_[begin, time[(time > begin) & (time < end)], end])
+        rates = gyro[np.searchsorted(time, begin + np.cumsum(steps) - steps / 2).clip(0, len(time) - 1)]
+        measured, effect = _integrated(rates * steps[:, None], steps)
+        centres.append(start + seconds / 2)
+        biases.append(np.linalg.solve(effect, -_vector(_multiply(_inverse(measured), turned))))
+    return Bias(np.array(centres), np.array(biases)) if len(biases) >= 5 else None
+
+
+def _integrated(turns: Array, steps: Array) -> tuple[Array, Array]:
+    """The product of small rotations, and what a constant bias adds to it, seen from the last attitude ``[3, 3]``."""
+    firsts = np.arange(0, len(turns), math.ceil(len(turns) / BLOCKS))
+    turns, steps = np.add.reduceat(turns, firsts), np.add.reduceat(steps, firsts)
+    angle = np.linalg.norm(turns, axis=1, keepdims=True)
+    parts = np.concatenate((np.cos(angle / 2), turns * 0.5 * np.sinc(angle / (2 * math.pi))), -1)
+    tail, effect = np.array([1.0, 0.0, 0.0, 0.0]), np.zeros((3, 3))
+    axes = np.eye(4)[1:]
+    for part, step in zip(parts[::-1], steps[::-1], strict=True):
+        effect += step * _multiply(_multiply(_inverse(tail), axes), tail)[:, 1:].T
+        tail = _multiply(part, tail)
+    return tail, effect
+
+
+def _multiply(a: Array, b: Array) -> Array:
+    w, x, y, z = np.moveaxis(a, -1, 0)
+    p, q, r, s = np.moveaxis(b, -1, 0)
+    return np.stack(
+        [
+            w * p - x * q - y * r - z * s,
+            w * q + x * p + y * s - z * r,
+            w * r - x * s + y * p + z * q,
+            w * s + x * r - y * q + z * p,
+        ],
+        -1,
+    )
+
+
+def _inverse(quaternion: Array) -> Array:
+    return quaternion * np.array([1.0, -1.0, -1.0, -1.0])
+
+
+def _vector(quaternion: Array) -> Array:
+    """Rotation vector."""
+    quaternion = quaternion * np.sign(quaternion[0] or 1.0)
+    sine = float(np.linalg.norm(quaternion[1:]))
+    return quaternion[1:] * (2 * math.atan2(sine, float(quaternion[0])) / sine if sine > 1e-12 else 2.0)

@@ -1,0 +1,102 @@
+"""Rules about the size of signals: clipping, shocks, and drift."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..allan import WINDOW, gyro_bias
+from ..amplitude import clipping, shocks
+from ..evidence import Evidence
+from ..finding import Finding
+
+GYRO, ACCEL = (tuple(f"{name}_{axis}" for axis in "xyz") for name in ("gyro", "accel"))
+ORIENTATION = tuple(f"orientation_{part}" for part in "wxyz")
+
+
+def findings(evidence: Evidence) -> Iterator[Finding]:
+    """Of the inertial sensors as they are in the log."""
+    yield from _clipping(evidence)
+    yield from _shocks(evidence)
+    yield from _drift(evidence)
+
+
+def _clipping(evidence: Evidence) -> Iterator[Finding]:
+    limits = evidence.thresholds
+    for part in evidence.analysed:
+        if part.role == "pose":
+            continue
+        clips = clipping(part.series.values, part.series.channels, thresholds=limits)
+        if not clips:
+            continue
+        units = dict(zip(part.series.channels, part.series.units, strict=True))
+        worst = clips[0]
+        share = max(clip.share for clip in clips)
+        yield Finding(
+            "clipping",
+            "failure" if share > 10 * limits.clip_share else "warning",
+            0.97,
+            f"{', '.join(dict.fromkeys(clip.channel for clip in clips))} clipped: the signal is larger than the range.",
+            ", ".join(
+                f"{clip.channel} {clip.samples:,} times at {clip.limit:.4g} {units[clip.channel]}" for clip in clips
+            )
+            + f"; {100 * share:.2g} % of the samples (threshold {100 * limits.clip_share:g} %)",
+            "Choose a larger range of the sensor, or damp its mount: what is cut off is lost to every filter, and it "
+            "biases velocity and attitude.",
+            tuple(dict.fromkeys(clip.channel for clip in clips)),
+            {"limit": worst.limit, "share": share, "count": float(worst.samples)},
+        )
+
+
+def _shocks(evidence: Evidence) -> Iterator[Finding]:
+    stream = evidence.role("imu") or evidence.role("accel")
+    if stream is None or not set(ACCEL) <= set(stream.columns):
+        return
+    moments = shocks(stream.time, stream.stack(ACCEL), thresholds=evidence.thresholds)
+    if not moments:
+        return
+    worst = max(moments, key=lambda shock: shock.peak)
+    yield Finding(
+        "impact",
+        "failure",
+        0.9,
+        f"A shock of {worst.peak:.4g} m/s² at {worst.time:.1f} s"
+        + (f", one of {len(moments)}." if len(moments) > 1 else "."),
+        ", ".join(f"{s.peak:.3g} m/s² at {s.time:.1f} s for {s.seconds:.2g} s" for s in moments[:6])
+        + f" (threshold {evidence.thresholds.shock_accel:g} m/s² from the usual value)",
+        "Look at the log up to that moment alone: nothing after an impact describes the flight.",
+        ACCEL,
+        {"peak": worst.peak, "at_s": worst.time},
+    )
+
+
+def _drift(evidence: Evidence) -> Iterator[Finding]:
+    """The bias of the gyro against the attitude in the log."""
+    limits = evidence.thresholds
+    stream, pose = evidence.role("imu") or evidence.role("gyro"), evidence.role("pose")
+    if stream is None or pose is None or not set(ORIENTATION) <= set(pose.columns):
+        return
+    if not set(GYRO) <= set(stream.columns) or len(pose) < 20 or len(stream) < 100:
+        return
+    bias = gyro_bias(stream.time, stream.stack(GYRO), pose.time, pose.stack(ORIENTATION))
+    if bias is None:
+        return
+    change = bias.change
+    scatter = np.median(np.abs(np.diff(bias.bias, axis=0)), axis=0)  # of neighbouring windows: what attitude noise does
+    wandering = (change > limits.drift_gyro) & (change > 4 * scatter)
+    if not wandering.any():
+        return
+    axis = int(np.argmax(np.where(wandering, change, 0)))
+    yield Finding(
+        "drift",
+        "warning",
+        0.9,
+        f"The bias of {GYRO[axis]} wanders by {change[axis]:.3g} rad/s during the flight.",
+        f"gyro against attitude in windows of {WINDOW:g} s: change {', '.join(f'{value:.2g}' for value in change)} "
+        f"rad/s in x, y, z (threshold {limits.drift_gyro:g})",
+        "Let the sensor warm up, calibrate it over temperature, and give the estimator a bias state with a random walk "
+        f"of about {change[axis] / max(float(np.sqrt(np.ptp(bias.time))), 1e-9):.2g} rad/s/√s.",
+        tuple(GYRO[number] for number in np.flatnonzero(wandering)),
+        {"change": float(change[axis])},
+    )
