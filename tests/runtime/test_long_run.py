@@ -99,12 +99,37 @@ def test_irregular_samples_run_with_their_own_steps() -> None:
     time = time + np.random.default_rng(1).uniform(0, 0.8 * STEP, 400)
     model = moving()
     y, mask = tensors(values)
-    _, mean, _, summary = collect(model, time, values)
+    _, mean, _, summary = collect(model, time, values, stamps=True)
     assert not summary.regular
     steps = np.diff(time, prepend=time[0] - STEP)
     track = model.run(y, mask=mask, dt=torch.from_numpy(steps)[None])
     # the length of the first step is not known: its effect has decayed after 50 steps
     assert np.allclose(mean[50:], track.mean[0].numpy()[50:], atol=1e-6)
+
+
+def test_stamps_that_jitter_are_equal_steps_without_missing_ones() -> None:
+    time, values = samples()
+    late = time + np.where(np.arange(400) % 5 == 2, 0.9 * STEP, 0.0)
+    model = moving()
+    y, mask = tensors(values)
+    _, mean, _, summary = collect(model, late, values)
+    assert summary.regular
+    assert summary.missing == 0
+    assert np.array_equal(mean, model.run(y, mask=mask).mean[0].numpy())
+
+
+def test_a_stiff_filter_survives_long_steps() -> None:
+    """A decay of 450/s over 0.12 s: the exact matrices of such a step cancel, those of its parts do not."""
+    F = torch.tensor([[0.0, 1.0], [0.0, -450.0]])
+    model = fwnkf.KF(F=F, H=torch.eye(1, 2), Q=torch.diag(torch.tensor([0.0, 1e5])), R=torch.eye(1) * 1e-4,
+                     continuous=True, dt=0.0045).double()  # fmt: skip
+    time = np.cumsum(np.where(np.arange(200) % 50 == 30, 0.12, 0.005))
+    rows: list[tuple[np.ndarray, ...]] = []
+    summary = run_long(model, [(time, np.sin(time)[:, None])], lambda *row: rows.append(row))
+    assert not summary.regular
+    assert summary.flagged == 0
+    cov = np.concatenate([row[2] for row in rows])
+    assert np.linalg.eigvalsh(cov).min() > 0
 
 
 def test_a_filter_with_a_fixed_step_names_both_rates() -> None:

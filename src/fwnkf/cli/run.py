@@ -36,6 +36,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--lag", type=int, metavar="K", help="with --smooth: only measurements up to K steps later")
     parser.add_argument("--channels", metavar="NAMES", help="signals for the channels of the filter, in their order")
     parser.add_argument("--controls", metavar="NAMES", help="signals for its control inputs, such as rotor_1,rotor_2")
+    parser.add_argument("--stamps", action="store_true", help="steps by the time stamps, not by the rate of the filter")
     parser.add_argument("--covariance", action="store_true", help=".parquet: covariances too, not only deviations")
     add_signal_flags(parser)
     add_json(parser)
@@ -83,6 +84,7 @@ def run(options: argparse.Namespace) -> int:
             file.write,
             smoothing=options.smooth,
             lag=options.lag,
+            stamps=options.stamps,
             summary=summary,
             progress=_progress(blocks.count, began),
         )

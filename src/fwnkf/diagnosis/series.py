@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import DataError
+from ..logs.clock import step_counts
 from ..shapes import Bool, Float
-from .spectra import Spectrum, sampling_rate, spectrum, step_counts
+from .spectra import Spectrum, sampling_rate, spectrum
 
 Array = NDArray[np.float64]
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..logs.clock import step_counts
 
 Array = NDArray[np.float64]
 
@@ -109,16 +110,6 @@ def even_grid(time: Array, values: Array, *, fill: int = FILL) -> Grid:
         runs.append(restore(run))
         starts.append(float(time[first]))
     return Grid(rate, tuple(runs), tuple(starts), restored)
-
-
-def step_counts(time: Array, rate: float) -> NDArray[np.int64]:
-    """Steps of an even grid between samples in the order of time, at least one."""
-    steps = np.diff(time) * rate
-    counts = np.maximum(np.rint(steps), 1).astype(np.int64)
-    # a late stamp makes a long step and a short one after it: nothing is missing between them
-    late = np.flatnonzero((counts[:-1] > 1) & (steps[1:] < 0.75))
-    counts[late] = np.maximum(np.rint(steps[late] + steps[late + 1]).astype(np.int64) - 1, 1)
-    return counts
 
 
 def restore(run: Array, *, order: int = ORDER) -> Array:

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .log import Array
 
@@ -82,6 +83,20 @@ def clock_counts(time: Array, step: float) -> Array:
         if (np.diff(index) >= 0).all():
             counts[first : last - 1] = np.diff(index)
     return np.asarray(counts, np.float64)
+
+
+def step_counts(time: Array, rate: float) -> NDArray[np.int64]:
+    """Steps of an even grid between samples in the order of time, at least one.
+
+    >>> step_counts(np.array([0.0, 0.01, 0.02, 0.039, 0.04, 0.07]), 100.0).tolist()  # one late, two missing
+    [1, 1, 1, 1, 3]
+    """
+    steps = np.diff(time) * rate
+    counts = np.maximum(np.rint(steps), 1).astype(np.int64)
+    # a late stamp makes a long step and a short one after it: nothing is missing between them
+    late = np.flatnonzero((counts[:-1] > 1) & (steps[1:] < 0.75))
+    counts[late] = np.maximum(np.rint(steps[late] + steps[late + 1]).astype(np.int64) - 1, 1)
+    return counts
 
 
 def stretches(time: Array, step: float) -> list[tuple[int, int]]:

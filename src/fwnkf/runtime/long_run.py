@@ -18,6 +18,7 @@ from ..core.trajectory import Trajectory
 from ..errors import DataError
 from ..filters.base import Filter
 from ..filters.smoothing import smooth, smooth_pieces
+from ..logs.clock import fitted_step, step_counts
 from ..metrics.consistency import mahalanobis_squared
 
 Array = NDArray[np.float64]
@@ -32,8 +33,6 @@ NOTES = 10
 """Gaps that are named in the notes."""
 RATE_TOLERANCE = 0.02
 """Relative difference of the rate of the samples from that of the filter up to which they are the same."""
-JITTER_LIMIT = 0.1
-"""Standard deviation of the steps, in steps, up to which samples are taken as regular."""
 
 
 @dataclass
@@ -74,28 +73,22 @@ class _Clock(NamedTuple):
     regular: bool
 
 
-def clock_of(model: Filter, time: Array, summary: Summary) -> _Clock:
+def clock_of(model: Filter, time: Array, summary: Summary, stamps: bool) -> _Clock:
     """How the filter follows the samples: with its own step, or with the time between samples."""
     block = 1 if model.preprocess is None else model.preprocess.block
-    steps = np.diff(time)
-    steps = steps[steps > 0]
-    if len(steps) == 0:
+    step = fitted_step(time)
+    if step <= 0:
         raise DataError("the log has a single sample; a filter needs at least two")
-    step = float(np.median(steps))
-    near = steps[steps < 1.5 * step]
-    step, jitter = float(near.mean()), float(near.std() / near.mean())
     summary.rate = 1 / step
     nominal = step if model.system is None else model.system.dt / block
     takes_dt = model.system is not None and model.system.takes_dt
     same = abs(step / nominal - 1) <= RATE_TOLERANCE
-    summary.regular = same and (jitter <= JITTER_LIMIT or not takes_dt)
-    if not same and not takes_dt:
+    if not takes_dt and (stamps or not same):
         raise DataError(
             f"the filter has a fixed step of {nominal:.6g} s ({1 / nominal:.5g} Hz), but the log has "
             f"{1 / step:.5g} Hz; resample the log, or use a filter with continuous=True"
         )
-    if summary.regular and jitter > JITTER_LIMIT:
-        summary.notes.append(f"steps scatter by {100 * jitter:.0f} % of a step; the filter takes them as equal")
+    summary.regular = same and not stamps
     return _Clock(nominal if summary.regular else step, summary.regular)
 
 
@@ -110,7 +103,7 @@ def control_count(model: Filter) -> int:
 
 
 def pieces(
-    model: Filter, blocks: Iterable[tuple[Array, Array]], summary: Summary, steps: int = STEPS
+    model: Filter, blocks: Iterable[tuple[Array, Array]], summary: Summary, steps: int = STEPS, stamps: bool = False
 ) -> Iterator[Piece]:
     """Cut samples into pieces of ``steps`` steps of the filter; gaps become masked steps or longer ones."""
     block = 1 if model.preprocess is None else model.preprocess.block
@@ -131,10 +124,8 @@ def pieces(
         first = False
         return piece
 
-    for time, values in blocks:
-        if len(time) == 0:
-            continue
-        clock = clock_of(model, time, summary) if clock is None else clock
+    for time, values, following in _with_following(blocks):
+        clock = clock_of(model, time, summary, stamps) if clock is None else clock
         before = np.concatenate([[time[0] - clock.step if math.isnan(last) else last], time[:-1]])
         breaks = np.flatnonzero(time - before > LONGEST_GAP)
         for begin, stop in zip([0, *breaks], [*breaks, len(time)], strict=True):
@@ -151,7 +142,8 @@ def pieces(
             steps_before = time[begin:stop] - before[begin:stop]
             if begin in breaks:
                 steps_before[0] = clock.step
-            part = _with_missing(time[begin:stop], values[begin:stop], steps_before, clock)
+            after = following if stop == len(time) else float(time[stop])
+            part = _with_missing(time[begin:stop], values[begin:stop], steps_before, clock, after)
             if math.isnan(last):
                 control = np.nan_to_num(part[1][0, channels:])  # nothing is known of what acted before
             part[1][:, channels:], control = _held(part[1][:, channels:], control)
@@ -166,23 +158,35 @@ def pieces(
         raise DataError("the log has no samples of these channels")
 
 
+def _with_following(blocks: Iterable[tuple[Array, Array]]) -> Iterator[tuple[Array, Array, float]]:
+    """Blocks with the time of the sample after each, infinite after the last: where blocks end changes no estimate."""
+    held: tuple[Array, Array] | None = None
+    for time, values in blocks:
+        if len(time):
+            if held is not None:
+                yield *held, float(time[0])
+            held = time, values
+    if held is not None:
+        yield *held, math.inf
+
+
 def _with_missing(
-    time: Array, values: Array, dt: Array, clock: _Clock
+    time: Array, values: Array, dt: Array, clock: _Clock, following: float
 ) -> tuple[Array, Array, NDArray[np.bool_], Array]:
-    """Samples with NaN rows where some are missing, for a filter that takes equal steps."""
-    if not clock.regular:
-        return time, values, np.ones(len(time), bool), dt
-    counts = np.maximum(np.round(dt / clock.step), 1).astype(np.int64)
+    """Samples with NaN rows where some are missing; the steps are equal, or divide the time between two samples.
+
+    Long steps are divided too, because a stiff system has no exact matrices for them in floating point.
+    """
+    after = time[-1] + min(following - time[-1], LONGEST_GAP)  # says whether the last sample came late
+    counts = step_counts(np.concatenate([[time[0] - dt[0]], time, [after]]), 1 / clock.step)[:-1]
     rows = np.cumsum(counts) - 1
     total = int(rows[-1]) + 1
     real = np.zeros(total, bool)
     real[rows] = True
     spread = np.full((total, values.shape[1]), np.nan)
     spread[rows] = values
-    moments = np.interp(np.arange(total), rows, time)
-    lead = np.arange(int(rows[0]))
-    moments[lead] = time[0] - (rows[0] - lead) * clock.step
-    return moments, spread, real, np.full(total, clock.step)
+    moments = np.interp(np.arange(-1, total), np.concatenate([[-1], rows]), np.concatenate([[time[0] - dt[0]], time]))
+    return moments[1:], spread, real, np.diff(moments)
 
 
 def _held(values: Array, last: Array) -> tuple[Array, Array]:
@@ -256,17 +260,19 @@ def run_long(
     summary: Summary | None = None,
     progress: Callable[[Summary], None] | None = None,
     steps: int = STEPS,
+    stamps: bool = False,
 ) -> Summary:
     """Filter blocks of ``(time, values)``, the columns of values being channels, then controls; NaN is missing.
 
-    A control acts from its sample to the next.
-    Estimates are passed to ``write`` at the samples, in order. Filtered, they are the same bits as those of one
-    ``model.run``. With ``smoothing`` all measurements are used: the inputs, and the results of the backward pass, are
-    stored in a temporary folder. With ``lag`` as well, those up to that many steps later are used, without storing.
+    A control acts from its sample to the next. Estimates are passed to ``write`` at the samples, in order. Filtered,
+    they are the same bits as those of one ``model.run``. With ``smoothing`` all measurements are used: the inputs, and the
+    results of the backward pass, are stored in a temporary folder. With ``lag`` as well, those up to that many steps
+    later are used, without storing. ``stamps`` takes the steps from the time stamps, as is always done for samples of
+    another rate than that of the filter.
     """
     summary = Summary() if summary is None else summary
     runner = _Runner(model, write, summary)
-    cut = pieces(model, blocks, summary, steps)
+    cut = pieces(model, blocks, summary, steps, stamps)
     report = progress or (lambda _: None)
     if smoothing and lag is None:
         _smooth_from_disk(runner, cut, report)
