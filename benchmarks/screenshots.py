@@ -19,7 +19,7 @@ from typing import Any
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PHONE = 360
-SHOTS = {"desk": (1280, 4600, False), "phone": (390, 6000, False), "dark": (1280, 2400, True)}
+SHOTS = {"desk": (1280, 6000, False), "phone": (390, 8000, False), "dark": (1280, 2400, True)}
 """Width, height and whether dark, by name."""
 PROBE = """<script>
 const wide = [...document.querySelectorAll("body *")].filter(

@@ -311,11 +311,16 @@ def _gain(rows: Sequence[Mapping[str, object]]) -> str:
     best = max(scored[1:], key=lambda item: item[1])
     gain = best[1] - first[1]
     if gain <= 0:
-        return "Nothing: on time that was not used to fit, the filter predicts as well as before."
+        name = best[0].get("method", "the fitted filter")
+        return (
+            f"It does not help: on time that was not used to fit, the best attempt ({name}) predicts worse by "
+            f"{number(-gain)} nats of log-likelihood per sample. Keep the filter as it is."
+        )
+    text = (
+        f"With {best[0].get('method', 'the fitted filter')} the next sample is predicted better, by {number(gain)} nats"
+    )
     nis = best[0].get("nis")
-    method = best[0].get("method", "The fitted filter")
-    text = f"{method} predicts better: {number(gain)} nats of log-likelihood per sample"
-    return f"{text}, NIS {number(nis)} (honest: 1)." if isinstance(nis, float) else f"{text}."
+    return f"{text} of log-likelihood" + (f"; NIS {number(nis)} (honest: 1)." if isinstance(nis, float) else ".")
 
 
 def _value(value: object) -> Cell:

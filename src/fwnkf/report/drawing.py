@@ -52,6 +52,8 @@ class Drawing(NamedTuple):
     caption: str = ""
     wide: bool = False
     """Whether it scrolls sideways on a narrow screen instead of shrinking."""
+    height: float = 1.0
+    """In units of its width, with the caption."""
 
 
 def canvas(rows: int = 1, height: float = 2.7, *, share: bool = True) -> tuple[Figure, list[Axes]]:
@@ -69,7 +71,8 @@ def canvas(rows: int = 1, height: float = 2.7, *, share: bool = True) -> tuple[F
 
 def draw(figure: Figure, name: str, caption: str = "") -> Drawing:
     """A figure as a :class:`Drawing`; ``name`` is unique in the page. Wider figures than a phone's scroll sideways."""
-    return Drawing(svg(figure, name, caption or name), caption, bool(figure.get_figwidth() > 1.2 * WIDTH))
+    width, height = (float(size) for size in figure.get_size_inches())
+    return Drawing(svg(figure, name, caption or name), caption, width > 1.2 * WIDTH, height / width + 0.1)
 
 
 def svg(figure: Figure, name: str, label: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from .drawing import Drawing
 from .page_style import STYLE
-from .wording import listed, number
+from .wording import number
 
 Cell = str | float | int | None
 Level = Literal["good", "info", "warning", "failure"]
@@ -75,15 +75,27 @@ class Section:
     notes: tuple[str, ...] = ()
 
     def html(self, anchor: str) -> str:
-        """The section, drawings in two columns where the screen is wide and tables in the place that is left."""
-        figures = "".join(_figure(drawing) for drawing in self.drawings)
-        tables = "".join(table.html() for table in self.tables if table.rows)
-        notes = "".join(f'<p class="note">{_text(note)}</p>' for note in self.notes)
-        below = "" if len(self.drawings) % 2 else ' class="below"'
-        beside = f"<div{below}>{tables}{notes}</div>" if tables or notes else ""
+        """The section, in two columns of about the same height where the screen is wide."""
+        wide = "".join(_figure(drawing) for drawing in self.drawings if drawing.wide)
+        blocks = [(_figure(drawing), drawing.height) for drawing in self.drawings if not drawing.wide]
+        shown = [table for table in self.tables if table.rows]
+        text = "".join(table.html() for table in shown) + "".join(
+            f'<p class="note">{_text(note)}</p>' for note in self.notes
+        )
+        if text:
+            blocks.append((f"<div>{text}</div>", sum(0.05 * min(len(table.rows), FOLD) + 0.1 for table in shown)))
+        columns: list[list[str]] = [[], []]
+        heights = [0.0, 0.0]
+        for block, height in blocks:
+            place = heights.index(min(heights))
+            columns[place].append(block)
+            heights[place] += height
+        boxes = "".join(f"<div>{''.join(column)}</div>" for column in columns if column)
         return (
             f'<section id="{anchor}"><h2>{_text(self.question)}</h2><p class="answer">{_text(self.answer)}</p>'
-            f'<div class="columns">{figures}{beside}</div></section>'
+            + wide
+            + (f'<div class="{"columns" if len(blocks) > 1 else "column"}">{boxes}</div>' if boxes else "")
+            + "</section>"
         )
 
 
@@ -96,7 +108,7 @@ class Notice:
     details: Mapping[str, str] = field(default_factory=dict)
     """Such as "What to do"."""
     more: Mapping[str, str] = field(default_factory=dict)
-    """Such as "Evidence"."""
+    """Such as "Evidence"; the first name is that of the line that opens all of them."""
 
     def html(self) -> str:
         """The notice as a card."""
@@ -105,7 +117,7 @@ class Notice:
             f'<div class="notice {self.level}"><p class="what"><span class="badge"><span class="sign" '
             f'aria-hidden="true">{sign}</span> {word}</span> {_text(self.what)}</p>'
             + _definitions(self.details)
-            + (_details(listed(list(self.more)), _definitions(self.more)) if self.more else "")
+            + (_details(next(iter(self.more)), _definitions(self.more)) if self.more else "")
             + "</div>"
         )
 

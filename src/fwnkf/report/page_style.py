@@ -48,7 +48,7 @@ nav{font-size:.92rem}
 nav ol{margin:4px 0;padding-left:1.4em}
 details{margin:8px 0}
 summary{cursor:pointer;color:var(--link)}
-.columns{display:grid;gap:18px;grid-template-columns:minmax(0,1fr)}
+.columns{display:grid;gap:0 32px;grid-template-columns:minmax(0,1fr)}
 figure{margin:0 0 14px;max-width:560px}
 figure.wide{max-width:860px}
 figcaption,.caption{color:var(--soft);font-size:.86rem;margin:2px 0 6px}
@@ -66,8 +66,7 @@ th.number,td.number{text-align:right}
 th{white-space:normal}
 td.long{white-space:normal;min-width:11rem;overflow-wrap:anywhere}
 @media (max-width:560px){.notice dl{grid-template-columns:1fr;gap:0}.notice dd{margin:0 0 6px}}
-@media (min-width:900px){.columns{grid-template-columns:minmax(0,1fr) minmax(0,1fr);gap:12px 32px}
-.columns .below,.columns figure.wide{grid-column:1/-1}}
+@media (min-width:900px){.columns{grid-template-columns:minmax(0,1fr) minmax(0,1fr)}}
 @media print{figure,.notice{break-inside:avoid}}
 """
 """Colours are variables, so that drawings follow the colour scheme; ``--c0`` to ``--c5`` are those of lines."""
