@@ -1,6 +1,6 @@
 """Verdicts on the real logs below ``$FWNKF_DATA/logs``, with the cure beside a notch, as a page of the documentation.
 
-    python benchmarks/verdicts.py --store verdicts.json -o docs/results/verdicts.md
+    python benchmarks/verdicts.py --store results -o docs/results/verdicts.md
 
 Results are stored log by log, so that a run that was stopped goes on where it was. Figures only: no part of a log.
 """
@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from fwnkf.diagnosis import Diagnosis, diagnose
-from fwnkf.errors import FwnkfError
+from fwnkf.diagnosis.evidence import gather
+from fwnkf.diagnosis.fix import fix
+from fwnkf.diagnosis.thresholds import THRESHOLDS
+from fwnkf.errors import DataError
 from fwnkf.logs import open_log
 
 FOLDERS = ("ulog", "dataflash", "blackbox", "rosbag1", "mcap")
@@ -25,24 +28,30 @@ def logs(data: Path) -> list[Path]:
     return [path for folder in FOLDERS for path in sorted((data / "logs" / folder).iterdir()) if path.is_file()]
 
 
-def measure(path: Path, fix: bool) -> dict[str, Any]:
+def verdict(path: Path) -> dict[str, Any]:
     """The verdict on one log, as plain values."""
-    began = time.process_time()
-    result: Diagnosis = diagnose(open_log(path), fix=fix)
-    rates = {name: value for name, value in result.facts.items() if name.endswith("rate_hz")}
+    result: Diagnosis = diagnose(open_log(path))
+    rates = [float(value) for name, value in result.facts.items() if name.endswith("rate_hz")]
     return {
-        "name": path.name,
         "format": result.format,
         "seconds": result.seconds,
-        "rate_hz": max((float(value) for value in rates.values()), default=None),
+        "rate_hz": max(rates, default=None),
         "findings": [
             {"cause": item.cause, "severity": item.severity, "what": item.what, "channels": list(item.channels)}
             for item in result.findings
         ],
         "lines": [[peak.channel, peak.frequency, peak.amplitude, peak.label] for peak in result.peaks[:5]],
-        "fix": None if result.fix is None else [dict(row) for row in result.fix.rows],
-        "cpu_seconds": time.process_time() - began,
     }
+
+
+def cure(path: Path) -> list[dict[str, Any]]:
+    """Before and after, of the first stream that a filter runs on; empty where the log is too short."""
+    evidence = gather(open_log(path), THRESHOLDS)
+    try:
+        return [dict(row) for row in fix(evidence.analysed[0].series).rows] if evidence.analysed else []
+    except DataError as error:
+        print(f"{path.name}: {error}", flush=True)
+        return []
 
 
 def page(rows: list[dict[str, Any]], command: str) -> str:
@@ -50,8 +59,8 @@ def page(rows: list[dict[str, Any]], command: str) -> str:
     lines = [
         "# Verdicts on nineteen real logs",
         "",
-        "What `fwnkf diagnose` says of public flight logs. *Verdict* is the first finding; *further* are the causes of the",
-        "other warnings and failures. *Line* is the line that stands highest above its floor.",
+        "What `fwnkf diagnose` says of public flight logs. *Verdict* is the first finding; *further* are the causes of",
+        "the other warnings and failures. *Line* is the line that stands highest above its floor.",
         "",
         "| log | length | rate | verdict | further | line |",
         "|---|---|---|---|---|---|",
@@ -71,13 +80,13 @@ def page(rows: list[dict[str, Any]], command: str) -> str:
         "",
         "## Before and after",
         "",
-        "Fitted to the first 60 % of each log, measured on the last 40 %: the log-density of a raw sample of all channels",
-        "given the samples before it (larger is better), NIS (1 is consistent), and the largest autocorrelation of the",
-        "innovations (0 is white). *White*: every channel a signal with a slope in white noise. *Notch*: up to three",
+        "Fitted to the first 60 % of each log, measured on the last 40 %: the log-density of a raw sample of all",
+        "channels given the samples before it (larger is better), NIS (1 is consistent), and the largest autocorrelation of the",
+        "innovations (0 is white; before → after). *White*: every channel a signal with a slope in white noise. *Notch*: up to three",
         "notches at the strongest lines of the first 60 %, then the same filter, with the density of the raw sample.",
         "*Noise states*: `--fix`, up to three oscillators for each channel.",
         "",
-        "| log | white | notch | noise states | NIS white | NIS notch | NIS noise states | autocorrelation before → after |",
+        "| log | white | notch | noise states | NIS white | NIS notch | NIS noise states | autocorrelation |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -98,7 +107,7 @@ def page(rows: list[dict[str, Any]], command: str) -> str:
     lines += [
         "",
         f"Noise states predict better than white noise in {better} of {len(pairs)} logs, and better than notches in "
-        f"{beats} of the {len(than_notch)} logs that have a line to notch. Logs that are missing are too slow or too short.",
+        f"{beats} of the {len(than_notch)} logs that have a line to notch. Logs that are missing are too short.",
         "",
         f"Command: `{command}`; one flight each, so there is no spread over seeds.",
         "",
@@ -113,24 +122,33 @@ def _method(name: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("FWNKF_DATA", ".data")))
-    parser.add_argument("--store", type=Path, required=True, help="JSON file with the results so far")
-    parser.add_argument("--no-fix", action="store_true")
+    parser.add_argument(
+        "--store", type=Path, required=True, help="folder with the results so far, one file for each log"
+    )
+    parser.add_argument("--only", choices=("verdict", "fix"), help="measure only this")
+    parser.add_argument("--part", default="0/1", help="measure only every n-th log: 0/3, 1/3, 2/3 side by side")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    rows = {row["name"]: row for row in json.loads(options.store.read_text())} if options.store.is_file() else {}
-    for path in logs(options.data):
-        known = rows.get(path.name)
-        if known is None or (known["fix"] is None and not options.no_fix and not known.get("tried")):
-            try:
-                rows[path.name] = measure(path, not options.no_fix) | {"tried": not options.no_fix}
-            except FwnkfError as error:
-                print(f"{path.name}: {error}", flush=True)
-                continue
-            print(path.name, [item["what"] for item in rows[path.name]["findings"][:1]], flush=True)
-            options.store.write_text(json.dumps(list(rows.values()), indent=1, default=float))
+    options.store.mkdir(parents=True, exist_ok=True)
+    part, parts = (int(number) for number in options.part.split("/"))
+    rows = []
+    for number, path in enumerate(logs(options.data)):
+        row: dict[str, Any] = {"name": path.name}
+        for name, function in (("verdict", verdict), ("fix", cure)):
+            file = options.store / f"{path.name}.{name}.json"
+            wanted = options.only in (None, name) and number % parts == part
+            if wanted and not file.is_file():
+                began = time.process_time()
+                file.write_text(json.dumps({name: function(path)}, indent=1, default=float))
+                print(f"{path.name}: {name}, {time.process_time() - began:.0f} s", flush=True)
+            if file.is_file():
+                known = json.loads(file.read_text())[name]
+                row |= known if name == "verdict" else {"fix": known}
+        if "findings" in row:
+            rows.append({"fix": [], **row})
         if options.output is not None:
-            command = "python benchmarks/verdicts.py --store verdicts.json -o docs/results/verdicts.md"
-            options.output.write_text(page(list(rows.values()), command), encoding="utf-8")
+            command = "python benchmarks/verdicts.py --store results -o docs/results/verdicts.md"
+            options.output.write_text(page(rows, command), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,59 @@
+"""The command fwnkf diagnose: text, JSON, reports and exit codes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from fwnkf.cli import main
+
+
+@pytest.fixture(scope="module")
+def shaken(tmp_path_factory):
+    """Ten seconds of an IMU with a line at 60 Hz, as a table."""
+    generator = np.random.default_rng(0)
+    time = np.arange(2500) / 250
+    values = generator.normal(size=(2500, 6)) * ([0.01] * 3 + [0.1] * 3)
+    values[:, 0] += 0.2 * np.sin(2 * np.pi * 60 * time)
+    values[:, 5] += 9.81
+    path = tmp_path_factory.mktemp("logs") / "shaken.csv"
+    names = ",".join(["time", *(f"gyro_{axis}" for axis in "xyz"), *(f"accel_{axis}" for axis in "xyz")])
+    np.savetxt(path, np.column_stack((time, values)), delimiter=",", header=names, comments="", fmt="%.9f")
+    return path
+
+
+def test_the_verdict_names_the_line(shaken, capsys):
+    assert main(["diagnose", str(shaken)]) == 0
+    text = capsys.readouterr().out
+    assert "vibration at 60 Hz in gyro_x" in text
+    assert "notch" in text
+
+
+def test_findings_fail_a_check(shaken, capsys, tmp_path):
+    report = tmp_path / "report.html"
+    assert main(["diagnose", str(shaken), "--fail-on", "vibration", "--json", "-o", str(report)]) == 1
+    values = json.loads(capsys.readouterr().out)
+    assert values["findings"][0]["cause"] == "vibration"
+    assert values["findings"][0]["figures"]["frequency_hz"] == pytest.approx(60.0, rel=0.01)
+    assert report.read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--fail-on", "nonsense"], ["--threshold", "nonsense=1"], ["--threshold", "line_ratio=x"], ["-o", "report.pdf"]],
+)
+def test_wrong_arguments_are_usage_errors(shaken, arguments, capsys):
+    assert main(["diagnose", str(shaken), *arguments]) == 2
+    assert "fwnkf: " in capsys.readouterr().err
+
+
+def test_a_threshold_changes_the_verdict(shaken, capsys):
+    assert main(["diagnose", str(shaken), "--threshold", "line_ratio=1e9", "--fail-on", "vibration"]) == 0
+    capsys.readouterr()
+
+
+def test_a_missing_log_is_an_error(capsys, tmp_path):
+    assert main(["diagnose", str(tmp_path / "none.ulg")]) == 1
+    assert "none.ulg" in capsys.readouterr().err

@@ -1,0 +1,108 @@
+"""The cure on a simulated vibration, against the filter that is told it, and the score of notches."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import fwnkf
+from fwnkf.diagnosis.fix import fix, notched, scaled, split, tuned_notches
+from fwnkf.diagnosis.innovations import innovations
+from fwnkf.diagnosis.series import Series
+from fwnkf.errors import DataError
+from fwnkf.identify.channels import ChannelModel, Line, channels_filter
+
+TRUTH = ChannelModel(200.0, 4.0, 2.0, 0.01, (Line(60.0, 1.5, 0.3),))
+
+
+def simulated(seed: int, steps: int = 8000) -> tuple[Series, np.ndarray]:
+    """Two channels with the same kind of vibration, and their signals without it."""
+    F, H, Q, R = (item.numpy() for item in TRUTH.matrices())
+    generator = np.random.default_rng(seed)
+    root = np.linalg.cholesky(Q + 1e-18 * np.eye(len(Q)))
+    x = np.zeros((len(F), 2))
+    x[2:] = generator.normal(size=(2, 2))
+    y, clean = np.empty((steps, 2)), np.empty((steps, 2))
+    for step in range(steps):
+        x = F @ x + root @ generator.normal(size=x.shape)
+        clean[step] = x[0]
+        y[step] = (H @ x)[0] + math.sqrt(R[0, 0]) * generator.normal(size=2)
+    return Series.of("imu", np.arange(steps) / 200, y, ["gyro_x", "gyro_y"], ["rad/s"] * 2), clean
+
+
+@pytest.fixture(scope="module")
+def flown():
+    return simulated(0)
+
+
+@pytest.fixture(scope="module")
+def cure(flown, tmp_path_factory):
+    return fix(flown[0], folder=tmp_path_factory.mktemp("fixed"))
+
+
+def test_the_cure_predicts_better_and_is_consistent(cure):
+    rows = {row["method"].split()[0]: row for row in cure.rows}
+    assert rows["noise"]["log_likelihood"] > rows["white"]["log_likelihood"] + 0.5
+    assert rows["noise"]["log_likelihood"] > rows["1"]["log_likelihood"]
+    assert 0.9 < rows["noise"]["nis"] < 1.1
+    assert abs(rows["noise"]["autocorrelation"]) < 0.1 < abs(rows["white"]["autocorrelation"])
+    assert cure.parameters["gyro_x_line1_hz"] == pytest.approx(60.0, rel=0.01)
+
+
+def test_the_cure_reaches_the_oracle(flown, cure):
+    series, clean = flown
+    _, test = split(series)
+    fixed = innovations(fwnkf.load(cure.folder), test)
+    oracle = innovations(channels_filter([TRUTH] * 2, series.channels), test)
+    plain = ChannelModel(200.0, 4.0, 2.0, TRUTH.noise_std**2)
+    white = innovations(channels_filter([plain] * 2, series.channels), test)
+    at = np.searchsorted(series.time, fixed.time)
+    errors = [np.mean((result.mean - clean[at]) ** 2) for result in (white, fixed, oracle)]
+    assert (errors[0] - errors[1]) / (errors[0] - errors[2]) > 0.8
+    # no filter predicts better than the one that is told the truth
+    assert cure.rows[-1]["log_likelihood"] < float(np.nanmean(oracle.log_likelihood)) + 0.02
+
+
+def test_the_saved_filter_has_the_names_of_the_channels(cure):
+    model = fwnkf.load(cure.folder)
+    assert [part.name for part in model.observation_layout.parts] == ["gyro_x", "gyro_y"]
+
+
+def test_a_notch_gives_the_density_of_the_raw_sample():
+    """White noise is known: behind a notch, its density plus log b₀ must be that of the raw sample on average."""
+    generator = np.random.default_rng(2)
+    steps = 6000
+    series = Series.of("y", np.arange(steps) / 200, generator.normal(size=(steps, 1)), ["y"], [""])
+    from fwnkf.diagnosis.notch import notch
+
+    section = notch(50.0, 10.0, 200.0)
+    behind = notched(series, [section])
+    b, a = np.array(section.b), np.array(section.a)
+    # the notch undone: y = (output - past) / b₀, so that the one-step density of the output is N(past, b₀²)
+    predicted = b[0] * series.values[:, 0]
+    past = behind.values[:, 0] - predicted
+    wanted = -0.5 * np.log(2 * np.pi * b[0] ** 2) - 0.5 * ((behind.values[:, 0] - past) / b[0]) ** 2 + math.log(b[0])
+    raw = -0.5 * np.log(2 * np.pi) - 0.5 * series.values[:, 0] ** 2
+    np.testing.assert_allclose(wanted, raw, rtol=1e-9, atol=1e-12)
+    assert a[0] == 1.0
+
+
+def test_notches_are_tuned_to_the_lines(flown):
+    (section,) = tuned_notches(flown[0])
+    assert abs(section.response(np.array([60.0]), 200.0)[0]) < 0.2
+
+
+def test_a_level_leaves_the_gains_as_they_are(flown):
+    series = flown[0].first(2000)
+    once = innovations(channels_filter([TRUTH] * 2, series.channels), series)
+    more = innovations(channels_filter([scaled(TRUTH, 4.0)] * 2, series.channels), series)
+    late = once.time > 3
+    np.testing.assert_allclose(more.values[late], once.values[late], atol=1e-6)
+    np.testing.assert_allclose(more.nis[late], once.nis[late] / 4, rtol=1e-3)
+
+
+def test_a_short_series_is_refused():
+    with pytest.raises(DataError, match="too few"):
+        fix(simulated(0, 600)[0])
