@@ -17,8 +17,9 @@ pytestmark = pytest.mark.skipif(
 )
 ALL = {
     "ulog": (
-        "3dr_hexa_flight1.ulg", "3dr_hexa_flight2.ulg", "px4_quadrotor_local.ulg", "px4_corrupt_unregistered_msg_id.ulg",
-        "px4_esc_status_log.ulg", "auriol_octo_log3_upset.ulg", "auriol_octo_log48_fifo8k.ulg",
+        "3dr_hexa_flight1.ulg", "3dr_hexa_flight2.ulg", "px4_quadrotor_local.ulg",
+        "px4_corrupt_unregistered_msg_id.ulg", "px4_esc_status_log.ulg", "auriol_octo_log3_upset.ulg",
+        "auriol_octo_log48_fifo8k.ulg",
         "fsyr_octo_log123_gyrofft.ulg", "mengchaoheng_test3_visualodom.ulg",
     ),
     "dataflash": ("octo_15_healthy.BIN", "octo_03_prop_cut_1p5cm.BIN", "octo_10_prop_cut_3p5cm.BIN"),

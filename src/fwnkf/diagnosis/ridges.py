@@ -80,6 +80,8 @@ def _ridge(grid: Grid, columns: Sequence[int], seconds: float, seed: int, thresh
         return None
     logs = np.mean([_log_ratio(result.density) for result in waterfalls], axis=0)
     first = int(np.searchsorted(frequency, thresholds.line_lowest))
+    if len(frequency) - first < 2 * JUMP + 1:
+        return None  # sampled too slowly for a line that sweeps
     inside = logs[:, first:]
     # the ratio to the usual density leads beside the frequencies where a line stays long: the density itself does not
     loud = np.mean([np.log(result.density[:, first:] + np.finfo(float).tiny) for result in waterfalls], axis=0)
