@@ -23,7 +23,7 @@ PARTS = 9
 WINDOW = 3.0
 """Seconds over which the gyro is integrated and compared with the attitude."""
 
-BLOCKS = 150
+BLOCKS = 60
 """Parts of such a window between which the change of attitude is taken into account."""
 
 

@@ -83,8 +83,9 @@ def _drift(evidence: Evidence) -> Iterator[Finding]:
     if bias is None:
         return
     change = bias.change
-    scatter = np.median(np.abs(np.diff(bias.bias, axis=0)), axis=0)  # of neighbouring windows: what attitude noise does
-    wandering = (change > limits.drift_gyro) & (change > 4 * scatter)
+    # noise of the windows, from neighbouring ones; the median over axes, because a bias that wanders adds to its own
+    scatter = float(np.median(np.median(np.abs(np.diff(bias.bias, axis=0)), axis=0)))
+    wandering = (change > limits.drift_gyro) & (change > 3 * scatter)
     if not wandering.any():
         return
     axis = int(np.argmax(np.where(wandering, change, 0)))
