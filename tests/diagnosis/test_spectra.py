@@ -71,11 +71,13 @@ def test_restored_samples_are_better_than_interpolated_ones():
     assert np.std(restored - truth[missing]) < 0.1 * np.std(linear - truth[missing])
 
 
-def test_the_rate_is_that_of_the_usual_step():
+def test_the_rate_counts_missing_samples_and_includes_late_ones():
     steps = np.full(5000, 0.004)
-    steps[::30] = 0.0048  # late samples
     steps[::97] = 0.008  # skipped samples
     assert sampling_rate(np.r_[0, np.cumsum(steps)]) == pytest.approx(250.0, rel=1e-6)
+    steps[5::30] = 0.0048  # late samples, nothing missing: the mean step is what a line sees
+    counts = np.rint(steps / 0.004)
+    assert sampling_rate(np.r_[0, np.cumsum(steps)]) == pytest.approx(counts.sum() / steps.sum(), rel=1e-4)
     coarse = np.floor(np.arange(5000) / 222.2 * 1000) / 1000  # milliseconds, 4 or 5 of them
     assert sampling_rate(coarse) == pytest.approx(222.2, rel=2e-3)
 

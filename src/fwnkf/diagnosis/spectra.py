@@ -1,6 +1,6 @@
 """Spectra of samples with gaps: Welch's method on the runs between gaps, at the rate at which the sensor sampled.
 
-The sampling rate is that of the usual step between time stamps. The mean rate is lower wherever samples are missing,
+The sampling rate is that of the clock behind the time stamps. The mean rate is lower wherever samples are missing,
 and it would move every line by the same per cent. Samples that are missing one by one are restored from a linear
 prediction of their neighbours, longer gaps separate runs, and no segment of the average reaches over a gap.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
-from ..logs.clock import step_counts
+from ..logs.clock import fitted_step, step_counts
 
 Array = NDArray[np.float64]
 
@@ -66,23 +66,16 @@ class Grid(NamedTuple):
 
 
 def sampling_rate(time: Array) -> float:
-    """The rate of the usual step: the mean of all steps near the median one.
-
-    Near is within a tenth, so that late samples do not count, or within a half where stamps are too coarse for that.
+    """The rate of the clock behind the stamps (:func:`fwnkf.logs.clock.fitted_step`): missing samples are counted.
 
     >>> time = np.delete(np.arange(1000) * 0.005, np.arange(0, 1000, 10))
     >>> round(sampling_rate(time), 6), round(float((len(time) - 1) / (time[-1] - time[0])), 1)
     (200.0, 180.2)
     """
-    steps = np.diff(time)
-    steps = steps[steps > 0]
-    if not len(steps):
+    step = fitted_step(time)
+    if not step > 0:
         raise DataError("a sampling rate needs at least two samples at different times; check the time stamps")
-    median = np.median(steps)
-    near = np.abs(steps - median) <= 0.1 * median
-    if near.mean() < 0.7:
-        near = np.abs(steps - median) < 0.5 * median
-    return float(1 / steps[near].mean())
+    return 1 / step
 
 
 def even_grid(time: Array, values: Array, *, fill: int = FILL) -> Grid:
