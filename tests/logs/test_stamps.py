@@ -103,7 +103,9 @@ def test_late_stamps_stay_where_they_are() -> None:
     moved = np.abs(np.delete(repaired.time - time, 1000))
     assert moved.max() < 0.02 / RATE
     irregular = stream(np.sort(rng.uniform(0, 30, 6000)))
-    assert np.array_equal(repair(irregular, examine(irregular)).time, irregular.time)
+    report = examine(irregular)
+    assert np.array_equal(repair(irregular, report).time, irregular.time)
+    assert report.rate == report.median_rate  # no clock is seen
 
 
 def test_rounded_stamps_have_the_rate_of_their_clock() -> None:

@@ -35,7 +35,8 @@ class Clocks(NamedTuple):
 def fitted_step(time: Array) -> float:
     """Step of the clock behind ascending stamps: time over the number of steps, missing ones counted, gaps left out.
 
-    The median would be that of stamps rounded to milliseconds: 4 ms for 256 Hz.
+    The median would be that of stamps rounded to milliseconds: 4 ms for 256 Hz. It is the answer where stamps are so
+    irregular that no clock is seen behind them.
 
     >>> round(1 / fitted_step(np.round(np.arange(1000) / 256, 3)), 1)
     256.0
@@ -44,7 +45,7 @@ def fitted_step(time: Array) -> float:
     steps = steps[steps > 0]
     if len(steps) == 0:
         return 0.0
-    step = float(np.median(steps))
+    step = usual = float(np.median(steps))
     for _ in range(8):
         near = steps[steps < LONG * step]
         count = float(np.round(near / step).sum())
@@ -58,7 +59,10 @@ def fitted_step(time: Array) -> float:
         close = np.diff(time) < LONG * step
         if counts[close].sum() > 0:
             step = float(np.diff(time)[close].sum() / counts[close].sum())
-    return step
+    seen = [
+        coherence for *_, coherence in (_phase(time[a:b], step) for a, b in stretches(time, step) if b - a >= 2 * BLOCK)
+    ]
+    return step if not seen or float(np.median(seen)) >= SEEN else usual
 
 
 def clock_counts(time: Array, step: float) -> Array:
@@ -72,14 +76,10 @@ def clock_counts(time: Array, step: float) -> Array:
     for first, last in stretches(time, step):
         if last - first < 2 * BLOCK:
             continue
-        cycles = (time[first:last] - time[first]) / step
-        starts = np.arange(0, last - first - BLOCK // 2, BLOCK)
-        sums = np.add.reduceat(np.exp(2j * np.pi * cycles), starts)
-        sizes = np.diff(np.append(starts, last - first))
-        if float(np.median(np.abs(sums) / sizes)) < SEEN:
+        cycles, phase, coherence = _phase(time[first:last], step)
+        if coherence < SEEN:
             continue
-        phase = np.unwrap(np.angle(sums)) / (2 * np.pi)
-        index = np.round(cycles - np.interp(np.arange(last - first), starts + sizes / 2, phase))
+        index = np.round(cycles - phase)
         if (np.diff(index) >= 0).all():
             counts[first : last - 1] = np.diff(index)
     return np.asarray(counts, np.float64)
@@ -97,6 +97,17 @@ def step_counts(time: Array, rate: float) -> NDArray[np.int64]:
     late = np.flatnonzero((counts[:-1] > 1) & (steps[1:] < 0.75))
     counts[late] = np.maximum(np.rint(steps[late] + steps[late + 1]).astype(np.int64) - 1, 1)
     return counts
+
+
+def _phase(time: Array, step: float) -> tuple[Array, Array, float]:
+    """Stamps in steps, the phase of the clock at each of them, and how well blocks of stamps agree with a phase."""
+    cycles = (time - time[0]) / step
+    starts = np.arange(0, len(time) - BLOCK // 2, BLOCK)
+    sums = np.add.reduceat(np.exp(2j * np.pi * cycles), starts)
+    sizes = np.diff(np.append(starts, len(time)))
+    phase = np.unwrap(np.angle(sums)) / (2 * np.pi)
+    middle = np.interp(np.arange(len(time)), starts + sizes / 2, phase)
+    return cycles, middle, float(np.median(np.abs(sums) / sizes))
 
 
 def stretches(time: Array, step: float) -> list[tuple[int, int]]:
