@@ -265,10 +265,10 @@ def run_long(
     """Filter blocks of ``(time, values)``, the columns of values being channels, then controls; NaN is missing.
 
     A control acts from its sample to the next. Estimates are passed to ``write`` at the samples, in order. Filtered,
-    they are the same bits as those of one ``model.run``. With ``smoothing`` all measurements are used: the inputs, and the
-    results of the backward pass, are stored in a temporary folder. With ``lag`` as well, those up to that many steps
-    later are used, without storing. ``stamps`` takes the steps from the time stamps, as is always done for samples of
-    another rate than that of the filter.
+    they are the same bits as those of one ``model.run``. With ``smoothing`` all measurements are used: the inputs, and
+    the results of the backward pass, are stored in a temporary folder. With ``lag`` as well, those up to that many
+    steps later are used, without storing. ``stamps`` takes the steps from the time stamps, as is always done for
+    samples of another rate than that of the filter.
     """
     summary = Summary() if summary is None else summary
     runner = _Runner(model, write, summary)
