@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .output import UsageError, add_json, print_status, printable, split_names, table, to_json
+from .run import add_signal_flags
 
 if TYPE_CHECKING:
     from ..diagnosis.finding import Finding
@@ -37,13 +38,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--threshold", action="append", default=[], metavar="NAME=VALUE", help="change a threshold; may be repeated"
     )
-    parser.add_argument(
-        "--topic", action="append", default=[], metavar="ROLE=TOPIC", help="take a signal from this topic: imu=/my/imu"
-    )
-    parser.add_argument(
-        "--field", action="append", default=[], metavar="NAME=PLACE", help="take a column: gyro_x=topic.field*0.01745"
-    )
-    parser.add_argument("--truth", metavar="SIGNAL", help="pose of a reference in the log, to compare errors with")
+    add_signal_flags(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -71,7 +66,6 @@ def run(options: argparse.Namespace) -> int:
         fix=options.fix,
         folder=folder if options.fix else None,
         thresholds=thresholds,
-        truth=options.truth,
         command=shlex.join(["fwnkf", *options.words]),
     )
     if options.output is not None:

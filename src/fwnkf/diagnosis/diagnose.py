@@ -27,7 +27,6 @@ def diagnose(
     fix: bool = False,
     folder: Path | str | None = None,
     thresholds: Thresholds = THRESHOLDS,
-    truth: str | None = None,
     command: str = "",
 ) -> Diagnosis:
     """What is wrong with the estimate, how sure, and what to do about it.
@@ -40,7 +39,6 @@ def diagnose(
         fix: fit noise states to the first 60 % of the log and compare on the rest.
         folder: where the fitted filter is saved.
         thresholds: of the verdict.
-        truth: name of a signal of the log with the true pose.
         command: the command line that gives this diagnosis, for the report.
     """
     log = excerpt(log)
