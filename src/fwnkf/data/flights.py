@@ -137,7 +137,8 @@ def _clean(vehicle: Vehicle, seconds: float, motion: Generator, noise: Generator
     position, acceleration = _path(time, motion)
     orientation, rates, force = _attitude(time, acceleration, motion)
     speed = _rotor_speeds(time, force[:, 2], vehicle, motion)
-    gyro = rates + _gusts(len(time), vehicle.rate, 0.03, noise)
+    gusts = _gusts(len(time), vehicle.rate, 0.03, noise)
+    gyro, orientation = rates + gusts, _turned(orientation, np.cumsum(gusts, axis=0) / vehicle.rate)
     accel = force + _gusts(len(time), vehicle.rate, 0.15, noise)
     scale = math.sqrt(vehicle.rate / 2)
     weak = noise.uniform(0.1, 0.4, size=(vehicle.rotors, 6)) / math.sqrt(vehicle.rotors)
@@ -208,6 +209,15 @@ def _quaternion(rotation: Array) -> Array:
     parts = [rotation[:, 2, 1] - rotation[:, 1, 2], rotation[:, 0, 2] - rotation[:, 2, 0]]
     parts.append(rotation[:, 1, 0] - rotation[:, 0, 1])
     result = np.stack([w, *(part / (4 * w) for part in parts)], -1)
+    return result / np.linalg.norm(result, axis=1, keepdims=True)
+
+
+def _turned(orientation: Array, angle: Array) -> Array:
+    """Orientations after a further small rotation (rad) about the axes of the body."""
+    w, x, y, z = orientation.T
+    p, q, r = angle.T / 2
+    parts = [w - x * p - y * q - z * r, x + w * p + y * r - z * q, y + w * q + z * p - x * r, z + w * r + x * q - y * p]
+    result = np.stack(parts, -1)
     return result / np.linalg.norm(result, axis=1, keepdims=True)
 
 

@@ -98,10 +98,8 @@ class Bias(NamedTuple):
 
     @property
     def change(self) -> Array:
-        """Of each axis, rad/s: the largest difference between two windows, smoothed over three."""
-        kernel = np.ones(3) / 3
-        smooth = np.stack([np.convolve(column, kernel, "valid") for column in self.bias.T], -1)
-        return np.ptp(smooth, axis=0)
+        """Of each axis, rad/s: the largest difference between two means of neighbouring windows."""
+        return np.ptp(self.bias[1:] + self.bias[:-1], axis=0) / 2
 
 
 def gyro_bias(time: Array, gyro: Array, attitude_time: Array, attitude: Array, seconds: float = WINDOW) -> Bias | None:
