@@ -184,11 +184,11 @@ def allan(rows: Sequence[AllanDeviation]) -> Figure:
 
 def trade(result: Trade) -> Figure:
     """Error of the estimate against its delay: further down and left is better."""
-    figure, (axis,) = canvas(height=2.9)
+    figure, (axis,) = canvas(height=2.5 + 0.19 * (len(result.curves) + len(result.marks)))
     for k, (name, (delay, error)) in enumerate(result.curves.items()):
-        axis.plot(delay, error, marker=".", label=shorten(name, 30), **line(k))
+        axis.plot(delay, error, marker=".", label=shorten(name, 36), **line(k))
     for k, (name, mark) in enumerate(result.marks.items()):
-        axis.plot(*mark, "sD^vP"[k % 5], color=TRUTH, markersize=6, label=shorten(name, 30))
+        axis.plot(*mark, "sD^vP"[k % 5], color=TRUTH, markersize=6, label=shorten(name, 36))
     low, high = axis.get_ylim()
     errors = [value for _, error in result.curves.values() for value in error if value > 0]
     if errors and max(errors) > 8 * min(errors):

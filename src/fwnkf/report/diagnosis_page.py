@@ -187,9 +187,8 @@ def _bias(diagnosis: Diagnosis) -> Section | None:
     if drifting:
         answer = drifting[0].what
     elif walks:
-        answer = (
-            f"A random walk of the bias is visible in {listed([row.channel for row in walks])}, within the usual range."
-        )
+        names = listed([shorten(row.channel, NAMES) for row in walks])
+        answer = f"The curves rise at long averaging times in {names}, as they do in flight by manoeuvres alone."
     else:
         answer = "No drift of the bias shows within the length of this log."
     rows = tuple(
