@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..core.gaussian import factored_density
 from ..errors import DataError
 from ..filters.base import Filter
 from ..identify.starting_belief import starting_belief
+from ..shapes import Bool, Float
+from ..types import Gaussian
 from .series import Series, pieces
 
 Array = NDArray[np.float64]
@@ -21,6 +24,8 @@ Array = NDArray[np.float64]
 PIECES = 64
 """How many pieces run side by side: a step of a batch takes little longer than one of a single run."""
 SHORTEST = 256
+STEPS = 128
+"""Steps whose covariances are held at a time."""
 WARM_SECONDS, WARM_STEPS = 2.0, 200
 """Warm-up of each piece: this long, and at least and at most (times four) so many steps."""
 
@@ -74,8 +79,7 @@ def innovations(model: Filter, series: Series) -> Innovations:
     if model.takes_dt and abs(float(getattr(model.config, "dt", 0.0)) * series.rate - 1) > 1e-3:
         dt = torch.full(y.shape[:2], 1 / series.rate, dtype=y.dtype)
     prior = None if model.initial_steps else starting_belief(model, y, None, cut.mask, dt)
-    track = model.run(y, mask=cut.mask, dt=dt, prior=prior)
-    density = factored_density(track.innovation, track.innovation_cov, cut.mask.to(y))
+    innovation, variance, squares, log_prob, mean, status = _run(model, y, cut.mask, dt, prior)
     keep = cut.sample >= 0
     order = np.argsort(cut.sample[keep])
     at = cut.sample[keep][order]
@@ -89,14 +93,42 @@ def innovations(model: Filter, series: Series) -> Innovations:
     if all(part.size == 1 for part in model.layout.parts):
         for column, name in enumerate(chosen.channels):
             if name in names:
-                means[:, column] = picked(track.mean[..., names.index(name)])
+                means[:, column] = picked(mean[..., names.index(name)])
     return Innovations(
         chosen,
         chosen.time[at],
-        np.where(measured, picked(track.innovation), np.nan),
-        np.where(measured, picked(track.innovation_cov.diagonal(dim1=-2, dim2=-1)), np.nan),
-        picked(density.white.square().sum(-1) / cut.mask.sum(-1).clamp_min(1)),
-        picked(torch.where(density.ok, density.log_prob, torch.nan)),
+        np.where(measured, picked(innovation), np.nan),
+        np.where(measured, picked(variance), np.nan),
+        picked(squares / cut.mask.sum(-1).clamp_min(1)),
+        picked(log_prob),
         means,
-        int((track.status != 0).sum()),
+        int((status != 0).sum()),
     )
+
+
+def _run(
+    model: Filter,
+    y: Float[Tensor, "B T m"],
+    mask: Bool[Tensor, "B T m"],
+    dt: Float[Tensor, "B T"] | None,
+    prior: Gaussian | None,
+) -> tuple[Tensor, ...]:
+    """Innovations, their variances, squares and log-densities, means and status.
+
+    In parts, because the covariances of all steps would take a hundred times the memory of the samples.
+    """
+    prepared, steps = model.prepare(), max(STEPS, model.initial_steps)
+    start: dict[str, Any] = {"prior": prior}
+    parts = []
+    for first in range(0, y.shape[1], steps):
+        part = slice(first, first + steps)
+        track = model.run(
+            y[:, part], mask=mask[:, part], dt=None if dt is None else dt[:, part], prepared=prepared, **start
+        )
+        start = {"state": track.state}
+        density = factored_density(track.innovation, track.innovation_cov, mask[:, part].to(y))
+        variance = track.innovation_cov.diagonal(dim1=-2, dim2=-1).clone()
+        log_prob = torch.where(density.ok, density.log_prob, torch.nan)
+        squares = density.white.square().sum(-1)
+        parts.append((track.innovation, variance, squares, log_prob, track.mean, track.status))
+    return tuple(torch.cat(items, 1) for items in zip(*parts, strict=True))

@@ -9,7 +9,7 @@ import numpy as np
 
 from .log import BLOCK, Dropout, Log, Source, Stream
 
-SAMPLES = 400_000
+SAMPLES = 100_000
 """Samples of the fastest signal of a log up to which it is read as a whole."""
 PARTS = 8
 
