@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..checkpoint import save
 from ..errors import DataError
@@ -33,8 +34,8 @@ TRAIN = 0.6
 LINES = 3
 """Lines of each channel at most."""
 NOTCHES = 3
-LONGEST = 20_000
-"""Samples that a filter runs over to be calibrated or tested."""
+LONGEST, TRIED = 10_000, 5_000
+"""Samples that a filter runs over to be tested, and to choose models and levels."""
 
 
 def split(series: Series, share: float = TRAIN) -> tuple[Series, Series]:
@@ -44,18 +45,36 @@ def split(series: Series, share: float = TRAIN) -> tuple[Series, Series]:
 
 
 def fitted_models(series: Series, *, lines: int = LINES, thresholds: Thresholds = THRESHOLDS) -> list[ChannelModel]:
-    """Models with lines, at levels that make the innovations of every channel as large as stated.
+    """Models with lines where these help, at levels that make innovations as large as stated.
 
-    Levels are those of the last third under models of the first two: a flight is never quite the same later on, and a
-    level from the samples of the fit would not say so.
+    A flight is never quite the same later on, and a level from the samples of the fit would not say so. Models of the
+    first two thirds are therefore tried on the last one: a channel gets lines if it is predicted better with them, and
+    the level that it has there, if that is above the one of the fit.
     """
     lowest = min(thresholds.line_lowest, 0.1 * series.rate)
     early, late = split(series, 2 / 3)
-    first = channel_models(early, lines=lines, lowest_hz=lowest)
-    results = innovations(channels_filter(first, series.channels), late.first(LONGEST))
-    levels = np.nanmean(results.values**2 / results.variance, 0)
-    models = channel_models(series, lines=lines, lowest_hz=lowest)
-    return [scaled(model, float(level)) for model, level in zip(models, levels, strict=True)]
+    late = late.first(TRIED)
+    plain = channel_models(early, lowest_hz=lowest)
+    levels, scores = _tried(plain, late)
+    chosen = [0] * len(plain)
+    if lines:
+        lined = channel_models(early, lines=lines, lowest_hz=lowest)
+        higher, better = _tried(lined, late)
+        chosen = [lines if gain else 0 for gain in better > scores]
+        levels = np.where(better > scores, higher, levels)
+    models = [
+        channel_models(series.columns([column]), lines=count, lowest_hz=lowest)[0]
+        for column, count in enumerate(chosen)
+    ]
+    return [scaled(model, max(1.0, float(level))) for model, level in zip(models, levels, strict=True)]
+
+
+def _tried(models: Sequence[ChannelModel], series: Series) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """NIS of every channel under its model, and the mean log-density of its samples at that level."""
+    result = innovations(channels_filter(models, series.channels), series)
+    level = np.nanmean(result.values**2 / result.variance, 0)
+    raised = np.maximum(level, 1.0)
+    return level, -0.5 * (np.log(raised) + np.nanmean(np.log(result.variance), 0) + level / raised)
 
 
 def scaled(model: ChannelModel, factor: float) -> ChannelModel:
