@@ -84,11 +84,6 @@ def group_peaks(peaks: Sequence[Peak], tolerance: float = 0.01) -> list[list[Pea
     return groups
 
 
-def is_hump(peak: Peak, resolution: float) -> bool:
-    """Whether a peak is a broad hump: a swept or strongly damped vibration that a narrow notch would miss."""
-    return peak.width > max(4 * resolution, 0.04 * peak.frequency)
-
-
 def _lines(spectrum: Spectrum, channel: str, density: Array, floor: Array, lowest: float, needed: float) -> list[Peak]:
     last = len(density) - 1
     ratio = density / floor

@@ -72,11 +72,7 @@ class Thresholds:
     # ---- consistency
     nis_high: float = _threshold(2.0, "1", "mean NIS per channel above which a filter is overconfident")
     nis_low: float = _threshold(0.5, "1", "mean NIS per channel below which a filter is underconfident")
-    ratio_high: float = _threshold(0.5, "1", "test ratio that is amber", "PX4 ecl_ekf scripts")
-    ratio_failure: float = _threshold(1.0, "1", "test ratio at which a measurement is rejected", "PX4")
     ratio_share_warning: float = _threshold(0.05, "1", "share of time above amber that warns", "PX4 ecl_ekf scripts")
-    ratio_share_failure: float = _threshold(0.5, "1", "share of time above amber that fails", "PX4 ecl_ekf scripts")
-    ekf_failsafe: float = _threshold(0.8, "1", "EKF variance at which the failsafe acts", "ArduPilot FS_EKF_THRESH")
     whiteness_p: float = _threshold(0.001, "1", "p-value of the whiteness test below which innovations are coloured")
     whiteness_correlation: float = _threshold(
         0.2, "1", "autocorrelation of innovations that is worth a warning, however small its p-value"
@@ -85,7 +81,6 @@ class Thresholds:
     slow_rate: float = _threshold(100.0, "Hz", "sampling rate below which vibration of rotors cannot be seen")
     drift_span: float = _threshold(50.0, "m", "span of a position that nothing measures, from which it is a failure")
     # ---- time stamps
-    gap_steps: float = _threshold(1.5, "1", "steps between samples above which there is a gap")
     gap_seconds: float = _threshold(0.1, "s", "gap that is worth a warning by itself")
     missing_share: float = _threshold(0.01, "1", "share of samples missing that is worth a warning")
     jitter_share: float = _threshold(0.2, "1", "standard deviation of the step over the step")

@@ -1,4 +1,4 @@
-"""Density over time: short spectra between the gaps, and how far each stands above the floor."""
+"""Density over time: short spectra between the gaps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .result import Waterfall
-from .spectra import Grid, Spectrum, detrended, even_grid, noise_floor
+from .spectra import Grid, detrended, even_grid
 
 Array = NDArray[np.float64]
 
@@ -69,16 +69,3 @@ def grid_waterfall(
         density = np.add.reduceat(density, bounds) / counts[:, None]
         centre = np.add.reduceat(centre, bounds) / counts
     return Waterfall(channel, unit, centre, frequency, density, dict(tracks or {}))
-
-
-def above_floor(waterfall: Waterfall) -> Array:
-    """Density over the floor of the same channel, ``[time, frequency]``.
-
-    The floor is that of the median over time, so that a line that sweeps does not raise it, times the level of each
-    window.
-    """
-    usual = np.median(waterfall.density, axis=0)
-    floor = noise_floor(Spectrum(waterfall.frequency, usual, 1e6, 2 * float(waterfall.frequency[-1])))
-    ratio = waterfall.density / np.maximum(floor, np.finfo(float).tiny)
-    level: Array = np.median(ratio, axis=1, keepdims=True)
-    return ratio / np.maximum(level, np.finfo(float).tiny)
