@@ -48,10 +48,10 @@ attitude, which blackbox, CSV and Parquet files here do not have; a wrong clock 
 logged in about 60 % of the flights, motor commands in all.
 
 Simulator and analyses were developed together, so this is a test of the tool on the faults it was written for, one at a
-time and well above the noise (lines of 6 to 25 times the noise of a sample, variances wrong by a factor of 5 to 20), and
-no estimate for real logs. Two earlier runs, from seeds 20000 and 40000, were stopped after four missed drifts and one
-frequency off by 1.7 %. The rule for drift was changed after each, and after the second the simulator too: gusts, which
-had moved the gyro alone, now turn the attitude as well, which makes drift easier to see.
+time and well above the noise (lines of 6 to 25 times the noise of a sample, variances wrong by a factor of 5 to 20),
+and no estimate for real logs. Two earlier runs, from seeds 20000 and 40000, were stopped after four missed drifts and
+one frequency off by 1.7 %. The rule for drift was changed after each, and after the second the simulator too: gusts,
+which had moved the gyro alone, now turn the attitude as well, which makes drift easier to see.
 
 """
 
