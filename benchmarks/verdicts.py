@@ -104,10 +104,13 @@ def page(rows: list[dict[str, Any]], command: str) -> str:
     better = sum(table["noise"]["log_likelihood"] > table["white"]["log_likelihood"] for table in pairs)
     than_notch = [table for table in pairs if "notch" in table]
     beats = sum(table["noise"]["log_likelihood"] > table["notch"]["log_likelihood"] for table in than_notch)
+    shocks = [row["name"] for row in rows if row["fix"] and any(item["cause"] == "impact" for item in row["findings"])]
     lines += [
         "",
         f"Noise states predict better than white noise in {better} of {len(pairs)} logs, and better than notches in "
-        f"{beats} of the {len(than_notch)} logs that have a line to notch. Logs that are missing are too short.",
+        f"{beats} of the {len(than_notch)} logs that have a line to notch.",
+        f"A shock is in {', '.join(shocks) or 'none of them'}: no model of the time before it predicts it, and the one that "
+        "is surest loses most. Logs that are not listed are too short, or were not measured.",
         "",
         f"Command: `{command}`; one flight each, so there is no spread over seeds.",
         "",
