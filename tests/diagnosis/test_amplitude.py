@@ -55,6 +55,19 @@ def test_the_bias_of_a_gyro_is_measured_against_the_attitude():
     assert bias.change == pytest.approx([0.08, 0.0, 0.0], abs=0.025)
 
 
+def test_whole_turns_and_unknown_attitudes_make_no_drift():
+    """Two turns in a window hide the bias of the axes across: such windows say nothing, and do not fail."""
+    time = np.arange(6000) / 100
+    rate = np.where((time > 20) & (time < 40), 2 * np.pi * 2 / 3, 0.0)
+    angle = np.cumsum(rate) / 100 - rate[0] / 100
+    attitude = np.stack([np.cos(angle / 2), np.sin(angle / 2), 0 * angle, 0 * angle], -1)
+    attitude[:300] = np.nan
+    gyro = np.stack([rate, 0 * rate, 0 * rate], -1) + 0.02 * np.random.default_rng(0).normal(size=(6000, 3))
+    bias = gyro_bias(time, gyro, time[::5], attitude[::5])
+    assert len(bias.time) > 8
+    assert (bias.change < 0.03).all()
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_drift_is_told_from_flight(seed):
     for cause in (None, "drift"):
@@ -71,6 +84,14 @@ def test_clipping_is_a_pile_at_the_limit():
     assert (low.limit, high.limit) == (-25, 25)
     assert low.samples == (noise[:, 0] <= -25).sum()
     assert clipping(np.zeros((100, 1)), "x") == []
+
+
+@pytest.mark.parametrize("spread", [0.4, 1.0, 3.0])
+def test_a_sensor_at_rest_with_few_values_does_not_clip(spread):
+    noise = np.random.default_rng(3).normal(size=(20_000, 1)) * spread
+    assert clipping(np.round(noise), "x") == []
+    coarse = np.clip(np.round(20 * noise / spread), -25, 100)  # 20 counts, cut off at 25
+    assert [clip.limit for clip in clipping(coarse, "x")] == [-25]
 
 
 def test_a_shock_is_found_once_and_flight_has_none():

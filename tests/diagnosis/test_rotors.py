@@ -7,11 +7,14 @@ import pytest
 from scipy import stats
 
 from fwnkf.data.flights import flight
+from fwnkf.diagnosis.evidence import analyse
 from fwnkf.diagnosis.orders import fold, integration_gain, track_orders
 from fwnkf.diagnosis.ridges import _best_path, _best_scores, find_ridge, rank_correlation, with_commands
 from fwnkf.diagnosis.rotors import harmonic_series, name_lines
 from fwnkf.diagnosis.spectra import even_grid
+from fwnkf.diagnosis.thresholds import THRESHOLDS
 from fwnkf.diagnosis.waterfall import waterfall
+from fwnkf.logs.log import Stream
 
 CHANNELS = ["gyro_x", "gyro_y", "gyro_z"]
 
@@ -111,3 +114,29 @@ def test_series_need_three_lines():
     assert harmonic_series([20.0, 41.0, 77.0], 0.5) == (None, {})
     assert harmonic_series([20.0, 40.0], 0.5) == (None, {})
     assert harmonic_series([20.0, 40.1, 59.9, 77.0], 0.5)[0] == 20.0
+
+
+def test_a_rotor_keeps_its_number_where_others_never_turn():
+    """Logs leave out rotors that never turn: the names of the columns count, not their order."""
+    flown = flight("rotor_vibration", seed=2, seconds=20.0)
+    number = int(flown.causes[0].figures["rotor"])
+    gyro = Stream("gyro", flown.imu_time, dict(zip(CHANNELS, flown.gyro.T, strict=True)), role="gyro")
+    speeds = {f"rotor_{index + 3}": values for index, values in enumerate(flown.rotor.T)}
+    part = analyse("gyro", {"gyro": gyro, "rotor": Stream("rotor", flown.rotor_time, speeds)}, THRESHOLDS)
+    assert part.peaks[0].rotor == number + 2
+    assert list(part.waterfalls[0].tracks) == [name.replace("_", " ") for name in speeds]
+
+
+def test_harmonics_of_a_folded_sweep_come_from_multiples_of_its_source():
+    """A line that falls when commands rise is 250 Hz less its source; its double is not 250 Hz less the double."""
+    rate, time = 250.0, np.arange(10_000) / 250
+    speed = 155 + 6 * np.sin(0.4 * time) + 4 * np.sin(0.13 * time + 1)
+    turns = 2 * np.pi * np.cumsum(speed) / rate
+    noise = 0.1 * np.random.default_rng(0).normal(size=(len(time), 3))
+    lines = np.sin(turns) + 0.7 * np.sin(2 * turns) + 0.5 * np.sin(3 * turns)
+    command = (time[::10], np.repeat(speed[::10, None] / 300, 2, 1))
+    named = name_lines(even_grid(time, noise + 0.3 * lines[:, None]), CHANNELS, motor=command)
+    origins = {peak.harmonic: peak.origin for peak in named.peaks if peak.label.startswith("sweeps")}
+    assert len(origins) > 1
+    for harmonic, origin in origins.items():
+        assert origin == pytest.approx(harmonic * speed.mean(), rel=0.02)

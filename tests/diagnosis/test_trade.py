@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,7 +51,18 @@ def test_figures_of_practice():
     total = 4 * sum(notch(100.0 * harmonic, 15.0, rate).delay(rate) for harmonic in (1, 2, 3))
     assert 1e3 * total == pytest.approx(1.3, abs=0.05)
     assert 1e3 * low_pass(40.0, rate).delay(rate) == pytest.approx(5.7, abs=0.1)
-    assert notch_bandwidth(100.0, 1.0) == 10.0
+    assert notch_bandwidth(100.0, 1.0, 1000.0) == 10.0
+
+
+@pytest.mark.parametrize("line", [Line(30.0, 45.0, 0.3), Line(10.0, 80.0, 0.3), Line(95.0, 20.0, 0.3)])
+def test_notches_for_broad_lines_are_stable_and_late(line):
+    result = trade("x", "rad/s", replace(MODEL, lines=(line,)))
+    delay, error = result.marks["notches alone"]
+    section = notch(line.hz, notch_bandwidth(line.hz, line.bandwidth_hz, MODEL.rate), MODEL.rate)
+    assert np.abs(np.roots(section.a)).max() < 1
+    assert delay == pytest.approx(1e3 * section.delay(MODEL.rate))
+    assert delay > 0
+    assert error > 0
 
 
 def test_errors_at_fixed_lags_are_those_of_a_simulation():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from time import process_time
 
@@ -353,3 +354,34 @@ def test_the_longest_session_of_a_blackbox_is_read(tmp_path: Path) -> None:
     assert len(log.read("frames")) == 400
     assert "3 sessions" in log.notes[-1]
     assert "log gyroUnfilt" in log.notes[0]
+
+
+# ---- numbers of rotors -----------------------------------------------------------------------------------------------
+
+
+def test_rotors_have_the_numbers_of_their_motors_in_ulog(simulated: Flight, tmp_path: Path):
+    """The first output is not used, and the functions of the others, where logged, are in another order."""
+    still = replace(simulated, rotor=np.concatenate([0 * simulated.rotor[:, :1], simulated.rotor], 1))
+    count = simulated.rotor.shape[1]
+    names = [f"rotor_{index + 2}" for index in range(count)]
+    assert list(open_log(write_flight(tmp_path, "ulog", still)).signal("rotor").columns) == names
+    functions = np.arange(101, 101 + count)[::-1]
+    ulog.write(tmp_path / "assigned.ulg", [ulog._escs(simulated, functions)])
+    rotor = ULog(tmp_path / "assigned.ulg").signal("rotor")
+    assert list(rotor.columns) == [f"rotor_{index + 1}" for index in range(count)]
+    np.testing.assert_allclose(rotor.stack()[:, ::-1], simulated.rotor, atol=0.01)
+
+
+def test_rotors_have_the_numbers_of_their_motors_in_dataflash(simulated: Flight, tmp_path: Path):
+    count = simulated.rotor.shape[1]
+    time = np.repeat(simulated.rotor_time, count)
+    instance = np.tile(np.arange(count) + 4, len(simulated.rotor_time))
+    columns = [dataflash.ticks(time), instance, 60 * simulated.rotor.ravel()]
+    kind = dataflash.Kind("ESC", "QBf", ["TimeUS", "Instance", "RPM"], columns, time, "s#q", "F--")
+    dataflash.write(tmp_path / "plain.bin", [kind])
+    assert list(DataFlash(tmp_path / "plain.bin").signal("rotor").columns) == [f"rotor_{i + 5}" for i in range(count)]
+    settings = {f"SERVO{index + 5}_FUNCTION": 33.0 + count - 1 - index for index in range(count)}
+    dataflash.write(tmp_path / "assigned.bin", [kind], settings)
+    rotor = DataFlash(tmp_path / "assigned.bin").signal("rotor")
+    assert list(rotor.columns) == [f"rotor_{index + 1}" for index in range(count)]
+    np.testing.assert_allclose(rotor.stack()[5:-5, ::-1], simulated.rotor[5:-5], atol=0.01)

@@ -23,6 +23,9 @@ PARTS = 9
 WINDOW = 3.0
 """Seconds over which the gyro is integrated and compared with the attitude."""
 
+SEEN = 0.5
+"""Share of a window's length for which a bias must act on the attitude in every direction."""
+
 BLOCKS = 60
 """Parts of such a window between which the change of attitude is taken into account."""
 
@@ -122,6 +125,10 @@ def gyro_bias(time: Array, gyro: Array, attitude_time: Array, attitude: Array, s
         steps = np.diff(np.r_[begin, time[(time > begin) & (time < end)], end])
         rates = gyro[np.searchsorted(time, begin + np.cumsum(steps) - steps / 2).clip(0, len(time) - 1)]
         measured, effect = _integrated(rates * steps[:, None], steps)
+        if not (np.isfinite(effect).all() and np.isfinite(measured).all() and np.isfinite(turned).all()):
+            continue
+        if np.linalg.norm(effect, -2) < SEEN * (end - begin):
+            continue  # whole turns hide the bias of the axes across them
         centres.append(start + seconds / 2)
         biases.append(np.linalg.solve(effect, -_vector(_multiply(_inverse(measured), turned))))
     return Bias(np.array(centres), np.array(biases)) if len(biases) >= 5 else None

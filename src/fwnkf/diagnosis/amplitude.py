@@ -14,6 +14,10 @@ from .thresholds import THRESHOLDS, Thresholds
 Array = NDArray[np.float64]
 
 
+LEVELS = 8
+"""Different values of a channel, at least, for a verdict on clipping."""
+
+
 class Clip(NamedTuple):
     """Samples of one channel that are stuck at a limit."""
 
@@ -36,6 +40,7 @@ def clipping(values: Array, channels: Sequence[str], *, thresholds: Thresholds =
     """Channels whose largest or smallest value is repeated more often than the values just inside it.
 
     A signal within its range reaches its extreme once, or a few times if it is coarse; a clipped one piles up there.
+    Channels with fewer than :data:`LEVELS` different values are too coarse to tell.
 
     >>> wave = np.sin(np.arange(10000.0) * 0.7)[:, None] * 20
     >>> [(clip.channel, clip.limit) for clip in clipping(np.clip(wave, -16, 30), ["accel_x"])]
@@ -47,10 +52,14 @@ def clipping(values: Array, channels: Sequence[str], *, thresholds: Thresholds =
         if not len(samples):
             continue
         extent = float(np.ptp(samples))
+        if len(np.unique(samples)) < LEVELS:
+            continue
         for limit, inward in ((float(samples.max()), -1.0), (float(samples.min()), 1.0)):
             depth = inward * (samples - limit)
             at = int((depth <= 1e-7 * extent).sum())
-            inside = int(((depth > 1e-7 * extent) & (depth <= 0.02 * extent)).sum())
+            # the values just inside: within 2 % of the range, and the next one at least where steps are coarser
+            near = max(0.02 * extent, float(depth[depth > 1e-7 * extent].min(initial=math.inf)))
+            inside = int(((depth > 1e-7 * extent) & (depth <= near)).sum())
             if extent > 0 and at >= max(5, thresholds.clip_share * len(samples)) and at > inside:
                 clips.append(Clip(channel, limit, at, at / len(samples)))
     return sorted(clips, key=lambda clip: -clip.samples)

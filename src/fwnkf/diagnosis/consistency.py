@@ -7,6 +7,7 @@ ever shows.
 from __future__ import annotations
 
 import math
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,8 @@ Array = NDArray[np.float64]
 LAGS = 20
 GATE = 5.0
 """Standard deviations at which a gate rejects, as in PX4."""
+MAGNETIC, MAGNETIC_GATE = re.compile(r"^IM[XYZ]$|mag", re.IGNORECASE), 3.0
+"""Innovations of magnetometers, and their gate in PX4 and ArduPilot."""
 BINS = 300
 """Points of the course over time."""
 FEWEST = 20
@@ -80,6 +83,15 @@ def band(count: float, level: float = 0.95) -> tuple[float, float]:
     z = NormalDist().inv_cdf((1 + level) / 2)
     spread = 2 / (9 * max(count, 1.0))
     return max(0.0, 1 - spread - z * math.sqrt(spread)) ** 3, (1 - spread + z * math.sqrt(spread)) ** 3
+
+
+def gate(name: str) -> float:
+    """Standard deviations at which an autopilot rejects an innovation, by the usual settings.
+
+    >>> gate("IVN"), gate("IMX"), gate("mag_field[0]")
+    (5.0, 3.0, 3.0)
+    """
+    return MAGNETIC_GATE if MAGNETIC.search(name) else GATE
 
 
 def course(time: Array, values: Array) -> tuple[Array, Array]:
@@ -172,7 +184,7 @@ def logged_consistency(stream: Stream, inside: NDArray[np.bool_]) -> list[Consis
         elif ratio is not None:
             used = ratio[fresh]
             used = np.where(np.isfinite(used), used, np.nan)
-            low, high = (edge / GATE**2 for edge in band(float(fresh.sum())))
+            low, high = (edge / gate(name) ** 2 for edge in band(float(fresh.sum())))
             white = whiteness(values[fresh], segments(time))
             rows.append(
                 Consistency(

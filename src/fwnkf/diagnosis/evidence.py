@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from ..errors import DataError
 from ..filters.base import Filter
 from ..identify.channels import ChannelModel, channels_filter
 from ..logs.log import Log, Stream
+from ..logs.roles import rotor_numbers
 from ..logs.stamps import StampReport, examine, repair
 from .allan import allan
 from .consistency import consistency, logged_consistency
@@ -32,9 +32,6 @@ SIGNALS = ("imu", "gyro", "accel")
 OTHERS = ("gyro_filtered", "rotor", "motor", "pose", "velocity", "innovation", "vibration", "peak")
 FASTER = 1.2
 """A gyro or accelerometer of its own is analysed instead of the IMU if its rate is higher by this factor."""
-LONGEST = 400_000
-"""Samples of a stream that are analysed; of a longer log, blocks spread over it."""
-BLOCKS = 8
 SLOWEST = 2.0
 """Hz: nothing is said about the noise of a stream below it."""
 
@@ -98,7 +95,6 @@ class Evidence:
     """Whether the filter was given, not built from the log."""
     seconds: float
     notes: list[str] = field(default_factory=list)
-    extra: dict[str, Any] = field(default_factory=dict)
 
     @property
     def peaks(self) -> tuple[Peak, ...]:
@@ -200,7 +196,8 @@ def analyse(role: str, streams: Mapping[str, Stream], thresholds: Thresholds, fi
         filter = channels_filter(models, series.channels)
     results = innovations(filter, series)
     innovation = spectrum(results.time, results.values)
-    tracks = {} if rotor is None else {f"rotor {k + 1}": (rotor[0], rotor[1][:, k]) for k in range(rotor[1].shape[1])}
+    turning = [] if rotor is None else np.flatnonzero(rotor[1].any(0)).tolist()
+    tracks = {f"rotor {k + 1}": (rotor[0], rotor[1][:, k]) for k in turning if rotor is not None}
     shown = [series.channels.index(name) for name in _strongest(lines.peaks, series.channels)]
     waterfalls = [
         grid_waterfall(grid, column, channel=series.channels[column], unit=series.units[column], tracks=tracks)
@@ -214,12 +211,20 @@ def analyse(role: str, streams: Mapping[str, Stream], thresholds: Thresholds, fi
 
 
 def _track(stream: Stream | None) -> Track | None:
-    """Times and values of rotors or motors, without samples that are not finite."""
+    """Times and values of rotors or motors by their numbers, without samples that are not finite.
+
+    A log may leave out rotors that never turn: their columns are zero, so that the others keep their numbers.
+    """
     if stream is None:
         return None
     values = stream.stack()
     known = np.isfinite(values).all(1) & np.isfinite(stream.time)
-    return (stream.time[known], values[known]) if known.sum() > 1 else None
+    if known.sum() < 2:
+        return None
+    numbers = rotor_numbers([name.rpartition("_")[2] for name in stream.columns])
+    placed = np.zeros((int(known.sum()), max(numbers)))
+    placed[:, [number - 1 for number in numbers]] = values[known]
+    return stream.time[known], placed
 
 
 def _strongest(peaks: Sequence[Peak], channels: Sequence[str]) -> list[str]:

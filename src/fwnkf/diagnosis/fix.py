@@ -90,9 +90,9 @@ def tuned_notches(series: Series, thresholds: Thresholds = THRESHOLDS) -> list[B
     peaks = find_peaks(measured, series.channels, thresholds=thresholds)
     sections = []
     for group in group_peaks(peaks)[:NOTCHES]:
-        hz, width = group[0].frequency, notch_bandwidth(group[0].frequency, group[0].width)
+        hz = group[0].frequency
         if hz < 0.48 * series.rate:
-            sections.append(notch(hz, min(width, 0.2 * series.rate), series.rate))
+            sections.append(notch(hz, notch_bandwidth(hz, group[0].width, series.rate), series.rate))
     return sections
 
 

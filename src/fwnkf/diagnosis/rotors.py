@@ -179,8 +179,9 @@ def _ridge_peaks(grid: Grid, ridge: Ridge, channels: Sequence[str], thresholds: 
     for harmonic in ridge.harmonics:
         ratio, amplitude = order_strength(grid, speeds, harmonic, harmonic * ridge.mean)
         at = float(fold(harmonic * ridge.frequency, grid.rate).mean())
-        above = harmonic * ridge.mean
-        origin = grid.rate - above if folded else above if above > grid.rate / 2 else None
+        # multiples of a folded line are those of its source, folded again
+        above = harmonic * (grid.rate - ridge.mean if folded else ridge.mean)
+        origin = above if above > grid.rate / 2 else None
         width = max(2.355 * harmonic * ridge.spread, 1.0)
         label = "sweeps" + (f", harmonic {harmonic}" if len(ridge.harmonics) > 1 else "") + follows
         if origin is not None:

@@ -42,9 +42,9 @@ def trade(channel: str, unit: str, model: ChannelModel) -> Trade:
 
     cuts = [low_pass(share * model.rate, model.rate) for share in CUTOFFS]
     notches = [
-        notch(line.hz, notch_bandwidth(line.hz, line.bandwidth_hz), model.rate)
+        notch(line.hz, notch_bandwidth(line.hz, line.bandwidth_hz, model.rate), model.rate)
         for line in model.lines
-        if line.hz + notch_bandwidth(line.hz, line.bandwidth_hz) / 2 < 0.49 * model.rate
+        if line.hz < 0.48 * model.rate
     ]
     held = np.ones_like(frequency, dtype=complex)
     for section in notches:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
 from .log import Message, Source, Stream
 from .records import RecordLog, instances
-from .roles import AXES, FIX, SourceList, euler_to_quaternion, intervals, match, vector
+from .roles import AXES, FIX, SourceList, euler_to_quaternion, intervals, match, rotor_numbers, vector
 
 LANDED, MAYBE_LANDED, NOT_LANDED = 18, 17, 28
 """Events of ``EV``."""
@@ -77,8 +77,9 @@ def derive(log: RecordLog) -> None:
     for kind, field in (("ESC", "RPM"), ("RPM", "RPM")):
         names = instances(log, kind, field)
         if names:
-            columns = [f"rotor_{index + 1}" for index in range(len(names))]
-            log.derive(f"{kind}/rotors", columns, partial(_rotors, log, names, field))
+            numbers = _motor_numbers(log, names) if kind == "ESC" else list(range(1, len(names) + 1))
+            columns = {f"rotor_{number}": name for number, name in sorted(zip(numbers, names, strict=True))}
+            log.derive(f"{kind}/rotors", list(columns), partial(_rotors, log, columns, field))
     motors = _motor_channels(log)
     if motors:
         log.derive("RCOU/motors", list(motors), partial(_motors, log, motors))
@@ -123,16 +124,24 @@ def _innovations(log: RecordLog, name: str, names: Sequence[str], ratios: str) -
     return Stream(name, stream.time, columns)
 
 
-def _rotors(log: RecordLog, names: Sequence[str], field: str) -> Stream:
+def _motor_numbers(log: RecordLog, names: Sequence[str]) -> list[int]:
+    """Of ESCs, whose instances are those of the outputs; outputs serve motors in any order."""
+    outputs = [float(name.partition(".")[2] or 0) + 1 for name in names]
+    motors: dict[object, int] = {function: index + 1 for index, function in enumerate(MOTORS)}
+    functions = [log.parameters.get(f"SERVO{output:g}_FUNCTION") for output in outputs]
+    return rotor_numbers([motors.get(function, 0) for function in functions], outputs)
+
+
+def _rotors(log: RecordLog, names: Mapping[str, str], field: str) -> Stream:
     """Rotations per second of all rotors at the times of the one with the most samples."""
-    streams = [log.read(name, [field]) for name in names]
-    time = max(streams, key=len).time
+    streams = {rotor: log.read(name, [field]) for rotor, name in names.items()}
+    time = max(streams.values(), key=len).time
     columns = {}
-    for index, stream in enumerate(streams):
+    for rotor, stream in streams.items():
         order = np.argsort(stream.time, kind="stable")
         speeds = stream.columns[field][order] / 60
-        columns[f"rotor_{index + 1}"] = np.interp(time, stream.time[order], speeds, np.nan, np.nan)
-    return Stream(names[0], time, columns)
+        columns[rotor] = np.interp(time, stream.time[order], speeds, np.nan, np.nan)
+    return Stream("rotors", time, columns)
 
 
 def _motor_channels(log: RecordLog) -> dict[str, str]:

@@ -11,8 +11,10 @@ import numpy as np
 from .log import Source, Stream
 from .packets import expand
 from .records import RecordLog, instances
-from .roles import AXES, FIX, Columns, SourceList, intervals, match, vector
+from .roles import AXES, FIX, Columns, SourceList, intervals, match, rotor_numbers, vector
 
+MOTOR1 = 101
+"""Value of ``actuator_function`` for the first motor."""
 SUFFIXES = (("estimator_innovation_variances", "_variance"), ("estimator_innovation_test_ratios", "_ratio"))
 
 
@@ -212,7 +214,13 @@ def _rotors(log: RecordLog, topic: str) -> dict[str, tuple[str, float]]:
     fields = [name for name in log.topics[topic].fields if re.fullmatch(r"esc\[\d+\]\.esc_rpm", name)]
     columns = log.read(topic, fields).columns
     turning = [index for index, name in enumerate(fields) if np.any(columns[name] != 0)]
-    return {f"rotor_{index + 1}": (fields[index], 1 / 60) for index in turning}
+    proposals: list[list[float]] = [[index + 1.0 for index in turning]]
+    functions = [fields[index].replace("esc_rpm", "actuator_function") for index in turning]
+    if functions and set(functions) <= set(log.topics[topic].fields):  # outputs serve motors in any order
+        assigned = log.read(topic, functions).columns
+        proposals.insert(0, [float(assigned[name].max()) - MOTOR1 + 1 for name in functions])
+    pairs = sorted(zip(rotor_numbers(*proposals), turning, strict=True))
+    return {f"rotor_{number}": (fields[index], 1 / 60) for number, index in pairs}
 
 
 def _commands(log: RecordLog, topic: str) -> dict[str, tuple[str, float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from .log import Array, Source, Topic
 AXES = "xyz"
 FIX = {0: "none", 1: "none", 2: "2D", 3: "3D", 4: "3D, differential", 5: "RTK float", 6: "RTK fixed"}
 """Kinds of GPS fix, numbered alike by PX4 and ArduPilot."""
+
+ROTORS = 64
+"""Rotors of a vehicle, at most."""
 
 Columns = Mapping[str, tuple[str, float]]
 
@@ -80,6 +83,20 @@ def match(time: Array, other: Array) -> NDArray[np.int64]:
     left = np.maximum(right - 1, 0)
     nearer = np.where(np.abs(ranked[left] - time) < np.abs(ranked[right] - time), left, right)
     return np.where(np.abs(ranked[nearer] - time) <= within, order[nearer], -1)
+
+
+def rotor_numbers(*proposals: Sequence[str | float]) -> list[int]:
+    """Numbers of rotors from 1: the first proposal that has such numbers only, no two alike; else their order.
+
+    >>> rotor_numbers(["2", "4"]), rotor_numbers([-100.0, -100.0], [3, 1]), rotor_numbers(["left", "right"])
+    ([2, 4], [3, 1], [1, 2])
+    """
+    known = {str(number): number for number in range(1, ROTORS + 1)}
+    for proposal in proposals:
+        numbers = [known.get(item if isinstance(item, str) else f"{item:g}", 0) for item in proposal]
+        if all(numbers) and len(set(numbers)) == len(numbers):
+            return numbers
+    return list(range(1, len(proposals[0]) + 1))
 
 
 def euler_to_quaternion(roll: Array, pitch: Array, yaw: Array) -> dict[str, Array]:

@@ -151,14 +151,17 @@ def _topic(name: str, time: np.ndarray, columns: Mapping[str, np.ndarray]) -> To
     return Topic(name, fields | {key: ("float", values) for key, values in columns.items()}, time)
 
 
-def _escs(flight: Flight) -> Topic:
-    """Nested messages, as PX4 defines them."""
+def _escs(flight: Flight, functions: np.ndarray | None = None) -> Topic:
+    """Nested messages, as PX4 defines them; ``functions`` say which motor each output serves."""
     count = flight.rotor.shape[1]
     fields: dict[str, tuple[str, Any]] = {"timestamp": ("uint64_t", ticks(flight.rotor_time))}
     for index in range(count):
         fields[f"time{index}"] = ("uint64_t", ticks(flight.rotor_time))
         fields[f"rpm{index}"] = ("int32_t", np.round(60 * flight.rotor[:, index]))
-        fields[f"pad{index}"] = ("uint8_t", np.zeros((len(flight.rotor), 4)))
+        if functions is not None:
+            fields[f"function{index}"] = ("uint8_t", np.full(len(flight.rotor), functions[index]))
+        fields[f"pad{index}"] = ("uint8_t", np.zeros((len(flight.rotor), 4 if functions is None else 3)))
     layout = f"uint64_t timestamp;esc_report[{count}] esc;"
-    nested = "esc_report:uint64_t timestamp;int32_t esc_rpm;uint8_t[4] _padding0;"
+    rest = "uint8_t[4] _padding0;" if functions is None else "uint8_t actuator_function;uint8_t[3] _padding0;"
+    nested = f"esc_report:uint64_t timestamp;int32_t esc_rpm;{rest}"
     return Topic("esc_status", fields, flight.rotor_time, nested=nested, layout=layout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..consistency import GATE
+from ..consistency import gate
 from ..evidence import Evidence
 from ..finding import Finding
 from ..result import Consistency
@@ -27,7 +27,16 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 def nis_of(row: Consistency) -> float:
     """Mean NIS; of a test ratio ``ν² / (gate² S)``, the NIS behind it."""
-    return row.mean * GATE**2 if row.kind == "test ratio" else row.mean
+    return row.mean * _scale(row)
+
+
+def _scale(row: Consistency) -> float:
+    return gate(row.name) ** 2 if row.kind == "test ratio" else 1.0
+
+
+def _band(row: Consistency) -> str:
+    """Of the mean NIS, whatever the row holds."""
+    return f"95 % band of the mean of {row.name} {_scale(row) * row.low:.2g} to {_scale(row) * row.high:.2g}"
 
 
 def _is_large(row: Consistency, limits: Thresholds) -> bool:
@@ -55,8 +64,8 @@ def _figures(rows: Sequence[Consistency]) -> dict[str, Any]:
     return {
         "nis": nis_of(top),
         "r_factor": nis_of(top),
-        "band_low": top.low,
-        "band_high": top.high,
+        "band_low": _scale(top) * top.low,
+        "band_high": _scale(top) * top.high,
         "gated_share": top.gated or 0.0,
         **{f"r_factor_{row.name}": nis_of(row) for row in rows},
     }
@@ -75,8 +84,8 @@ def _too_large(rows: Sequence[Consistency], whose: str, limits: Thresholds) -> l
             0.95,
             f"{top.name}: innovations are {factor**0.5:.2g} times as large as {whose} states"
             + (f", and {len(rows) - 1} other(s) are too large as well." if len(rows) > 1 else "."),
-            f"mean NIS {_listed(rows)}, where a consistent filter has 1 and the threshold is {limits.nis_high:g} (95 % "
-            f"band of the mean of {top.name} {top.low:.2g} to {top.high:.2g}); {100 * gated:.2g} % beyond the gate",
+            f"mean NIS {_listed(rows)}, where a consistent filter has 1 and the threshold is {limits.nis_high:g} "
+            f"({_band(top)}); {100 * gated:.2g} % beyond the gate",
             f"Raise the noise: the innovation variance of {top.name} must grow by a factor of {factor:.3g}, that is "
             f"R × {factor:.3g} where R dominates (standard deviation × {factor**0.5:.2g}). Look for a wrong bias, "
             "delay or axis first if the innovations have one sign for long.",
@@ -99,8 +108,8 @@ def _too_small(rows: Sequence[Consistency], whose: str, limits: Thresholds) -> l
             0.9,
             f"{whose[0].upper()}{whose[1:]} states a far larger uncertainty than its innovations show in "
             f"{len(rows)} measurement(s), so that a gate on them never closes.",
-            f"mean NIS {_listed(rows)}, where a consistent filter has 1 and the threshold is {limits.nis_low:g} (95 % "
-            f"band of the mean of {top.name} {top.low:.2g} to {top.high:.2g})",
+            f"mean NIS {_listed(rows)}, where a consistent filter has 1 and the threshold is {limits.nis_low:g} "
+            f"({_band(top)})",
             f"If the measurements are trusted, lower their noise: {top.name} R × {factor:.2g} (standard deviation × "
             f"{factor**0.5:.2g}) makes it consistent; in steps, and not below what the sensor's data sheet says, "
             "because delay and vibration are part of R too.",

@@ -146,10 +146,8 @@ def _action(cause: str, top: Peak, part: Analysed, figures: dict[str, float | st
             f"of the sampling: averaging over a sample passes {gain:.2g} of {origin:.4g} Hz. After sampling, a notch "
             "must follow the alias, which moves against the rotor; balance or replace the rotor at its source."
         )
-    width = notch_bandwidth(top.frequency, top.width)
-    if top.frequency + width / 2 >= rate / 2:
-        width = max(rate / 2 - top.frequency, 0.02 * rate)
-    delay = 1e3 * notch(min(top.frequency, 0.49 * rate), min(width, 0.2 * rate), rate).delay(rate)
+    width = notch_bandwidth(top.frequency, top.width, rate)
+    delay = 1e3 * notch(min(top.frequency, 0.49 * rate), width, rate).delay(rate)
     figures |= {"notch_bandwidth_hz": width, "notch_delay_ms": delay}
     mechanical = "Balance or replace the propeller" if cause == "rotor_vibration" else "Stiffen or damp the mount"
     kind = "that follows the rotor speed, " if cause == "rotor_vibration" else ""
