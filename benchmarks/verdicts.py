@@ -109,8 +109,8 @@ def page(rows: list[dict[str, Any]], command: str) -> str:
         "",
         f"Noise states predict better than white noise in {better} of {len(pairs)} logs, and better than notches in "
         f"{beats} of the {len(than_notch)} logs that have a line to notch.",
-        f"A shock is in {', '.join(shocks) or 'none of them'}: no model of the time before it predicts it, and the one that "
-        "is surest loses most. Logs that are not listed are too short, or were not measured.",
+        f"A shock is in {', '.join(shocks) or 'none of them'}: no model of the time before predicts it, and the one "
+        "that is surest loses most. Logs that are not listed are too short, or were not measured.",
         "",
         f"Command: `{command}`; one flight each, so there is no spread over seeds.",
         "",
