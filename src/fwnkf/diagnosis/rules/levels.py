@@ -58,9 +58,8 @@ def _vibration(levels: dict[str, float], source: str, limits: Thresholds) -> lis
     )
     if top < low:
         return []
-    level: Severity = (
-        "failure" if top > failure else "warning" if top > (limits.vibe_poor if vibe else warning) else "info"
-    )
+    # VIBE of a healthy vehicle is a few m/s²: a cut propeller shows long before the autopilot's limits
+    level: Severity = "failure" if top > failure else "warning" if vibe or top > warning else "info"
     listed = " / ".join(f"{value:.3g}" for value in levels.values())
     scale = (
         f"{limits.vibe_grey:g} is no longer good, {limits.vibe_poor:g} is trouble, {warning:g} unacceptable"
