@@ -51,18 +51,21 @@ def whiteness(values: Array, runs: list[slice], lags: int = LAGS) -> Whiteness:
     centred = values - np.nanmean(values)
     known = np.isfinite(centred)
     centred = np.where(known, centred, 0.0)
-    power = float(centred @ centred) / max(1, int(known.sum()))
     count = int(known.sum())
     correlations, pairs = [], []
     for lag in range(1, lags + 1):
-        product, number = 0.0, 0
+        product, left, right, number = 0.0, 0.0, 0.0, 0
         for run in runs:
             a, b = slice(run.start, max(run.start, run.stop - lag)), slice(min(run.start + lag, run.stop), run.stop)
+            both = known[a] & known[b]
             product += float(centred[a] @ centred[b])
-            number += int((known[a] & known[b]).sum())
-        if number < FEWEST or power <= 0:
+            # the power of these pairs and not of the series: short runs may hold its largest values alone
+            left += float(centred[a][both] @ centred[a][both])
+            right += float(centred[b][both] @ centred[b][both])
+            number += int(both.sum())
+        if number < FEWEST or left * right <= 0:
             break
-        correlations.append(product / number / power)
+        correlations.append(product / math.sqrt(left * right))
         pairs.append(number)
     if not correlations:
         return Whiteness(math.nan, 0.0, 1.0)
