@@ -82,7 +82,7 @@ def test_the_blade_pass_of_a_hexacopter_is_folded(name):
     assert aliases
     for item in aliases:
         folded = float(item.figures["rate_hz"]) - float(item.figures["origin_hz"])
-        assert float(item.figures["frequency_hz"]) == pytest.approx(folded, rel=0.02)
+        assert float(item.figures["frequency_hz"]) == pytest.approx(folded, rel=0.05)  # means of two things that sweep
         assert item.figures["harmonic"] == 2
     assert any("gyro_x" in item.channels for item in aliases)
 
