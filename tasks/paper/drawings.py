@@ -83,15 +83,26 @@ def accuracy(matrix: Matrix, results: Results, data: str) -> Figure | None:
         values = [v for v in results.entry(data, "paper", recipe, weight).values("mse") if math.isfinite(v)]
         printed = published.figure(data, recipe, weight, "mse")
         _pair(axis, place, values, None if printed is None else printed.value)
-    for name, label in REFERENCES.items():
-        level = results.entry(data, "paper", name).mean("mse")
-        if math.isfinite(level) and level > 1e-4:  # the open loop is nearly exact where the start is given
-            axis.axvline(level, color=REFERENCE, linewidth=0.8, linestyle=":")
-            axis.annotate(label, (level, 1.0), xycoords=("data", "axes fraction"), rotation=40, fontsize=7,
-                          ha="left", va="bottom", color="#505050")  # fmt: skip
+    for level, labels in _references(results, data):
+        axis.axvline(level, color=REFERENCE, linewidth=0.8, linestyle=":")
+        axis.annotate(", ".join(labels), (level, 1.0), xycoords=("data", "axes fraction"), rotation=40, fontsize=7,
+                      ha="left", va="bottom", color="#505050")  # fmt: skip
     _label_rows(axis, [f"{matrix.title(recipe)}, λ = {weight:g}" for recipe, weight in pairs])
     _finish(axis, "MSE, protocol paper (log axis)")
     return figure
+
+
+def _references(results: Results, data: str) -> list[tuple[float, list[str]]]:
+    """Levels of the references with their labels; those too close to be told apart on the axis share a line."""
+    levels: list[tuple[float, list[str]]] = []
+    found = [(results.entry(data, "paper", name).mean("mse"), label) for name, label in REFERENCES.items()]
+    # the open loop is nearly exact where the start is given
+    for level, label in sorted(pair for pair in found if math.isfinite(pair[0]) and pair[0] > 1e-4):
+        if levels and level < 1.1 * levels[-1][0]:
+            levels[-1][1].append(label)
+        else:
+            levels.append((level, [label]))
+    return levels
 
 
 def runtime(matrix: Matrix, rows: Sequence[Row]) -> Figure:

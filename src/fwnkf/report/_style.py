@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -91,10 +91,15 @@ def finish(
             list(entries.values()),
             list(entries),
             loc="outside lower center",
-            ncols=min(len(entries), columns),
+            ncols=max(1, min(len(entries), columns, int(figure.get_figwidth() / _legend_width(entries)))),
             fontsize=8,
             frameon=False,
         )
+
+
+def _legend_width(labels: Iterable[str]) -> float:
+    """Inches of a column of the legend: a line and its longest label, in letters of 8 points."""
+    return 0.062 * (max(map(len, labels)) + 8)
 
 
 def line(k: int) -> dict[str, Any]:
