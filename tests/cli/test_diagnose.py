@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from fwnkf.cli import main
+from fwnkf.data.flights import flight
+
+from ..logs.writers import write_flight
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +61,10 @@ def test_a_threshold_changes_the_verdict(shaken, capsys):
 def test_a_missing_log_is_an_error(capsys, tmp_path):
     assert main(["diagnose", str(tmp_path / "none.ulg")]) == 1
     assert "none.ulg" in capsys.readouterr().err
+
+
+def test_a_bag_may_be_the_folder_one_is_in(capsys, tmp_path, monkeypatch):
+    path = write_flight(tmp_path, "ros2", flight(seed=0, seconds=10.0))
+    monkeypatch.chdir(path)
+    assert main(["diagnose", ".", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == path.name

@@ -184,6 +184,12 @@ def test_what_does_not_fit_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     save_imu_filter(folder)
     start = (tmp_path / "run.mcap", "--filter", folder, "-o")
     assert "suffix" in run(capsys, *start, tmp_path / "out.xyz", code=2)
+    before = (tmp_path / "run.mcap").read_bytes()
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert "log itself" in run(capsys, *start, tmp_path / "run.mcap", code=2)
+    assert "log itself" in run(capsys, *start, tmp_path / "link" / "run.mcap", code=2)
+    assert "a part of it" in run(capsys, tmp_path, "--filter", folder, "-o", tmp_path / "run.mcap", code=2)
+    assert (tmp_path / "run.mcap").read_bytes() == before
     assert "--lag" in run(capsys, *start, tmp_path / "out.parquet", "--lag", 3, code=2)
     assert "needs a position" in run(capsys, *start, tmp_path / "out.tum", code=1)
     assert "wind_x" in run(

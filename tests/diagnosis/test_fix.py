@@ -103,6 +103,17 @@ def test_a_level_leaves_the_gains_as_they_are(flown):
     np.testing.assert_allclose(more.nis[late], once.nis[late] / 4, rtol=1e-3)
 
 
+def test_a_given_filter_is_compared_on_what_it_measures(flown):
+    """A density of one channel is no match for that of two."""
+    series = flown[0].first(5000)
+    given = channels_filter([TRUTH], series.channels[1:])
+    cure = fix(series, given=given)
+    rows = {row["method"]: row["log_likelihood"] for row in cure.rows}
+    assert all(name.startswith("gyro_y") for name in cure.parameters)
+    # of the same channel, the truth predicts about as well as a fit to it
+    assert rows["the filter given"] == pytest.approx(rows["noise states"], abs=0.1)
+
+
 def test_a_short_series_is_refused():
     with pytest.raises(DataError, match="too few"):
         fix(simulated(0, 600)[0])

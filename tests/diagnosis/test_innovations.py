@@ -7,10 +7,11 @@ import pytest
 import torch
 from scipy import stats
 
+import fwnkf
 from fwnkf.diagnosis.consistency import band, channel_consistency, consistency, whiteness
 from fwnkf.diagnosis.default_filter import default_filter
 from fwnkf.diagnosis.innovations import innovations, match_channels
-from fwnkf.diagnosis.series import Series, pieces
+from fwnkf.diagnosis.series import Series, batches, pieces
 from fwnkf.errors import DataError
 from fwnkf.identify.starting_belief import starting_belief
 
@@ -36,6 +37,33 @@ def test_pieces_hold_every_sample_once():
     for row, step in zip(*np.nonzero(cut.sample >= 0), strict=True):
         np.testing.assert_array_equal(cut.y[row, step], series.values[cut.sample[row, step]])
     assert len(used) > len(series) - 2 * 110
+
+
+def test_many_gaps_do_not_pad_a_log_to_many_times_its_size():
+    """Half of the log without a gap, half of it in hundreds of short runs."""
+    keep = np.ones(60_000, bool)
+    keep[30_000:] = np.arange(30_000) % 100 < 60
+    series = series_of(60_000, keep=keep)
+    assert len(series.runs()) == 300
+    cuts = list(batches(series, length=1000, warm=400, most=64))
+    whole = pieces(series, length=1000, warm=400)
+    used = np.sort(np.concatenate([cut.sample[cut.sample >= 0] for cut in cuts]))
+    np.testing.assert_array_equal(used, np.sort(whole.sample[whole.sample >= 0]))
+    assert sum(cut.sample.size for cut in cuts) < 3 * len(series) < whole.sample.size
+    result = innovations(default_filter(series), series)
+    assert (np.diff(result.time) > 0).all()
+    assert np.nanmean(result.nis) == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_filter_of_another_rate_is_refused():
+    """A filter with a fixed step would silently run at a wrong speed."""
+    one = torch.eye(2, dtype=torch.float64)
+    series = series_of(1000)
+    model = fwnkf.build("kf", F=one, H=one, Q=0.01 * one, R=one, dt=0.01, channels=series.channels)
+    with pytest.raises(DataError, match=r"fixed step of 0\.01 s, but imu has 200 Hz"):
+        innovations(model, series)
+    model = fwnkf.build("kf", F=one, H=one, Q=0.01 * one, R=one, dt=0.005, channels=series.channels)
+    assert len(innovations(model, series).time) > 500
 
 
 def test_innovations_of_pieces_are_those_of_one_run():

@@ -140,6 +140,13 @@ def test_a_filter_with_a_fixed_step_names_both_rates() -> None:
         run_long(moving(), [], lambda *row: None)
 
 
+def test_bursts_of_samples_do_not_fill_the_memory() -> None:
+    """Ten samples within 10 ns, then nothing for 5 s: the pauses would be hundreds of millions of steps."""
+    time = (5.0 * np.arange(40)[:, None] + 1e-9 * np.arange(10)).ravel()
+    with pytest.raises(DataError, match=r"samples stand for .* steps"):
+        collect(moving(), time, np.zeros((400, 2)))
+
+
 def test_after_a_long_gap_the_filter_starts_anew() -> None:
     time, values = samples()
     time[250:] += LONGEST_GAP + 1

@@ -54,12 +54,13 @@ def run(options: argparse.Namespace) -> int:
     wanted = _fail_on(options.fail_on)
     if options.output is not None and options.output.suffix not in (".html", ".json"):
         raise UsageError(f"{options.output}: a report ends in .html or .json")
+    path = options.log.resolve() if options.log.name in ("", "..") else options.log  # a bag may be the folder one is in
     try:
         thresholds = THRESHOLDS.parsed(options.threshold)
-        log = choose(open_log(options.log), options.topic, options.field)
+        log = choose(open_log(path), options.topic, options.field)
     except ConfigError as error:
         raise UsageError(str(error)) from error
-    folder = options.save or options.log.with_name(options.log.name + ".fixed")
+    folder = options.save or path.with_name(path.name + ".fixed")
     result = diagnose(
         log,
         filter=None if options.filter is None else load(options.filter),
@@ -118,7 +119,7 @@ def _write(path: Path, result: Diagnosis) -> None:
 
         content = diagnosis_page(result)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content, encoding="utf-8")
+    path.write_text(content, encoding="utf-8", errors="replace")  # names of files are bytes
 
 
 def _fail_on(names: str | None) -> set[str]:

@@ -66,6 +66,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"-o {options.output}: the suffix must be one of {', '.join(SUFFIXES)}")
     if options.lag is not None and (not options.smooth or options.lag < 0):
         raise UsageError("--lag needs --smooth and a number of steps of at least zero")
+    if options.output.exists() and options.log.resolve() in (options.output.resolve(), options.output.resolve().parent):
+        raise UsageError(f"-o {options.output} is the log itself or a part of it, and would be lost; name another file")
     if not options.filter.is_dir():
         raise UsageError(f"--filter {options.filter} is not a folder")
     model = load(options.filter)

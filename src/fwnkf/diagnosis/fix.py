@@ -22,7 +22,7 @@ from ..filters.base import Filter
 from ..identify.channels import ChannelModel, Line, channels_filter
 from .consistency import consistency
 from .default_filter import channel_models
-from .innovations import Innovations, innovations
+from .innovations import Innovations, innovations, match_channels
 from .notch import Biquad, notch, notch_bandwidth
 from .peaks import find_peaks, group_peaks
 from .result import ChannelSpectrum, Fix
@@ -114,7 +114,12 @@ def fix(
     series: Series, *, given: Filter | None = None, folder: Path | str | None = None,
     thresholds: Thresholds = THRESHOLDS,
 ) -> Fix:  # fmt: skip
-    """Fit noise states to the first 60 % of a series and compare on the rest; saves the filter to ``folder``."""
+    """Fit noise states to the first 60 % of a series and compare on the rest; saves the filter to ``folder``.
+
+    Densities can be compared only of the same measurements: with a filter given, those that it measures.
+    """
+    if given is not None:
+        series = series.columns(match_channels(given, series))
     train, test = split(series)
     if min(len(train), len(test)) < 500:
         raise DataError(f"{series.name}: {len(series)} samples are too few to fit on one part and test on the rest")

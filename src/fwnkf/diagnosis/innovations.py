@@ -17,15 +17,19 @@ from ..filters.base import Filter
 from ..identify.starting_belief import starting_belief
 from ..shapes import Bool, Float
 from ..types import Gaussian
-from .series import Series, pieces
+from .series import Pieces, Series, batches
 
 Array = NDArray[np.float64]
 
 PIECES = 64
 """How many pieces run side by side: a step of a batch takes little longer than one of a single run."""
+BATCH = 2 * PIECES
+"""Most pieces side by side, where gaps make more of them."""
 SHORTEST = 256
 STEPS = 128
 """Steps whose covariances are held at a time."""
+RATE_TOLERANCE = 0.02
+"""Relative difference from the rate of a filter with a fixed step up to which a log has that rate, as in fwnkf run."""
 WARM_SECONDS, WARM_STEPS = 2.0, 200
 """Warm-up of each piece: this long, and at least and at most (times four) so many steps."""
 
@@ -70,40 +74,65 @@ def innovations(model: Filter, series: Series) -> Innovations:
     Pieces overlap by a warm-up, so that each starts in the steady state of the filter; what differs from one long run
     is below the warm-up's decay.
     """
+    if model.preprocess is not None:
+        raise DataError(
+            f"the filter {model.name!r} preprocesses its measurements, so that its innovations are not those of "
+            f"{series.name}; give the filter without preprocessing, or none"
+        )
     chosen = series.columns(match_channels(model, series))
+    step = _step(model, series)
     warm = min(max(round(WARM_SECONDS * series.rate), WARM_STEPS), 4 * WARM_STEPS)
     length = max(SHORTEST, math.ceil(len(series) / PIECES))
-    cut = pieces(chosen, length=length, warm=warm)
-    y = cut.y.to(model.dtype)
-    dt = None
-    if model.takes_dt and abs(float(getattr(model.config, "dt", 0.0)) * series.rate - 1) > 1e-3:
-        dt = torch.full(y.shape[:2], 1 / series.rate, dtype=y.dtype)
-    prior = None if model.initial_steps else starting_belief(model, y, None, cut.mask, dt)
-    innovation, variance, squares, log_prob, mean, status = _run(model, y, cut.mask, dt, prior)
-    keep = cut.sample >= 0
-    order = np.argsort(cut.sample[keep])
-    at = cut.sample[keep][order]
-
-    def picked(item: Any) -> Array:
-        return np.asarray(item.double().numpy(), float)[keep][order]
-
+    parts = [_counted(model, cut, step) for cut in batches(chosen, length=length, warm=warm, most=BATCH)]
+    at, values, variance, nis, log_likelihood, states, failed = (
+        np.concatenate(items) for items in zip(*parts, strict=True)
+    )
+    order = np.argsort(at)
+    at = at[order]
     measured = np.isfinite(chosen.values[at])
     names = [part.name for part in model.layout.parts]
     means = np.full(measured.shape, np.nan)
     if all(part.size == 1 for part in model.layout.parts):
         for column, name in enumerate(chosen.channels):
             if name in names:
-                means[:, column] = picked(mean[..., names.index(name)])
+                means[:, column] = states[order, names.index(name)]
     return Innovations(
         chosen,
         chosen.time[at],
-        np.where(measured, picked(innovation), np.nan),
-        np.where(measured, picked(variance), np.nan),
-        picked(squares / cut.mask.sum(-1).clamp_min(1)),
-        picked(log_prob),
+        np.where(measured, values[order], np.nan),
+        np.where(measured, variance[order], np.nan),
+        nis[order],
+        log_likelihood[order],
         means,
-        int((status != 0).sum()),
+        int(failed.sum()),
     )
+
+
+def _step(model: Filter, series: Series) -> float | None:
+    """Seconds between samples, where the filter has to be told them."""
+    if model.system is None:
+        return 1 / series.rate
+    apart = abs(model.system.dt * series.rate - 1)
+    if apart <= (1e-3 if model.takes_dt else RATE_TOLERANCE):
+        return None
+    if not model.takes_dt:
+        raise DataError(
+            f"the filter has a fixed step of {model.system.dt:.6g} s, but {series.name} has {series.rate:.5g} Hz; "
+            "give a filter of that rate, or one with continuous=True"
+        )
+    return 1 / series.rate
+
+
+def _counted(model: Filter, cut: Pieces, step: float | None) -> tuple[Array, ...]:
+    """Of the samples that count: their places, innovations, variances, NIS, log-densities, means; and failed steps."""
+    y = cut.y.to(model.dtype)
+    dt = None if step is None else torch.full(y.shape[:2], step, dtype=y.dtype)
+    prior = None if model.initial_steps else starting_belief(model, y, None, cut.mask, dt)
+    innovation, variance, squares, log_prob, mean, status = _run(model, y, cut.mask, dt, prior)
+    keep = cut.sample >= 0
+    nis = squares / cut.mask.sum(-1).clamp_min(1)
+    values = (item.double().numpy()[keep] for item in (innovation, variance, nis, log_prob, mean))
+    return cut.sample[keep], *values, np.array([int((status != 0).sum())])
 
 
 def _run(

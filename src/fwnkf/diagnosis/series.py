@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -112,7 +112,25 @@ def pieces(series: Series, *, length: int, warm: int) -> Pieces:
     A run starts without a warm-up before it, because there is nothing to warm up with: its first ``warm`` steps do not
     count, if the run is longer than three times that.
     """
-    rows: list[tuple[int, int, int]] = []  # first step on the grid, first that counts, end
+    return _cut(series, _rows(series, length, warm))
+
+
+def batches(series: Series, *, length: int, warm: int, most: int) -> Iterator[Pieces]:
+    """:func:`pieces`, at most so many at a time, the longest first.
+
+    Pieces are as long as the longest beside them: a log with many gaps would be padded to many times its size.
+    """
+    rows = sorted(_rows(series, length, warm), key=lambda row: row[0] - row[2])
+    for first in range(0, len(rows), most):
+        yield _cut(series, rows[first : first + most])
+
+
+Row = tuple[int, int, int]
+"""First step on the grid, first that counts, and end of a piece."""
+
+
+def _rows(series: Series, length: int, warm: int) -> list[Row]:
+    rows: list[Row] = []
     for run in series.runs():
         first, end = int(series.index[run.start]), int(series.index[run.stop - 1]) + 1
         settle = min(warm, (end - first) // 3)
@@ -121,6 +139,10 @@ def pieces(series: Series, *, length: int, warm: int) -> Pieces:
             stop = min(at + length, end)
             rows.append((max(first, at - warm), at, stop))
             at = stop
+    return rows
+
+
+def _cut(series: Series, rows: Sequence[Row]) -> Pieces:
     channels = series.values.shape[1]
     T = max(stop - first for first, _, stop in rows)
     y = np.full((len(rows), T, channels), np.nan)

@@ -31,6 +31,8 @@ LONGEST_GAP = 10.0
 """Seconds; after a longer gap the filter starts anew."""
 NOTES = 10
 """Gaps that are named in the notes."""
+MOST = 4_000_000
+"""Steps between the samples of one block, missing ones included: more would not fit into bounded memory."""
 RATE_TOLERANCE = 0.02
 """Relative difference of the rate of the samples from that of the filter up to which they are the same."""
 
@@ -181,6 +183,12 @@ def _with_missing(
     counts = step_counts(np.concatenate([[time[0] - dt[0]], time, [after]]), 1 / clock.step)[:-1]
     rows = np.cumsum(counts) - 1
     total = int(rows[-1]) + 1
+    if total > MOST:
+        raise DataError(
+            f"from {time[0]:.3f} to {time[-1]:.3f} s, {len(time):,} samples stand for {total:,} steps of "
+            f"{clock.step:.3g} s: the time stamps are not those of samples at an even rate; examine them with "
+            "fwnkf diagnose, and correct them"
+        )
     real = np.zeros(total, bool)
     real[rows] = True
     spread = np.full((total, values.shape[1]), np.nan)
