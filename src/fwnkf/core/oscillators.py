@@ -41,11 +41,11 @@ def output(amplitude: Float[Tensor, "m k"]) -> Float[Tensor, "m s"]:
 
 
 def spectrum(
-    radius: Float[Tensor, " c"],
-    frequency: Float[Tensor, " c"],
-    power: Float[Tensor, " c"],
+    radius: Float[Tensor, "*B c"],
+    frequency: Float[Tensor, "*B c"],
+    power: Float[Tensor, "*B c"],
     omega: Float[Tensor, " w"],
-) -> Float[Tensor, " w"]:
+) -> Float[Tensor, "*B w"]:
     """Power spectral density of the summed oscillators at ``ω`` (radians per sample); its mean is the power."""
     r, w0 = radius.unsqueeze(-1), frequency.unsqueeze(-1)
 

@@ -123,7 +123,7 @@ def _step(model: Filter, series: Series) -> float | None:
     return 1 / series.rate
 
 
-def _counted(model: Filter, cut: Pieces, step: float | None) -> tuple[Array, ...]:
+def _counted(model: Filter, cut: Pieces, step: float | None) -> tuple[NDArray[Any], ...]:
     """Of the samples that count: their places, innovations, variances, NIS, log-densities, means; and failed steps."""
     y = cut.y.to(model.dtype)
     dt = None if step is None else torch.full(y.shape[:2], step, dtype=y.dtype)

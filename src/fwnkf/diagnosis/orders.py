@@ -57,7 +57,7 @@ def fold(frequency: Array | float, rate: float) -> Array:
     (30.0, 30.0, 30.0)
     """
     frequency = np.asarray(frequency, dtype=np.float64)
-    return np.abs(frequency - rate * np.rint(frequency / rate))
+    return np.asarray(np.abs(frequency - rate * np.rint(frequency / rate)))
 
 
 def integration_gain(frequency: float, rate: float) -> float:

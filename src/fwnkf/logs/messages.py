@@ -11,7 +11,7 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -194,7 +194,7 @@ class Decoder:
         names = tuple(dict.fromkeys(wanted))
         lengths = np.fromiter(map(len, messages), np.int64, len(messages))
         whole = np.ones(len(messages), bool)
-        parts: list[tuple[NDArray[np.int64], NDArray[np.void]]] = []
+        parts: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
         for length in np.unique(lengths):
             rows = np.flatnonzero(lengths == length)
             if length == 0:
@@ -206,7 +206,7 @@ class Decoder:
 
     def _group(
         self, joined: bytes, length: int, rows: NDArray[np.int64], names: tuple[str, ...], whole: NDArray[np.bool_]
-    ) -> list[tuple[NDArray[np.int64], NDArray[np.void]]]:
+    ) -> list[tuple[NDArray[np.int64], NDArray[Any]]]:
         """Decode messages of equal length; every layout takes those that have its lengths of strings and sequences."""
         parts = []
         left = np.arange(len(rows))
@@ -266,7 +266,7 @@ def _record(layout: Layout, length: int) -> np.dtype[np.void]:
     )  # fmt: skip
 
 
-def _column(name: str, parts: Sequence[tuple[NDArray[np.int64], NDArray[np.void]]], count: int) -> NDArray[np.generic]:
+def _column(name: str, parts: Sequence[tuple[NDArray[np.int64], NDArray[Any]]], count: int) -> NDArray[np.generic]:
     have = [part for part in parts if name in (part[1].dtype.names or ())]
     if len(have) == len(parts) == 1 and len(parts[0][0]) == count:
         return np.array(parts[0][1][name])
