@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -78,7 +79,7 @@ def test_a_notch_gives_the_density_of_the_raw_sample():
     from fwnkf.diagnosis.notch import notch
 
     section = notch(50.0, 10.0, 200.0)
-    behind = notched(series, [section])
+    behind = notched(series, [section], series)
     b, a = np.array(section.b), np.array(section.a)
     # the notch undone: y = (output - past) / b₀, so that the one-step density of the output is N(past, b₀²)
     predicted = b[0] * series.values[:, 0]
@@ -87,6 +88,21 @@ def test_a_notch_gives_the_density_of_the_raw_sample():
     raw = -0.5 * np.log(2 * np.pi) - 0.5 * series.values[:, 0] ** 2
     np.testing.assert_allclose(wanted, raw, rtol=1e-9, atol=1e-12)
     assert a[0] == 1.0
+
+
+def test_a_notch_knows_nothing_of_later_samples(flown):
+    """With missing samples too, a sample changes nothing before it, and what comes out with it by b₀: its Jacobian."""
+    keep = np.arange(4000) % 7 != 3
+    series = flown[0].part(0.0, 20.0)
+    series = Series.of("imu", series.time[keep], series.values[keep], series.channels, series.units, 200.0)
+    (section,) = tuned_notches(flown[0])
+    moved = replace(series, values=series.values.copy())
+    for at in (2000, 2001, 2003):  # with and without a missing sample just before
+        moved.values[at] = series.values[at] + 1
+        after = notched(moved, [section], flown[0]).values - notched(series, [section], flown[0]).values
+        np.testing.assert_array_equal(after[:at], 0)
+        np.testing.assert_allclose(after[at], section.b[0], rtol=1e-9)
+        moved.values[at] = series.values[at]
 
 
 def test_notches_are_tuned_to_the_lines(flown):

@@ -27,7 +27,7 @@ from .notch import Biquad, notch, notch_bandwidth
 from .peaks import find_peaks, group_peaks
 from .result import ChannelSpectrum, Fix
 from .series import Series
-from .spectra import noise_floor, restore, spectrum
+from .spectra import ORDER, even_grid, linear_prediction, noise_floor, spectrum
 from .thresholds import THRESHOLDS, Thresholds
 
 TRAIN = 0.6
@@ -96,14 +96,24 @@ def tuned_notches(series: Series, thresholds: Thresholds = THRESHOLDS) -> list[B
     return sections
 
 
-def notched(series: Series, sections: Sequence[Biquad]) -> Series:
-    """A series behind notches; single missing samples are restored before and missing again after."""
+def notched(series: Series, sections: Sequence[Biquad], past: Series) -> Series:
+    """A series behind notches; missing samples are predicted before, from those before them, and missing again after.
+
+    A notch on board knows no later samples, and its score would not be that of the raw samples with them. The
+    prediction is fitted to ``past``.
+    """
     values = series.values.copy()
+    known = max(even_grid(past.time, past.values).runs, key=len)
+    level = known.mean(0)
+    order = min(ORDER, len(known) // 10)
+    weights = [linear_prediction(known[:, column] - level[column], order)[1:] for column in range(known.shape[1])]
     for run in series.runs():
         place = series.index[run] - series.index[run.start]
         even = np.full((int(place[-1]) + 1, values.shape[1]), np.nan)
         even[place] = series.values[run]
-        even = restore(even)
+        for step, column in np.argwhere(np.isnan(even)).tolist():
+            before = even[max(step - order, 0) : step, column][::-1] - level[column]
+            even[step, column] = level[column] - weights[column][: len(before)] @ before
         for section in sections:
             even = section.apply(even)
         values[run] = np.where(np.isfinite(series.values[run]), even[place], np.nan)
@@ -131,7 +141,7 @@ def fix(
     rows.append(_row("white noise", innovations(channels_filter(plain, series.channels), shown)))
     sections = tuned_notches(train, thresholds)
     if sections:
-        whole = notched(series, sections)
+        whole = notched(series, sections, train)
         before, after = split(whole)
         models = fitted_models(before, lines=0, thresholds=thresholds)
         result = innovations(channels_filter(models, series.channels), after.first(LONGEST))

@@ -130,13 +130,13 @@ def restore(run: Array, *, order: int = ORDER) -> Array:
             mean = values.mean()
             values -= mean
             for _ in range(3):  # the prediction and the missing samples in turn
-                values = _most_likely(values, missing, _prediction(values, order))
+                values = _most_likely(values, missing, linear_prediction(values, order))
             values += mean
         result[missing, channel] = values[missing]
     return result
 
 
-def _prediction(values: Array, order: int) -> Array:
+def linear_prediction(values: Array, order: int) -> Array:
     """Coefficients ``[1, a₁, …]`` of the prediction error, by least squares on the autocorrelation."""
     size = 1 << int(len(values) + order).bit_length()
     power = np.abs(np.fft.rfft(values, size)) ** 2
