@@ -13,7 +13,7 @@ from fwnkf.diagnosis.ridges import _best_path, _best_scores, find_ridge, rank_co
 from fwnkf.diagnosis.rotors import harmonic_series, name_lines
 from fwnkf.diagnosis.spectra import even_grid
 from fwnkf.diagnosis.thresholds import THRESHOLDS
-from fwnkf.diagnosis.waterfall import waterfall
+from fwnkf.diagnosis.waterfall import grid_waterfall
 from fwnkf.logs.log import Stream
 
 CHANNELS = ["gyro_x", "gyro_y", "gyro_z"]
@@ -103,7 +103,8 @@ def test_a_waterfall_averages_powers_and_shows_gaps():
     generator = np.random.default_rng(2)
     time = np.r_[np.arange(4000) / 200, 40 + np.arange(4000) / 200]
     values = generator.normal(size=8000) * np.sqrt(100)
-    full, short = waterfall(time, values), waterfall(time, values, rows=10)
+    grid = even_grid(time, values)
+    full, short = grid_waterfall(grid, 0), grid_waterfall(grid, 0, rows=10)
     assert not ((full.time > 20) & (full.time < 40)).any()
     assert short.density.shape == (10, len(full.frequency))
     assert full.density[:, 5:-1].mean() == pytest.approx(1.0, rel=0.05)

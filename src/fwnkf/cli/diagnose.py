@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .output import UsageError, add_json, print_status, printable, split_names, table, to_json
+from .output import UsageError, add_json, command_line, print_status, printable, split_names, table, to_json
 from .run import add_signal_flags
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         fix=options.fix,
         folder=folder if options.fix else None,
         thresholds=thresholds,
-        command=shlex.join(["fwnkf", *options.words]),
+        command=command_line(options),
     )
     if options.output is not None:
         _write(options.output, result)

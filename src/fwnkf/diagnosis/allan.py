@@ -8,8 +8,11 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from ..core import rotation
 from .result import AllanDeviation
 from .spectra import Grid
 
@@ -121,53 +124,27 @@ def gyro_bias(time: Array, gyro: Array, attitude_time: Array, attitude: Array, s
         if (np.abs(attitude_time[near] - [start, start + seconds]) > 0.2).any():
             continue
         begin, end = (float(attitude_time[index]) for index in near)
-        turned = _multiply(_inverse(attitude[near[0]]), attitude[near[1]])
+        first, last = torch.from_numpy(attitude[near])
+        turned = rotation.multiply(rotation.conjugate(first), last)
         steps = np.diff(np.r_[begin, time[(time > begin) & (time < end)], end])
         rates = gyro[np.searchsorted(time, begin + np.cumsum(steps) - steps / 2).clip(0, len(time) - 1)]
         measured, effect = _integrated(rates * steps[:, None], steps)
-        if not (np.isfinite(effect).all() and np.isfinite(measured).all() and np.isfinite(turned).all()):
+        if not all(bool(item.isfinite().all()) for item in (effect, measured, turned)):
             continue
-        if np.linalg.norm(effect, -2) < SEEN * (end - begin):
+        if torch.linalg.matrix_norm(effect, -2) < SEEN * (end - begin):
             continue  # whole turns hide the bias of the axes across them
         centres.append(start + seconds / 2)
-        biases.append(np.linalg.solve(effect, -_vector(_multiply(_inverse(measured), turned))))
+        missed = rotation.log(rotation.multiply(rotation.conjugate(turned), measured))
+        biases.append(torch.linalg.solve(effect, missed).numpy())
     return Bias(np.array(centres), np.array(biases)) if len(biases) >= 5 else None
 
 
-def _integrated(turns: Array, steps: Array) -> tuple[Array, Array]:
+def _integrated(turns: Array, steps: Array) -> tuple[Tensor, Tensor]:
     """The product of small rotations, and what a constant bias adds to it, seen from the last attitude ``[3, 3]``."""
     firsts = np.arange(0, len(turns), math.ceil(len(turns) / BLOCKS))
     turns, steps = np.add.reduceat(turns, firsts), np.add.reduceat(steps, firsts)
-    angle = np.linalg.norm(turns, axis=1, keepdims=True)
-    parts = np.concatenate((np.cos(angle / 2), turns * 0.5 * np.sinc(angle / (2 * math.pi))), -1)
-    tail, effect = np.array([1.0, 0.0, 0.0, 0.0]), np.zeros((3, 3))
-    axes = np.eye(4)[1:]
-    for part, step in zip(parts[::-1], steps[::-1], strict=True):
-        effect += step * _multiply(_multiply(_inverse(tail), axes), tail)[:, 1:].T
-        tail = _multiply(part, tail)
+    tail, effect = torch.tensor([1.0, 0.0, 0.0, 0.0]).double(), torch.zeros(3, 3).double()
+    for part, step in zip(rotation.exp(torch.from_numpy(turns)).flip(0), steps[::-1].tolist(), strict=True):
+        effect += step * rotation.to_matrix(rotation.conjugate(tail))
+        tail = rotation.multiply(part, tail)
     return tail, effect
-
-
-def _multiply(a: Array, b: Array) -> Array:
-    w, x, y, z = np.moveaxis(a, -1, 0)
-    p, q, r, s = np.moveaxis(b, -1, 0)
-    return np.stack(
-        [
-            w * p - x * q - y * r - z * s,
-            w * q + x * p + y * s - z * r,
-            w * r - x * s + y * p + z * q,
-            w * s + x * r - y * q + z * p,
-        ],
-        -1,
-    )
-
-
-def _inverse(quaternion: Array) -> Array:
-    return quaternion * np.array([1.0, -1.0, -1.0, -1.0])
-
-
-def _vector(quaternion: Array) -> Array:
-    """Rotation vector."""
-    quaternion = quaternion * np.sign(quaternion[0] or 1.0)
-    sine = float(np.linalg.norm(quaternion[1:]))
-    return quaternion[1:] * (2 * math.atan2(sine, float(quaternion[0])) / sine if sine > 1e-12 else 2.0)

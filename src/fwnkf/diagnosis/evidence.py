@@ -17,7 +17,7 @@ from ..logs.stamps import StampReport, examine, repair
 from .allan import allan
 from .consistency import consistency, logged_consistency
 from .default_filter import channel_models, moving_channels
-from .innovations import Innovations, innovations
+from .innovations import Innovations, innovation_spectra, innovations
 from .result import AllanDeviation, ChannelSpectrum, Consistency, Peak, Waterfall
 from .rotors import Track, name_lines
 from .series import Series
@@ -66,15 +66,7 @@ class Analysed:
                     self.floor[:, column],
                 )
             )  # fmt: skip
-        for column, channel in enumerate(self.innovations.series.channels):
-            white = 2 * float(np.nanmean(self.innovations.variance[:, column])) / self.innovation.rate
-            rows.append(
-                ChannelSpectrum(
-                    channel, self.innovations.series.units[column], "innovation", self.innovation.frequency,
-                    self.innovation.density[:, column], self.innovation_floor[:, column], white,
-                )
-            )  # fmt: skip
-        return rows
+        return rows + innovation_spectra(self.innovations, self.innovation, self.innovation_floor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,11 +152,7 @@ def within(stream: Stream, intervals: Sequence[tuple[float, float]]) -> Stream:
         keep |= (stream.time >= start) & (stream.time <= stop)
     if not keep.any() or keep.all():
         return stream
-    columns = {name: values[keep] for name, values in stream.columns.items()}
-    received = None if stream.received is None else stream.received[keep]
-    return Stream(
-        stream.name, stream.time[keep], columns, stream.units, received, stream.topic, stream.role, stream.notes
-    )
+    return stream.take(keep)
 
 
 def _chosen(streams: Mapping[str, Stream], reports: Mapping[str, StampReport]) -> list[str]:

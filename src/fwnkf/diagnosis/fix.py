@@ -22,10 +22,10 @@ from ..filters.base import Filter
 from ..identify.channels import ChannelModel, Line, channels_filter
 from .consistency import consistency
 from .default_filter import channel_models
-from .innovations import Innovations, innovations, match_channels
+from .innovations import Innovations, innovation_spectra, innovations, match_channels
 from .notch import Biquad, notch, notch_bandwidth
 from .peaks import find_peaks, group_peaks
-from .result import ChannelSpectrum, Fix
+from .result import Fix
 from .series import Series
 from .spectra import ORDER, even_grid, linear_prediction, noise_floor, spectrum
 from .thresholds import THRESHOLDS, Thresholds
@@ -162,7 +162,9 @@ def fix(
         + (f", of which the first {LONGEST:,} samples" if len(test) > LONGEST else "")
     ]
     saved = None if folder is None else str(save(model, folder))
-    return Fix(tuple(rows), tuple(_spectra(result)), parameters, saved, tuple(notes))
+    measured = spectrum(result.time, result.values)
+    spectra = innovation_spectra(result, measured, noise_floor(measured))
+    return Fix(tuple(rows), tuple(spectra), parameters, saved, tuple(notes))
 
 
 def _row(method: str, result: Innovations, jacobian: float = 0.0, delay: float = 0.0) -> dict[str, Any]:
@@ -187,15 +189,3 @@ def _parameters(model: ChannelModel) -> list[tuple[str, float]]:
             (f"line{number}_std", line.std),
         ]
     return values
-
-
-def _spectra(result: Innovations) -> list[ChannelSpectrum]:
-    measured = spectrum(result.time, result.values)
-    floor = noise_floor(measured)
-    return [
-        ChannelSpectrum(
-            channel, unit, "innovation", measured.frequency, measured.density[:, column], floor[:, column],
-            2 * float(np.nanmean(result.variance[:, column])) / measured.rate,
-        )
-        for column, (channel, unit) in enumerate(zip(result.series.channels, result.series.units, strict=True))
-    ]  # fmt: skip

@@ -17,7 +17,9 @@ from ..filters.base import Filter
 from ..identify.starting_belief import starting_belief
 from ..shapes import Bool, Float
 from ..types import Gaussian
+from .result import ChannelSpectrum
 from .series import Pieces, Series, batches
+from .spectra import Spectrum
 
 Array = NDArray[np.float64]
 
@@ -52,6 +54,17 @@ class Innovations:
     """Estimates of the measured channels after the update, or NaN where the filter's states are not the signals."""
     failed: int = 0
     """Steps whose update failed."""
+
+
+def innovation_spectra(results: Innovations, measured: Spectrum, floor: Array) -> list[ChannelSpectrum]:
+    """Densities of innovations channel by channel, beside the level that they would have if they were white."""
+    return [
+        ChannelSpectrum(
+            channel, unit, "innovation", measured.frequency, measured.density[:, column], floor[:, column],
+            2 * float(np.nanmean(results.variance[:, column])) / measured.rate,
+        )
+        for column, (channel, unit) in enumerate(zip(results.series.channels, results.series.units, strict=True))
+    ]  # fmt: skip
 
 
 def match_channels(model: Filter, series: Series) -> list[int]:

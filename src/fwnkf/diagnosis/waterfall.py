@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .result import Waterfall
-from .spectra import Grid, detrended, even_grid
+from .spectra import Grid, detrended
 
 Array = NDArray[np.float64]
 
@@ -16,28 +16,6 @@ SECONDS = 1.0
 """Length of a window: lines of rotors move by less than a bin in it."""
 ROWS = 400
 """Most rows; powers of neighbouring windows are averaged above it."""
-
-
-def waterfall(
-    time: Array,
-    values: Array,
-    *,
-    channel: str = "",
-    unit: str = "",
-    seconds: float = SECONDS,
-    rows: int = ROWS,
-    tracks: Mapping[str, tuple[Array, Array]] | None = None,
-) -> Waterfall:
-    """Density of one channel in Hann windows of ``seconds`` that overlap by half.
-
-    >>> time = np.arange(4000) / 200
-    >>> result = waterfall(time, np.sin(2 * np.pi * (20 + time) * time))
-    >>> result.density.shape == (len(result.time), len(result.frequency))
-    True
-    """
-    return grid_waterfall(
-        even_grid(time, values), 0, channel=channel, unit=unit, seconds=seconds, rows=rows, tracks=tracks
-    )
 
 
 def grid_waterfall(
@@ -50,7 +28,14 @@ def grid_waterfall(
     rows: int = ROWS,
     tracks: Mapping[str, tuple[Array, Array]] | None = None,
 ) -> Waterfall:
-    """:func:`waterfall` of one column of samples that are on a grid already."""
+    """Density of one column in Hann windows of ``seconds`` that overlap by half.
+
+    >>> from fwnkf.diagnosis.spectra import even_grid
+    >>> time = np.arange(4000) / 200
+    >>> result = grid_waterfall(even_grid(time, np.sin(2 * np.pi * (20 + time) * time)), 0)
+    >>> result.density.shape == (len(result.time), len(result.frequency))
+    True
+    """
     length = max(2 * round(grid.rate * seconds / 2), 8)
     window = np.hanning(length + 1)[:-1]
     scale = 2 / (grid.rate * (window**2).sum())

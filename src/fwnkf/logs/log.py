@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +72,12 @@ class Stream:
 
     def __len__(self) -> int:
         return len(self.time)
+
+    def take(self, rows: slice | NDArray[Any]) -> Stream:
+        """Some of the samples: a slice, a mask or places."""
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        received = None if self.received is None else self.received[rows]
+        return replace(self, time=self.time[rows], columns=columns, received=received)
 
     def stack(self, names: Sequence[str] | None = None) -> Array:
         """Columns side by side, ``[samples, columns]``."""
@@ -137,10 +143,7 @@ class Log(ABC):
         """The samples of a topic that were received from ``start`` to ``stop`` seconds."""
         stream = self.read(topic, fields)
         time = stream.time if stream.received is None else stream.received
-        rows = (time >= start) & (time < stop)
-        columns = {name: values[rows] for name, values in stream.columns.items()}
-        received = None if stream.received is None else stream.received[rows]
-        return replace(stream, time=stream.time[rows], columns=columns, received=received)
+        return stream.take((time >= start) & (time < stop))
 
     def airborne(self) -> tuple[tuple[float, float], ...]:
         """From when to when the vehicle was in the air, in seconds; empty where the log does not say."""

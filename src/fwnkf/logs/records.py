@@ -161,7 +161,7 @@ class RecordLog(Log):
             self._check(topic, names, stream.columns)
             columns = {name: stream.columns[name] for name in names}
             stream = replace(stream, columns=columns, topic=topic)
-            return stream if rows is None else cut(stream, rows)
+            return stream if rows is None else stream.take(rows)
         series = self.series.get(topic)
         if series is None or not series.places or not series.clock:
             known = ", ".join(list(self.topics)[:40]) or "none"
@@ -224,7 +224,7 @@ class RecordLog(Log):
                     later = np.flatnonzero(mark[first:stop] > last)
                     stop = first + int(later[0]) if len(later) else stop
                 rows = slice(first, stop)
-                block[name] = cut(whole[name], rows) if name in whole else self._read(name, wanted[name], rows)
+                block[name] = whole[name].take(rows) if name in whole else self._read(name, wanted[name], rows)
                 start[name] = stop
             yield block
 
@@ -237,10 +237,3 @@ def instances(log: RecordLog, kind: str, field: str = "") -> list[str]:
         if series.kind == kind and series.places and series.clock and (not field or field in series.fields)
     ]
     return sorted(names, key=lambda name: (len(name), name))
-
-
-def cut(stream: Stream, rows: slice) -> Stream:
-    """Some samples of a stream."""
-    received = None if stream.received is None else stream.received[rows]
-    columns = {name: values[rows] for name, values in stream.columns.items()}
-    return replace(stream, time=stream.time[rows], columns=columns, received=received)

@@ -21,7 +21,8 @@ BREAK = 1.5
 """Steps above this many median steps end a segment."""
 TOLERANCE = 1.0
 """Seconds between a gap and a dropout that the recorder declares."""
-FAST = ("imu", "gyro", "accel", "gyro_filtered")
+INERTIAL = ("imu", "gyro", "accel", "gyro_filtered")
+"""Roles of inertial sensors."""
 RANGES = {True: (0.5, 50_000.0), False: (0.005, 20_000.0)}
 """Plausible rates (Hz) of inertial sensors, and of all others."""
 SLOW = 5.0
@@ -227,7 +228,7 @@ def _unit(time: Array, step: float, stream: Stream) -> float:
 
 
 def _inertial(stream: Stream) -> bool:
-    return stream.role in FAST or stream.name.split("_")[0] in FAST
+    return stream.role in INERTIAL or stream.name.split("_")[0] in INERTIAL
 
 
 def _declared(begin: float, length: float, dropouts: Sequence[Dropout]) -> bool:
@@ -292,6 +293,4 @@ def repair(stream: Stream, report: StampReport) -> Stream:
                 f"moved the time stamps to a clock of {report.rate:.2f} Hz, by {1e3 * np.median(moves):.3g} ms in the "
                 f"median and {1e3 * moves.max():.3g} ms at most"
             )
-    columns = {name: values[rows] for name, values in stream.columns.items()}
-    received = None if stream.received is None else stream.received[rows]
-    return replace(stream, time=time, columns=columns, received=received, notes=(*stream.notes, *done))
+    return replace(stream.take(rows), time=time, notes=(*stream.notes, *done))

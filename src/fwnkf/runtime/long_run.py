@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.gaussian import masked
 from ..core.trajectory import Trajectory
 from ..errors import DataError
 from ..filters.base import Filter
@@ -51,11 +52,18 @@ class Summary:
     """Samples per second of the log."""
     regular: bool = True
     """Whether the filter ran with its nominal step; else with the time between the samples."""
-    nis: float = math.nan
-    """Mean over the steps, divided by the number of channels measured."""
+    squares: float = 0.0
+    """Sum of the squared normalised innovations ..."""
+    measured: float = 0.0
+    """... and the number of measurements behind it."""
     last: float = math.nan
     """Time of the last sample that was used."""
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def nis(self) -> float:
+        """Mean over the steps, divided by the number of channels measured."""
+        return self.squares / self.measured if self.measured else math.nan
 
 
 class Piece(NamedTuple):
@@ -212,7 +220,6 @@ class _Runner:
         self.model, self.write, self.summary = model, write, summary
         self.channels = channel_count(model)
         self.block = 1 if model.preprocess is None else model.preprocess.block
-        self.squares = self.measured = 0.0
 
     def inputs(self, piece: Piece) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
         """``y, u, mask, dt`` with a batch axis; columns beyond the channels are controls."""
@@ -247,14 +254,11 @@ class _Runner:
         summary = self.summary
         summary.flagged += int((track.status != 0).sum())
         if track.weight is not None and track.weight.shape == track.innovation.shape:
-            eye = torch.eye(track.innovation.shape[-1]).to(track.innovation)
-            weight = track.weight
             # channels that were not measured count neither in the sum nor in their number
-            S = track.innovation_cov * weight.unsqueeze(-1) * weight.unsqueeze(-2) + eye * (1 - weight).unsqueeze(-1)
-            squares = mahalanobis_squared(track.innovation * weight, S)
-            self.squares += float(squares.nan_to_num(0.0).sum())
-            self.measured += float(weight.sum())
-            summary.nis = self.squares / self.measured if self.measured else math.nan
+            weight = track.weight
+            squares = mahalanobis_squared(track.innovation * weight, masked(track.innovation_cov, weight))
+            summary.squares += float(squares.nan_to_num(0.0).sum())
+            summary.measured += float(weight.sum())
 
 
 @torch.no_grad()

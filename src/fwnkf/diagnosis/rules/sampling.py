@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...logs.stamps import INERTIAL
 from ..evidence import Evidence
 from ..finding import Finding
-
-INERTIAL = ("imu", "gyro", "accel", "gyro_filtered")
 
 
 def findings(evidence: Evidence) -> Iterator[Finding]:
