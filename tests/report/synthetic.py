@@ -89,7 +89,7 @@ def diagnosis(name: Callable[[str], str] = lambda text: text, *, seed: int = 0, 
         ),
         waterfalls=(Waterfall(axes[0], units[0], time, grid, density, tracks),),
         consistency=(
-            consistent("all", "NIS", 2.4, 1.0, 1e-9),
+            consistent("all channels", "NIS", 2.4, 1.0, 1e-9),
             *(consistent(axes[k], "NIS", 0.4 + 0.5 * k, 1.0, 0.2 * k) for k in range(6)),
             consistent("vel_pos_innov[0]", "test ratio", 0.02, 0.04, None),
         ),

@@ -28,6 +28,9 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("log", type=Path, metavar="LOG", help="file, or folder of a ROS 2 bag")
     parser.add_argument("--filter", type=Path, metavar="FOLDER", help="saved filter whose innovations to examine")
+    parser.add_argument(
+        "--truth", metavar="PLACE", help="topic of the log, or file, with the true pose, to compare estimates with"
+    )
     parser.add_argument("--fix", action="store_true", help="fit noise states to the log and compare before and after")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="where --fix saves its filter (default: LOG.fixed)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the report, .html or .json")
@@ -63,6 +66,7 @@ def run(options: argparse.Namespace) -> int:
     result = diagnose(
         log,
         filter=None if options.filter is None else load(options.filter),
+        truth=options.truth,
         fix=options.fix,
         folder=folder if options.fix else None,
         thresholds=thresholds,

@@ -17,6 +17,7 @@ from .fix import fix as fix_series
 from .result import Diagnosis, Trade
 from .thresholds import THRESHOLDS, Thresholds
 from .trade import trade
+from .truth import reference
 from .verdict import judge
 
 
@@ -24,6 +25,7 @@ def diagnose(
     log: Log,
     *,
     filter: Filter | None = None,
+    truth: str | Path | None = None,
     fix: bool = False,
     folder: Path | str | None = None,
     thresholds: Thresholds = THRESHOLDS,
@@ -36,13 +38,15 @@ def diagnose(
     Args:
         filter: whose innovations to examine; channels are matched by name. By default a filter is built from the log:
             every channel a signal with a slope in white noise (:mod:`fwnkf.diagnosis.default_filter`).
+        truth: a topic of the log or another file with the true position, orientation or velocity, against which the
+            estimates in the log and those of the filter are compared (NEES). By default what the log itself has.
         fix: fit noise states to the first 60 % of the log and compare on the rest.
         folder: where the fitted filter is saved.
         thresholds: of the verdict.
         command: the command line that gives this diagnosis, for the report.
     """
     log = excerpt(log)
-    evidence = gather(log, thresholds, filter)
+    evidence = gather(log, thresholds, filter, reference(log, truth))
     inertial = [part for part in evidence.analysed if part.role in SIGNALS]
     cure = None
     if fix and evidence.analysed:
@@ -64,7 +68,11 @@ def diagnose(
         trades=tuple(item for part in inertial for item in _trades(part, thresholds)),
         fix=cure,
         allan=tuple(row for part in evidence.analysed for row in part.allan),
-        consistency=(*(row for part in evidence.analysed for row in part.consistency), *evidence.logged),
+        consistency=(
+            *(row for part in evidence.analysed for row in (*part.consistency, *part.errors)),
+            *evidence.logged_errors,
+            *evidence.logged,
+        ),
         notes=(*log.notes, *evidence.notes),
         facts=_facts(evidence),
         thresholds={row.name: f"{row.value:g} {row.unit}: {row.meaning} ({row.source})" for row in thresholds.table()},

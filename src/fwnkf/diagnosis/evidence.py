@@ -23,6 +23,7 @@ from .rotors import Track, name_lines
 from .series import Series
 from .spectra import Spectrum, even_grid, noise_floor, spectrum
 from .thresholds import Thresholds
+from .truth import Reference, filter_errors, logged_errors
 from .waterfall import grid_waterfall
 
 Array = NDArray[np.float64]
@@ -53,6 +54,8 @@ class Analysed:
     innovation: Spectrum
     innovation_floor: Array
     consistency: tuple[Consistency, ...]
+    errors: tuple[Consistency, ...]
+    """NEES of the filter's states that a reference has."""
     waterfalls: tuple[Waterfall, ...]
     allan: tuple[AllanDeviation, ...]
 
@@ -82,6 +85,8 @@ class Evidence:
     """Stamps by role."""
     analysed: tuple[Analysed, ...]
     logged: tuple[Consistency, ...]
+    logged_errors: tuple[Consistency, ...]
+    """NEES of the estimates in the log."""
     airborne: tuple[tuple[float, float], ...]
     given: bool
     """Whether the filter was given, not built from the log."""
@@ -96,7 +101,7 @@ class Evidence:
         return self.streams.get(name)
 
 
-def gather(log: Log, thresholds: Thresholds, filter: Filter | None = None) -> Evidence:
+def gather(log: Log, thresholds: Thresholds, filter: Filter | None = None, truth: Reference | None = None) -> Evidence:
     """Read the signals of a log, repair their time stamps, and analyse their noise."""
     notes: list[str] = []
     raw: dict[str, Stream] = {}
@@ -122,7 +127,7 @@ def gather(log: Log, thresholds: Thresholds, filter: Filter | None = None) -> Ev
     analysed = []
     for role in _chosen(inside, reports):
         try:
-            analysed.append(analyse(role, inside, thresholds, filter))
+            analysed.append(analyse(role, inside, thresholds, filter, truth))
         except DataError as error:
             if filter is not None:
                 raise
@@ -131,9 +136,15 @@ def gather(log: Log, thresholds: Thresholds, filter: Filter | None = None) -> Ev
     if "innovation" in inside:
         stream = inside["innovation"]
         logged = logged_consistency(stream, np.ones(len(stream), bool))
+    errors = [] if truth is None else logged_errors(log, truth)
+    if truth is not None and not errors and not any(part.errors for part in analysed):
+        notes.append(
+            f"nothing could be compared with the truth in {truth.name}: neither an estimate with variances nor a state "
+            "of the filter has its names at its times"
+        )
     return Evidence(
-        log, thresholds, inside, tuple(reports.values()), reports, tuple(analysed), tuple(logged), airborne,
-        filter is not None, max(ends, default=0.0) - min(starts, default=0.0), notes,
+        log, thresholds, inside, tuple(reports.values()), reports, tuple(analysed), tuple(logged), tuple(errors),
+        airborne, filter is not None, max(ends, default=0.0) - min(starts, default=0.0), notes,
     )  # fmt: skip
 
 
@@ -166,7 +177,10 @@ def _chosen(streams: Mapping[str, Stream], reports: Mapping[str, StampReport]) -
     return [role for role in chosen if reports[role].rate >= SLOWEST]
 
 
-def analyse(role: str, streams: Mapping[str, Stream], thresholds: Thresholds, filter: Filter | None = None) -> Analysed:
+def analyse(
+    role: str, streams: Mapping[str, Stream], thresholds: Thresholds, filter: Filter | None = None,
+    truth: Reference | None = None,
+) -> Analysed:  # fmt: skip
     """Spectra, lines with their sources, innovations and consistency of one stream."""
     stream = streams[role]
     names = [name for name in stream.columns if not name.startswith("orientation")]
@@ -184,6 +198,7 @@ def analyse(role: str, streams: Mapping[str, Stream], thresholds: Thresholds, fi
         filter = channels_filter(models, series.channels)
     results = innovations(filter, series)
     innovation = spectrum(results.time, results.values)
+    errors = [] if truth is None else filter_errors(filter, series, truth)
     turning = [] if rotor is None else np.flatnonzero(rotor[1].any(0)).tolist()
     tracks = {f"rotor {k + 1}": (rotor[0], rotor[1][:, k]) for k in turning if rotor is not None}
     shown = [series.channels.index(name) for name in _strongest(lines.peaks, series.channels)]
@@ -193,8 +208,8 @@ def analyse(role: str, streams: Mapping[str, Stream], thresholds: Thresholds, fi
     ]
     return Analysed(
         role, stream, series, signal, lines.floor, lines.peaks,
-        models, filter, results, innovation, noise_floor(innovation), tuple(consistency(results)), tuple(waterfalls),
-        tuple(allan(grid, series.channels, series.units)),
+        models, filter, results, innovation, noise_floor(innovation), tuple(consistency(results)), tuple(errors),
+        tuple(waterfalls), tuple(allan(grid, series.channels, series.units)),
     )  # fmt: skip
 
 

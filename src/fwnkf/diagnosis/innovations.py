@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.gaussian import factored_density
+from ..core.trajectory import Trajectory
 from ..errors import DataError
 from ..filters.base import Filter
 from ..identify.starting_belief import starting_belief
@@ -87,16 +89,8 @@ def innovations(model: Filter, series: Series) -> Innovations:
     Pieces overlap by a warm-up, so that each starts in the steady state of the filter; what differs from one long run
     is below the warm-up's decay.
     """
-    if model.preprocess is not None:
-        raise DataError(
-            f"the filter {model.name!r} preprocesses its measurements, so that its innovations are not those of "
-            f"{series.name}; give the filter without preprocessing, or none"
-        )
+    parts = [_counted(cut, tracks) for cut, tracks in runs(model, series)]
     chosen = series.columns(match_channels(model, series))
-    step = _step(model, series)
-    warm = min(max(round(WARM_SECONDS * series.rate), WARM_STEPS), 4 * WARM_STEPS)
-    length = max(SHORTEST, math.ceil(len(series) / PIECES))
-    parts = [_counted(model, cut, step) for cut in batches(chosen, length=length, warm=warm, most=BATCH)]
     at, values, variance, nis, log_likelihood, states, failed = (
         np.concatenate(items) for items in zip(*parts, strict=True)
     )
@@ -136,41 +130,56 @@ def _step(model: Filter, series: Series) -> float | None:
     return 1 / series.rate
 
 
-def _counted(model: Filter, cut: Pieces, step: float | None) -> tuple[NDArray[Any], ...]:
+@torch.no_grad()
+def runs(model: Filter, series: Series) -> Iterator[tuple[Pieces, Iterator[tuple[slice, Trajectory]]]]:
+    """Run a filter over the pieces of a series; the steps of each batch of pieces come in parts, with their place."""
+    if model.preprocess is not None:
+        raise DataError(
+            f"the filter {model.name!r} preprocesses its measurements, so that its innovations are not those of "
+            f"{series.name}; give the filter without preprocessing, or none"
+        )
+    chosen = series.columns(match_channels(model, series))
+    step = _step(model, series)
+    warm = min(max(round(WARM_SECONDS * series.rate), WARM_STEPS), 4 * WARM_STEPS)
+    length = max(SHORTEST, math.ceil(len(series) / PIECES))
+    for cut in batches(chosen, length=length, warm=warm, most=BATCH):
+        y = cut.y.to(model.dtype)
+        dt = None if step is None else torch.full(y.shape[:2], step, dtype=y.dtype)
+        prior = None if model.initial_steps else starting_belief(model, y, None, cut.mask, dt)
+        yield cut, _tracks(model, y, cut.mask, dt, prior)
+
+
+def _counted(cut: Pieces, tracks: Iterable[tuple[slice, Trajectory]]) -> tuple[NDArray[Any], ...]:
     """Of the samples that count: their places, innovations, variances, NIS, log-densities, means; and failed steps."""
-    y = cut.y.to(model.dtype)
-    dt = None if step is None else torch.full(y.shape[:2], step, dtype=y.dtype)
-    prior = None if model.initial_steps else starting_belief(model, y, None, cut.mask, dt)
-    innovation, variance, squares, log_prob, mean, status = _run(model, y, cut.mask, dt, prior)
+    parts = []
+    for place, track in tracks:
+        density = factored_density(track.innovation, track.innovation_cov, cut.mask[:, place].to(track.innovation))
+        variance = track.innovation_cov.diagonal(dim1=-2, dim2=-1).clone()
+        log_prob = torch.where(density.ok, density.log_prob, torch.nan)
+        squares = density.white.square().sum(-1)
+        parts.append((track.innovation, variance, squares, log_prob, track.mean, track.status))
+    innovation, variance, squares, log_prob, mean, status = (torch.cat(items, 1) for items in zip(*parts, strict=True))
     keep = cut.sample >= 0
     nis = squares / cut.mask.sum(-1).clamp_min(1)
     values = (item.double().numpy()[keep] for item in (innovation, variance, nis, log_prob, mean))
     return cut.sample[keep], *values, np.array([int((status != 0).sum())])
 
 
-def _run(
+@torch.no_grad()
+def _tracks(
     model: Filter,
     y: Float[Tensor, "B T m"],
     mask: Bool[Tensor, "B T m"],
     dt: Float[Tensor, "B T"] | None,
     prior: Gaussian | None,
-) -> tuple[Tensor, ...]:
-    """Innovations, their variances, squares and log-densities, means and status.
-
-    In parts, because the covariances of all steps would take a hundred times the memory of the samples.
-    """
+) -> Iterator[tuple[slice, Trajectory]]:
+    """In parts, because the covariances of all steps would take a hundred times the memory of the samples."""
     prepared, steps = model.prepare(), max(STEPS, model.initial_steps)
     start: dict[str, Any] = {"prior": prior}
-    parts = []
     for first in range(0, y.shape[1], steps):
         part = slice(first, first + steps)
         track = model.run(
             y[:, part], mask=mask[:, part], dt=None if dt is None else dt[:, part], prepared=prepared, **start
         )
         start = {"state": track.state}
-        density = factored_density(track.innovation, track.innovation_cov, mask[:, part].to(y))
-        variance = track.innovation_cov.diagonal(dim1=-2, dim2=-1).clone()
-        log_prob = torch.where(density.ok, density.log_prob, torch.nan)
-        squares = density.white.square().sum(-1)
-        parts.append((track.innovation, variance, squares, log_prob, track.mean, track.status))
-    return tuple(torch.cat(items, 1) for items in zip(*parts, strict=True))
+        yield part, track

@@ -72,6 +72,8 @@ class Thresholds:
     # ---- consistency
     nis_high: float = _threshold(2.0, "1", "mean NIS per channel above which a filter is overconfident")
     nis_low: float = _threshold(0.5, "1", "mean NIS per channel below which a filter is underconfident")
+    nees_high: float = _threshold(2.0, "1", "mean NEES per component above which an estimate is overconfident")
+    nees_low: float = _threshold(0.5, "1", "mean NEES per component below which an estimate is underconfident")
     ratio_share_warning: float = _threshold(0.05, "1", "share of time above amber that warns", "PX4 ecl_ekf scripts")
     whiteness_p: float = _threshold(0.001, "1", "p-value of the whiteness test below which innovations are coloured")
     whiteness_correlation: float = _threshold(

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable
 
 from .evidence import Evidence
 from .finding import Finding
-from .rules import agreement, amplitude, levels, lines, sampling, visibility
+from .rules import agreement, amplitude, errors, levels, lines, sampling, visibility
 
 RULES: tuple[Callable[[Evidence], Iterable[Finding]], ...] = (
     lines.findings,
     sampling.findings,
     agreement.findings,
+    errors.findings,
     levels.findings,
     amplitude.findings,
     visibility.findings,

@@ -34,6 +34,8 @@ ROLES: Mapping[str, str] = {
     "attitude": "orientation_w … orientation_z alone",
     "velocity": "velocity_x … velocity_z (m/s)",
     "innovation": "innovations of the autopilot by name, with NAME_variance and NAME_ratio where they are logged",
+    "estimate": "position_x … or velocity_x … of an estimator, with NAME_variance or NAME_std as it states them",
+    "truth": "position_x …, orientation_w …, velocity_x … of a reference: motion capture, a simulator",
     "vibration": "vibration_x … vibration_z (m/s²) as the autopilot computes it, and clip_… counts",
     "peak": "peak_x … peak_z: frequencies (Hz) of the strongest gyro lines as measured on board",
 }

@@ -201,6 +201,12 @@ def _add_poses(
                 add("pose", name, topic, vector("position", fields) | ({} if "local" in kind else quaternion))
             for fields in ("velocity[#]", "v?"):
                 add("velocity", name, topic, vector("velocity", fields))
+                if label == "truth":
+                    add("truth", name, topic, vector("position", "?") | vector("velocity", fields))
+            for quantity in ("position", "velocity"):
+                stated = vector(quantity, f"{quantity}_variance[#]")
+                stated = {f"{column}_variance": place for column, place in stated.items()}
+                add("estimate", name, topic, vector(quantity, f"{quantity}[#]") | stated)
     for kind in ("vehicle_gps_position", "sensor_gps"):
         label = "gps" if kind.startswith("vehicle") else "gps_sensor"
         for number, topic in numbered(kind):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 
 from .definitions import short
@@ -54,14 +55,27 @@ NUMBERED: Mapping[str, Mapping[str, tuple[str, float]]] = {
 """Fields with the speed of a rotor or the command of a motor, and their factors to the standard units."""
 
 
+ESTIMATES = ("nav_msgs/Odometry", "geometry_msgs/PoseWithCovarianceStamped")
+"""Types with a covariance of the position; ROS states velocities in the frame of the body, a reference rarely does."""
+ESTIMATE = _axes("position", "pose.pose.position") | {
+    f"position_{axis}_variance": (f"pose.covariance[{7 * index}]", 1.0) for index, axis in enumerate(AXES)
+}
+TRUTH = re.compile(r"truth|vicon|mocap|optitrack|qualisys|(^|[/_])gt([/_]|$)", re.IGNORECASE)
+"""Names of topics with a reference."""
+
+
 def signals(topics: Mapping[str, Topic]) -> tuple[Source, ...]:
     """The standard signals: of several topics with the same role, the one with the most samples first."""
     candidates: list[tuple[str, Topic, Columns]] = []
     for topic in topics.values():
         kind = short(topic.kind)
         for role, columns in SIGNALS.get(kind, {}).items():
-            if all(field in topic.fields for field, _ in columns.values()):
+            if _has(topic, columns):
                 candidates.append((role, topic, columns))
+                if TRUTH.search(topic.name) and role == "pose":
+                    candidates.append(("truth", topic, columns))
+        if kind in ESTIMATES and not TRUTH.search(topic.name) and _has(topic, ESTIMATE):
+            candidates.append(("estimate", topic, ESTIMATE))
         for role, (pattern, factor) in NUMBERED.get(kind, {}).items():
             fields = [pattern.format(index) for index in range(32) if pattern.format(index) in topic.fields]
             if fields:
@@ -74,3 +88,7 @@ def signals(topics: Mapping[str, Topic]) -> tuple[Source, ...]:
         number = sum(source.role == role for source in sources)
         sources.append(Source(f"{role}_{number}" if number else role, role, topic.name, columns))
     return tuple(sources)
+
+
+def _has(topic: Topic, columns: Columns) -> bool:
+    return all(field in topic.fields for field, _ in columns.values())

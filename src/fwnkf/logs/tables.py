@@ -52,6 +52,8 @@ KINDS: Mapping[str, _Kind] = {
 }
 """Quantities that are recognised; the first spelling that matches decides."""
 
+_TRUTH = re.compile(r"truth|true|ground|reference|vicon|mocap|(^|[_. /])(gt|ref)([_. /]|$)")
+"""Names of columns with a reference."""
 _TIME = re.compile(r"(?:#\s*)?(?:t|time|timestamp|time_?stamp|stamp|clock|epoch)(?:[_ ](?P<unit>[a-zµμ]+))?")
 _ROTOR = re.compile(
     r"(?:(?:rotor|motor|esc|prop)[_ .]?)?(?:(?:rpm|speed|rotor)[_ .]?\[?(?P<a>\d{1,2})\]?"
@@ -162,14 +164,16 @@ def _sources(table: Table, time: str) -> tuple[tuple[Source, ...], list[str]]:
                     rotors[match["a"] or match["b"]] = (name, factor)
             elif (match := _MOTOR.fullmatch(name.lower())) and unit in _COMMAND:
                 motors[match["number"]] = (name, _COMMAND[unit])
-    whole = {
-        quantity: [
-            {f"{quantity}_{axis}": columns[axis] for axis in KINDS[quantity].axes}
-            for columns in found.values()
-            if len(columns) == len(KINDS[quantity].axes)
-        ]
-        for quantity, found in groups.items()
-    }
+    whole: dict[str, list[dict[str, tuple[str, float]]]] = {quantity: [] for quantity in KINDS}
+    truth: dict[str, tuple[str, float]] = {}
+    for quantity, found in groups.items():
+        for group, columns in found.items():
+            if len(columns) == len(KINDS[quantity].axes):
+                named = {f"{quantity}_{axis}": columns[axis] for axis in KINDS[quantity].axes}
+                if _TRUTH.search(group):
+                    truth |= {name: place for name, place in named.items() if name not in truth}
+                else:
+                    whole[quantity].append(named)
     sources: list[Source] = []
 
     def add(role: str, columns: dict[str, tuple[str, float]]) -> None:
@@ -183,8 +187,26 @@ def _sources(table: Table, time: str) -> tuple[tuple[Source, ...], list[str]]:
         add("pose", columns | (whole["orientation"][number] if number < len(whole["orientation"]) else {}))
     for columns in whole["velocity"]:
         add("velocity", columns)
+    for quantity in ("position", "velocity"):
+        for columns in whole[quantity]:
+            stated = _stated(table, columns)
+            if len(stated) == len(columns):
+                add("estimate", columns | stated)
+    if truth:
+        add("truth", truth)
     for role, numbered in (("rotor", rotors), ("motor", motors)):
         ordered = [numbered[key] for key in sorted(numbered, key=int)]
         if ordered:
             add(role, {f"{role}_{index + 1}": item for index, item in enumerate(ordered)})
     return tuple(sources), notes
+
+
+def _stated(table: Table, columns: Mapping[str, tuple[str, float]]) -> dict[str, tuple[str, float]]:
+    """Standard deviations or variances of columns: ``position_x_std`` beside ``position_x``."""
+    stated = {}
+    for name, (column, factor) in columns.items():
+        for suffix, scale in (("_std", factor), ("_variance", factor**2)):
+            if column + suffix in table.columns:
+                stated[name + suffix] = (column + suffix, scale)
+                break
+    return stated

@@ -132,10 +132,11 @@ def _honest(diagnosis: Diagnosis) -> Section | None:
     sentences = []
     if not outside:
         sentences.append("Yes: the errors are as large as the filter states.")
-    if large:
-        sentences.append(f"Too narrow in {_names(large)}: the innovations are larger than the filter states.")
-    if small:
-        sentences.append(f"Too wide in {_names(small)}: the innovations are smaller than the filter states.")
+    for group, width, size in ((large, "narrow", "larger"), (small, "wide", "smaller")):
+        for kind, subject in (("NIS", "the innovations are"), ("NEES", "against the reference it is")):
+            found = [row for row in group if (row.kind == "NEES") == (kind == "NEES")]
+            if found:
+                sentences.append(f"Too {width} in {_names(found)}: {subject} {size} than the filter states.")
     if coloured:
         sentences.append(
             f"Correlated over time in {_names(coloured)}: something predictable is left in the innovations."
@@ -163,11 +164,14 @@ def _honest(diagnosis: Diagnosis) -> Section | None:
         for row in rows
     )
     columns = ("channel", "figure", "mean", "honest", "correlation", "rejected")
-    notes = (
+    notes: tuple[str, ...] = (
         "NIS is the squared innovation (measurement minus prediction) over the variance that the filter states for it: "
         "1 on average if the error bars are honest. "
         "Correlation: between innovations of different steps; 0 if nothing predictable is left.",
     )
+    if any(row.kind == "NEES" for row in rows):
+        notes += ("NEES is the squared error against the reference over the variance that is stated for it; its band "
+                  "is wide where errors last long, because few of them are independent.",)  # fmt: skip
     return Section("Are the error bars honest?", " ".join(sentences), tuple(drawings),
                    (Table(columns, cells, "Consistency of each channel"),), notes)  # fmt: skip
 

@@ -83,4 +83,4 @@ def by_strength(peaks: Iterable[Peak]) -> list[Peak]:
 
 def overall_row(rows: Sequence[Consistency]) -> Consistency | None:
     """The row of all channels together, or the first."""
-    return next((row for row in rows if row.name == "all"), rows[0] if rows else None)
+    return next((row for row in rows if row.name == "all channels"), rows[0] if rows else None)
