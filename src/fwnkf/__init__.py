@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .identify import fit
     from .registry import DATA, FILTERS, PREPROCESS, SYSTEMS
     from .runtime.compiled import compile_step
+    from .runtime.stream import Stream
     from .types import Gaussian, Status, StepOutput
 
     register_data = DATA.register
@@ -70,6 +71,7 @@ _attribute = attach(
         "filters.smoothing": ("Smoothed", "smooth", "smooth_in_chunks"),
         "identify": ("fit",),
         "runtime.compiled": ("compile_step",),
+        "runtime.stream": ("Stream",),
         "types": ("Gaussian", "Status", "StepOutput"),
     },
 )
@@ -101,6 +103,7 @@ __all__ = [
     "Smoothed",
     "Status",
     "StepOutput",
+    "Stream",
     "System",
     "Trajectory",
     "build",

@@ -88,7 +88,7 @@ def load_state(model: Filter, data: bytes) -> Any:
         tensors = tensors_from_bytes(data)
     except SafetensorError as error:
         raise CheckpointError(f"these bytes are not a saved state: {error}") from error
-    metadata = _metadata(data)
+    metadata = metadata_of(data)
     if metadata.get("fwnkf_state") != str(FORMAT) or metadata.get("filter") != model.name:
         raise CheckpointError(
             f"this state is of filter {metadata.get('filter')!r}, format {metadata.get('fwnkf_state')!r}; "
@@ -274,7 +274,7 @@ def _check_names(wanted: set[str], names: set[str], where: str) -> None:
         )
 
 
-def _metadata(data: bytes) -> dict[str, str]:
+def metadata_of(data: bytes) -> dict[str, str]:
     """The metadata of the header; safetensors has parsed the bytes before, so the header is valid JSON."""
     size = int.from_bytes(data[:8], "little")
     metadata = json.loads(data[8 : 8 + size]).get("__metadata__", {})

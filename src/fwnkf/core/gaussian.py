@@ -183,6 +183,16 @@ def masked(S: Float[Tensor, "*B m m"], weight: Float[Tensor, "*B m"]) -> Float[T
     return S * (weight.unsqueeze(-1) * weight.unsqueeze(-2)) + torch.diag_embed(1 - weight)
 
 
+def normalized_square(
+    residual: Float[Tensor, "*B m"], S: Float[Tensor, "*B m m"], weight: Float[Tensor, "*B m"] | None = None
+) -> tuple[Float[Tensor, "*B"], Bool[Tensor, "*B"]]:
+    """``rᵀ S⁻¹ r`` over the unmasked channels, and a success flag per item."""
+    row = residual.unsqueeze(-2)
+    solve = _unrolled_right_solve if S.shape[-1] <= UNROLL_LIMIT else _cholesky_right_solve
+    solved, ok = solve(row, S, weight)
+    return (solved * row).sum((-2, -1)), ok
+
+
 def _cholesky_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
     """``C S⁻¹`` over the unmasked channels."""
     if weight is not None:

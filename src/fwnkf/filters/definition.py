@@ -198,6 +198,11 @@ class FilterDefinition(nn.Module):
         return self.system is None or self.system.takes_dt
 
     @property
+    def nominal_step(self) -> float | None:
+        """The length of a step in seconds if ``dt`` is not given; None for a filter that counts in steps."""
+        return None if self.system is None else self.system.dt
+
+    @property
     def observation_dim(self) -> int:
         """Number of channels after preprocessing."""
         return self.observation_layout.size

@@ -237,6 +237,10 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             still._modules["transition"] = self.transition.on(still.system)
         return still, prepared, dt
 
+    @property
+    def nominal_step(self) -> float:
+        return float(self.config.dt)
+
     # ---- parts of a step ------------------------------------------------------------------------------------
 
     @property

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..core.gaussian import safe_cholesky
 from ..errors import ConfigError
-from ..shapes import Float
+from ..shapes import Float, Int
 
 
 def mahalanobis_squared(residual: Float[Tensor, "*B n"], cov: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B"]:
@@ -43,6 +43,23 @@ def variance_ratio(error: Float[Tensor, "*B d"], cov: Float[Tensor, "*B d d"]) -
     """
     ratio = error.square() / cov.diagonal(dim1=-2, dim2=-1)
     return ratio.reshape(-1, error.shape[-1]).mean(0)
+
+
+def chi_square_quantile(degrees: Int[Tensor, "*B"], probability: float) -> Float[Tensor, "*B"]:
+    """The value that ``χ²`` with ``degrees`` of freedom exceeds with probability ``1 - probability``; 0 for none.
+
+    Computed by bisection of the regularised incomplete gamma function, without scipy.
+
+    >>> round(float(chi_square_quantile(torch.tensor(2), 0.95)), 4)
+    5.9915
+    """
+    half = degrees.double() / 2
+    low, high = torch.zeros_like(half), half + 40 * half.sqrt() + 40
+    for _ in range(80):
+        middle = (low + high) / 2
+        below = torch.special.gammainc(half, middle) < probability
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return torch.where(half > 0, 2 * middle, 0.0)
 
 
 class LjungBox(NamedTuple):

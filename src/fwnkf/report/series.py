@@ -13,7 +13,7 @@ from ..core import rotation
 from ..core.layout import Layout
 from ..core.system import System
 from ..metrics.accuracy import residual, usable
-from ..metrics.consistency import coverage, nees
+from ..metrics.consistency import chi_square_quantile, coverage, nees
 from ..shapes import Bool, Float, Int
 
 
@@ -60,22 +60,11 @@ def consistency(
 def chi_square_band(degrees: Int[Tensor, "*B"], level: float = 0.95) -> tuple[Tensor, Tensor]:
     """Central interval that contains ``χ²/degrees`` with probability ``level``; NaN for zero degrees of freedom.
 
-    Computed by bisection of the regularised incomplete gamma function, without scipy.
-
     >>> [round(float(x), 4) for x in chi_square_band(torch.tensor(10))]
     [0.3247, 2.0483]
     """
-    half = degrees.double() / 2
-
-    def quantile(p: float) -> Tensor:
-        low, high = torch.zeros_like(half), half + 40 * half.sqrt() + 40
-        for _ in range(80):
-            middle = (low + high) / 2
-            below = torch.special.gammainc(half, middle) < p
-            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return torch.where(half > 0, middle / half, torch.nan)
-
-    return quantile((1 - level) / 2), quantile((1 + level) / 2)
+    low, high = ((1 - level) / 2, (1 + level) / 2)
+    return chi_square_quantile(degrees, low) / degrees, chi_square_quantile(degrees, high) / degrees
 
 
 def seconds(dt: Float[Tensor, "*B T"]) -> Float[Tensor, " T"]:

@@ -1,0 +1,378 @@
+"""A filter on live measurements: the one object of the package that holds state."""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as tensors_to_bytes
+from torch import Tensor
+
+from ..checkpoint import dump_state, load_state, metadata_of
+from ..errors import CheckpointError, ConfigError, DataError, ShapeError
+from ..filters.base import Filter, PriorAt
+from ..types import Gaussian
+from .estimate import Estimate
+from .health import Monitor, Reason
+from .stepper import Moment, Options, Outcome, Sample, Stepper
+
+FORMAT = 1
+"""Format of a snapshot."""
+
+Values = Any
+"""A number, a sequence of numbers or a NumPy array; for a batch of streams with one row for each."""
+
+
+class Stream:
+    """A filter that follows measurements as they arrive, for one stream or a batch of streams with a common clock.
+
+    ``streams=None`` is a single stream, whose arrays have no batch axis. ``prior`` and ``prior_at`` are as in
+    :meth:`fwnkf.Filter.run`, in tensors or NumPy arrays.
+
+    ``history`` is the time in seconds for which measurements are kept: one that arrives late by at most as much is put
+    in its place and the later ones are filtered again, to the same bits as if all had arrived in order. ``sensors``
+    gives names to groups of channels; by default they are the parts of the filter's measurement.
+
+    ``gate`` is the probability with which a correct measurement of one sensor passes; others are rejected. After
+    ``recover_after`` rejections in a row the measurements are believed: the filter starts anew from its prediction with
+    a covariance that explains them. ``stale_after`` seconds without a measurement degrade the health.
+
+    ``step`` is the length of a step in seconds for filters that count in steps. ``longest_step`` divides longer gaps,
+    for systems whose equations are not accurate over them. ``compiled=True`` compiles the step in the first call.
+
+    >>> import numpy as np, torch, fwnkf
+    >>> eye = torch.eye(1)
+    >>> stream = fwnkf.Stream(fwnkf.KF(F=eye, H=eye, Q=0.01 * eye, R=eye))
+    >>> for value in (1.0, 0.9, 1.2):
+    ...     estimate = stream.step(value)
+    >>> estimate.mean.round(2), estimate.health
+    (array([0.78], dtype=float32), 'ok')
+    """
+
+    def __init__(
+        self,
+        model: Filter,
+        *,
+        streams: int | None = None,
+        prior: Any = None,
+        prior_at: PriorAt = "first_measurement",
+        history: float = 0.0,
+        sensors: Mapping[str, Sequence[int]] | None = None,
+        gate: float | None = None,
+        recover_after: int = 10,
+        stale_after: float | None = None,
+        step: float | None = None,
+        longest_step: float | None = None,
+        compiled: bool = False,
+    ) -> None:
+        if gate is not None and not 0 < gate < 1:
+            raise ConfigError(
+                f"gate = {gate} is not a probability; to reject one correct measurement in 10,000: 0.9999"
+            )
+        if gate is not None and (model.latent_innovations or not model.observes):
+            raise ConfigError(f"filter {model.name!r} has no innovations of the measurements, so it has no gate")
+        for name, value in (("history", history), ("recover_after", recover_after)):
+            if value < 0:
+                raise ConfigError(f"{name} = {value} must not be negative")
+        self.filter = model
+        self.streams, self.history = streams, history
+        self._sizes = _Sizes(model)
+        self.sensors = _sensors(model, self._sizes.channels, sensors)
+        self._prior, self._prior_at = self._gaussian(prior), prior_at
+        updates = prior is not None and prior_at == "first_measurement"
+        step = model.nominal_step if step is None else step
+        self._options = Options(step, longest_step, gate, recover_after, stale_after, updates, compiled)
+        self._stepper = Stepper(model, self._groups(), self._options)
+        self.reset()
+
+    # ---- use ------------------------------------------------------------------------------------------------
+
+    def reset(self, prior: Any = None) -> None:
+        """Forget everything and start anew, from another prior if one is given."""
+        if prior is not None:
+            self._prior = self._gaussian(prior)
+            self._options = self._options._replace(updates_first=self._prior_at == "first_measurement")
+            self._stepper.options = self._options
+        self._base: Moment | None = None
+        self._samples: list[Sample] = []
+        self._done: list[tuple[Moment, Outcome]] = []
+        self._timed: bool | None = None
+        self._belief_from = 0
+        self.late = 0
+        """Measurements that came too late to be used."""
+
+    def step(
+        self, y: Values | Mapping[str, Values] | None, t: float | None = None, u: Values = None, mask: Values = None
+    ) -> Estimate:
+        """Take what was measured at time ``t`` and return the newest estimate.
+
+        ``y`` has all channels, or is a mapping from names of sensors to their values, or None: then the filter only
+        predicts. NaN is a missing value; ``mask`` is True where a channel was measured. ``u`` is the control since the
+        last step, by default as in the step before. Without ``t`` each step has the nominal length. Values of
+        different sensors at the same time may come in several calls.
+
+        With a preprocessing of blocks, ``y``, ``u`` and ``mask`` have one row for each sample of the block.
+        """
+        sample = self._sample(y, t, u, mask)
+        reason, first = self._insert(sample)
+        if first is not None:
+            self._replay(first)
+        self._forget()
+        _, outcome = self._done[-1]
+        return Estimate(
+            self.filter.layout,
+            self._samples[-1].time,
+            outcome.out,
+            outcome.checked,
+            outcome.reason | reason,
+            self.streams is None,
+        )
+
+    @property
+    def time(self) -> float:
+        """Time of the newest measurement; NaN before the first."""
+        return self._samples[-1].time if self._samples else math.nan
+
+    # ---- late measurements ----------------------------------------------------------------------------------
+
+    def _insert(self, sample: Sample) -> tuple[Reason, int | None]:
+        """Put a sample in its place; returns the first one that must be filtered (again), None if it is not used."""
+        if not sample.timed or not self._samples or sample.time > self._samples[-1].time:
+            self._samples.append(sample)
+            return Reason.NONE, len(self._samples) - 1
+        if self._base is not None and sample.time <= self._base.stamp:
+            self.late += 1
+            return Reason.LATE, None
+        place = bisect_left(self._samples, sample.time, key=lambda item: item.time)
+        if place < len(self._samples) and self._samples[place].time == sample.time:
+            known = self._samples[place]
+            if bool((known.mask & sample.mask).any()):
+                return Reason.DUPLICATE, None
+            self._samples[place] = known._replace(
+                y=torch.where(sample.mask, sample.y, known.y),
+                mask=known.mask | sample.mask,
+                u=known.u if sample.u is None else sample.u,
+            )
+        else:
+            self._samples.insert(place, sample)
+        return Reason.NONE, place
+
+    def _replay(self, first: int) -> None:
+        """Filter the samples from the number ``first`` on."""
+        if self._base is None and self._estimates_belief:
+            known = self._known(len(self._samples))
+            if known != self._belief_from or first < known:  # the belief is another one
+                first, self._belief_from = 0, known
+        del self._done[first:]
+        moment = self._done[-1][0] if first else self._base or self._begin()
+        for sample in self._samples[first:]:
+            moment, outcome = self._stepper(moment, sample)
+            self._done.append((moment, outcome))
+
+    def _forget(self) -> None:
+        """Drop what no late measurement within the history needs; the last sample may still get other sensors."""
+        if self._base is None and self._estimates_belief and len(self._samples) < self.filter.initial_steps:
+            return
+        oldest = self._samples[-1].time - self.history
+        count = 0
+        while count < len(self._samples) - 1 and (self._samples[count].time < oldest or not self._timed):
+            count += 1
+        if count:
+            self._base = self._done[count - 1][0]
+            del self._samples[:count], self._done[:count]
+
+    @property
+    def _estimates_belief(self) -> bool:
+        return self._prior is None and self.filter.initial_steps > 0
+
+    def _known(self, count: int) -> int:
+        """Samples from which the initial belief is estimated: powers of two until there are enough."""
+        wanted = self.filter.initial_steps
+        return wanted if count >= wanted else 1 << (max(count, 1).bit_length() - 1)
+
+    @torch.no_grad()
+    def _begin(self) -> Moment:
+        batch, prior = self.streams or 1, self._prior
+        if self._estimates_belief:
+            first = self._samples[: self._belief_from]
+            join = torch.stack if self._sizes.block == 1 else torch.cat
+            u = None if first[0].u is None else join([_given(sample.u) for sample in first], 1)
+            y, mask = join([sample.y for sample in first], 1), join([sample.mask for sample in first], 1)
+            prior = self.filter.initial_belief(y, u, mask)
+        return self._stepper.begin(self.filter.init(batch, prior), batch)
+
+    # ---- snapshots ------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        """Everything the stream knows, from which :meth:`restore` continues in another process with the same bits."""
+        tensors: dict[str, Tensor] = {}
+        facts: dict[str, Any] = {
+            "options": self._options._asdict(),
+            "streams": self.streams,
+            "history": self.history,
+            "sensors": {name: list(channels) for name, channels in self.sensors.items()},
+            "prior_at": self._prior_at,
+            "timed": self._timed,
+            "late": self.late,
+            "samples": [[item.time, item.timed, item.u is not None] for item in self._samples],
+        }
+        if self._prior is not None:
+            tensors |= {f"prior.{name}": value for name, value in self._prior._asdict().items()}
+        if self._base is not None:
+            state = dump_state(self.filter, self._base.filter)
+            tensors["filter"] = torch.frombuffer(bytearray(state), dtype=torch.uint8)
+            tensors |= {f"monitor.{name}": value for name, value in self._base.monitor._asdict().items()}
+            facts["base"] = [self._base.time, self._base.stamp, self._base.heard]
+            if self._base.control is not None:
+                tensors["control"] = self._base.control
+        for number, sample in enumerate(self._samples):
+            tensors |= {f"{number}.y": sample.y, f"{number}.mask": sample.mask}
+            if sample.u is not None:
+                tensors[f"{number}.u"] = sample.u
+        plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+        metadata = {"fwnkf_stream": str(FORMAT), "filter": self.filter.name, "facts": json.dumps(facts)}
+        return tensors_to_bytes(plain, metadata=metadata)
+
+    @classmethod
+    def restore(cls, model: Filter, data: bytes) -> Stream:
+        """The stream that was saved by :meth:`snapshot`, with its options, on the same filter."""
+        try:
+            tensors = tensors_from_bytes(data)
+            metadata = metadata_of(data)
+            facts = json.loads(metadata.get("facts", "null"))
+        except (SafetensorError, json.JSONDecodeError) as error:
+            raise CheckpointError(f"these bytes are not a snapshot of a stream: {error}") from error
+        if metadata.get("fwnkf_stream") != str(FORMAT) or metadata.get("filter") != model.name:
+            raise CheckpointError(
+                f"this snapshot is of filter {metadata.get('filter')!r}, format {metadata.get('fwnkf_stream')!r}; "
+                f"wanted filter {model.name!r}, format {FORMAT}"
+            )
+        try:
+            return cls._restored(model, facts, {name: value.to(model.device) for name, value in tensors.items()})
+        except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
+            raise CheckpointError(f"the snapshot does not fit the filter {model.name!r}: {error}") from error
+
+    @classmethod
+    def _restored(cls, model: Filter, facts: dict[str, Any], tensors: dict[str, Tensor]) -> Stream:
+        options = dict(facts["options"])
+        options.pop("updates_first")
+        prior = Gaussian(tensors["prior.mean"], tensors["prior.cov"]) if "prior.mean" in tensors else None
+        names = ("streams", "history", "sensors", "prior_at")
+        stream = cls(model, prior=prior, **{name: facts[name] for name in names}, **options)
+        stream._timed, stream.late = facts["timed"], facts["late"]
+        if "filter" in tensors:
+            monitor = Monitor(*(tensors[f"monitor.{name}"] for name in Monitor._fields))
+            state = load_state(model, bytes(tensors["filter"].cpu().numpy()))
+            time, stamp, heard = facts["base"]
+            stream._base = Moment(state, monitor, time, stamp, heard, tensors.get("control"))
+        stream._samples = [
+            Sample(time, tensors[f"{k}.y"], tensors[f"{k}.mask"], tensors[f"{k}.u"] if given else None, timed)
+            for k, (time, timed, given) in enumerate(facts["samples"])
+        ]
+        if stream._samples:
+            stream._replay(0)
+        return stream
+
+    # ---- inputs ---------------------------------------------------------------------------------------------
+
+    def _sample(self, y: Any, t: float | None, u: Any, mask: Any) -> Sample:
+        sizes, model = self._sizes, self.filter
+        timed = t is not None
+        if self._timed is None:
+            self._timed = timed
+        elif self._timed != timed:
+            raise ConfigError("give the time t of every measurement or of none")
+        if t is None:
+            t = 0.0 if math.isnan(self.time) else self.time + (self._options.step or 1.0) * sizes.block
+        elif not math.isfinite(t):
+            raise DataError(f"t = {t}: the time of a measurement must be finite")
+        elif not model.takes_dt and self._options.step is None:
+            raise ConfigError(f"filter {model.name!r} counts in steps: give step=… in seconds, or leave t out")
+        values = self._named(y) if isinstance(y, Mapping) else self._rows("y", y, sizes.channels, np.nan)
+        present = ~np.isnan(values)
+        if mask is not None:
+            present = self._rows("mask", mask, sizes.channels, True).astype(bool)
+        tensor = torch.from_numpy(values).to(model.device, model.dtype)
+        control = None if u is None else torch.from_numpy(self._rows("u", u, sizes.controls, 0.0)).to(tensor)
+        return Sample(float(t), tensor, torch.from_numpy(present).to(model.device), control, timed)
+
+    def _rows(self, name: str, value: Any, width: int, missing: float) -> NDArray[np.float64]:
+        """Values as an array of all streams."""
+        lead = (self.streams or 1,) if self._sizes.block == 1 else (self.streams or 1, self._sizes.block)
+        if value is None:
+            return np.full((*lead, width), missing)
+        array = np.array(value, dtype=np.float64)
+        wanted = (*lead, width) if self.streams is not None else (*lead[1:], width)
+        if array.ndim == 0 and wanted == (1,):
+            array = array.reshape(1)
+        if array.shape != wanted:
+            raise ShapeError(f"filter {self.filter.name!r}: {name} has shape {array.shape}, wanted {wanted}")
+        return array.reshape(*lead, width)
+
+    def _named(self, values: Mapping[str, Any]) -> NDArray[np.float64]:
+        """Values of some sensors as a measurement of all channels, NaN elsewhere."""
+        whole = self._rows("y", None, self._sizes.channels, np.nan)
+        for name, value in values.items():
+            if name not in self.sensors:
+                raise ConfigError(f"there is no sensor {name!r}; this stream has {', '.join(self.sensors)}")
+            channels = self.sensors[name]
+            whole[..., channels] = self._rows(name, value, len(channels), np.nan)
+        return whole
+
+    def _gaussian(self, prior: Any) -> Gaussian | None:
+        if prior is None:
+            return None
+        like = torch.zeros((), dtype=self.filter.dtype, device=self.filter.device)
+        mean, cov = (torch.as_tensor(item).to(like) for item in prior)
+        return Gaussian(mean, cov)
+
+    def _groups(self) -> Tensor:
+        """One where an innovation belongs to a sensor; with a preprocessing all of them are one sensor."""
+        model, m = self.filter, self.filter.observation_dim
+        if model.preprocess is not None:
+            return torch.ones(1, m, dtype=model.dtype, device=model.device)
+        groups = torch.zeros(len(self.sensors), m, dtype=model.dtype, device=model.device)
+        for row, channels in zip(groups, self.sensors.values(), strict=True):
+            row[list(channels)] = 1
+        return groups
+
+
+class _Sizes:
+    """Numbers of raw channels and controls, and samples per step."""
+
+    def __init__(self, model: Filter) -> None:
+        source: Any = model if model.preprocess is None else model.preprocess
+        self.channels, self.controls = int(source.observation_dim), int(source.control_dim)
+        self.block = 1 if model.preprocess is None else model.preprocess.block
+
+
+def _sensors(model: Filter, channels: int, given: Mapping[str, Sequence[int]] | None) -> dict[str, list[int]]:
+    """Channels of each sensor; by default of each part of the measurement."""
+    if given is not None:
+        sensors = {name: [int(channel) for channel in numbers] for name, numbers in given.items()}
+        if sorted(channel for numbers in sensors.values() for channel in numbers) != list(range(channels)):
+            raise ConfigError(f"sensors = {sensors}: each of the {channels} channels belongs to exactly one sensor")
+        return sensors
+    if model.preprocess is not None:
+        return {"y": list(range(channels))}
+    sensors, start = {}, 0
+    for part in model.observation_layout.parts:
+        sensors[part.name] = list(range(start, start + part.size))
+        start += part.size
+    return sensors
+
+
+def _given(item: Tensor | None) -> Tensor:
+    if item is None:
+        raise ConfigError(
+            "give the control u with each of the first samples, from which the initial belief is estimated"
+        )
+    return item
