@@ -1,8 +1,9 @@
 """Read mutated logs and report what each took: ``python -m tests.logs.mutated FORMAT COUNT SCRATCH [FIRST]``.
 
 Run in a process of its own, whose peak memory nothing else raises. Prints one JSON object for each log. Mutation number
-``n`` of a format is the same in every run. ``python -m tests.logs.mutated table PAGE ROWS…`` writes the page of results
-from what was printed.
+``n`` of a format is the same in every run, so that a run that was stopped goes on with ``FIRST``. ``python -m
+tests.logs.mutated table PAGE ROWS…`` writes the page of results from what was printed; formats without rows keep their
+line.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fwnkf.errors import FwnkfError
 from fwnkf.logs import open_log
 from fwnkf.logs.stamps import examine
 
-from .writers import write_flight
+from .writers import FORMATS, write_flight
 
 LIMIT = 20
 """Seconds of processor time for one log before it counts as a hang; those of the wall would depend on the machine."""
@@ -63,9 +64,7 @@ def place(rng: random.Random, size: int) -> int:
 
 def mutate(data: bytearray, rng: random.Random) -> str:
     """Change the bytes of a file in place; returns what was done."""
-    kind = rng.choice(
-        ("bits", "bits", "bytes", "cut", "splice", "delete", "repeat", "number", "number", "number", "zero")
-    )
+    kind = rng.choice(KINDS)
     size = len(data)
     at = place(rng, size)
     length = min(rng.choice((1, 4, 17, 300, 5000)), size - at)
@@ -121,6 +120,7 @@ def expire(*_: object) -> None:
 def main(name: str, count: int, scratch: Path, first: int = 0) -> None:
     signal.signal(signal.SIGPROF, expire)
     resource.setrlimit(resource.RLIMIT_AS, (SPACE, SPACE))
+    scratch.mkdir(parents=True, exist_ok=True)
     source = write_flight(scratch, name, flight(seed=1, seconds=2.0, vehicle=Vehicle(rate=100.0)))
     whole = read(source)
     files = [source] if source.is_file() else sorted(file for file in source.rglob("*") if file.is_file())
@@ -187,6 +187,7 @@ def table(page: Path, files: list[Path]) -> None:
         "| format | bytes | mutated | read | of them unchanged | named error | failures | longest (s) | memory (MB) |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
+    kept = {line.split(" ")[1]: line for line in page.read_text().splitlines() if line.startswith("| ")}
     for file in files:
         head, *rows = [json.loads(line) for line in file.read_text().splitlines()]
         count = {name: sum(row["outcome"] == name for row in rows) for name in ("read", "named")}
@@ -196,7 +197,8 @@ def table(page: Path, files: list[Path]) -> None:
             f"{sum(row['same'] for row in rows):,}", f"{count['named']:,}", failures,
             f"{max(row['seconds'] for row in rows):.2f}", f"{max(row['growth_mb'] for row in rows):.1f}",
         ]  # fmt: skip
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
+        kept[head["source"]] = "| " + " | ".join(map(str, cells)) + " |"
+    lines += [kept[name] for name in FORMATS if name in kept]
     page.write_text("\n".join(lines) + "\n")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import struct
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -242,9 +244,9 @@ def test_a_part_of_the_time_is_read_from_its_chunks(tmp_path: Path) -> None:
     write_mcap(path, chunk_size=2048)
     log = open_log(path)
     whole = log.read("/imu", ["angular_velocity.y"])
-    part = log.window("/imu", ["angular_velocity.y"], 0.1, 0.2)
+    (part,) = log.windows("/imu", ["angular_velocity.y"], [(0.1, 0.2)])
     assert np.array_equal(part.columns["angular_velocity.y"], whole.columns["angular_velocity.y"][20:40])
-    assert np.array_equal(Log.window(log, "/imu", None, 0.1, 0.2).time, part.time)
+    assert np.array_equal(Log.windows(log, "/imu", None, [(0.1, 0.2)])[0].time, part.time)
 
 
 def test_an_excerpt_is_parts_spread_over_the_log(tmp_path: Path) -> None:
@@ -363,3 +365,18 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path, name: str, data: by
     with pytest.raises(DataError, match=words) as caught:
         open_log(path)
     assert str(path) in str(caught.value)
+
+
+def test_a_topic_whose_number_is_lost_is_left_out(tmp_path: Path) -> None:
+    """As damage to a page of the database leaves it."""
+    path = tmp_path / "bag.db3"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE topics (id, name, type, serialization_format, offered_qos_profiles)")
+        connection.execute("CREATE TABLE messages (id INTEGER PRIMARY KEY, topic_id, timestamp, data)")
+        rows = [(None, "/lost"), ("x", "/also"), (1, "/imu")]
+        for number, name in rows:
+            connection.execute("INSERT INTO topics VALUES (?, ?, 'sensor_msgs/msg/Imu', 'cdr', '')", (number, name))
+        connection.commit()
+    log = open_log(path)
+    assert list(log.topics) == ["/imu"]
+    assert sum("without a number" in note for note in log.notes) == 2

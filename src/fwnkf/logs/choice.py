@@ -31,8 +31,8 @@ class Chosen(Log):
     def read(self, topic: str, fields: Sequence[str] | None = None) -> Stream:
         return self.log.read(topic, fields)
 
-    def window(self, topic: str, fields: Sequence[str] | None, start: float, stop: float) -> Stream:
-        return self.log.window(topic, fields, start, stop)
+    def windows(self, topic: str, fields: Sequence[str] | None, spans: Sequence[tuple[float, float]]) -> list[Stream]:
+        return self.log.windows(topic, fields, spans)
 
     def blocks(self, wanted: Mapping[str, Sequence[str]], samples: int = BLOCK) -> Iterator[Mapping[str, Stream]]:
         return self.log.blocks(wanted, samples)

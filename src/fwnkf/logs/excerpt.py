@@ -42,7 +42,7 @@ class Excerpt(Log):
         return self.log.airborne()
 
     def read(self, topic: str, fields: Sequence[str] | None = None) -> Stream:
-        parts = [self.log.window(topic, fields, *stretch) for stretch in self._stretches]
+        parts = self.log.windows(topic, fields, self._stretches)
         received = [part.received for part in parts if part.received is not None]
         return replace(
             parts[0],

@@ -141,11 +141,11 @@ class Log(ABC):
     def blocks(self, wanted: Mapping[str, Sequence[str]], samples: int = BLOCK) -> Iterator[Mapping[str, Stream]]:
         """Samples of several topics in the order of the file, in blocks of bounded memory."""
 
-    def window(self, topic: str, fields: Sequence[str] | None, start: float, stop: float) -> Stream:
-        """The samples of a topic that were received from ``start`` to ``stop`` seconds."""
+    def windows(self, topic: str, fields: Sequence[str] | None, spans: Sequence[tuple[float, float]]) -> list[Stream]:
+        """The samples of a topic that were received in each of the spans, from and to seconds."""
         stream = self.read(topic, fields)
         time = stream.time if stream.received is None else stream.received
-        return stream.take((time >= start) & (time < stop))
+        return [stream.take((time >= start) & (time < stop)) for start, stop in spans]
 
     def airborne(self) -> tuple[tuple[float, float], ...]:
         """From when to when the vehicle was in the air, in seconds; empty where the log does not say."""

@@ -84,9 +84,9 @@ class MessageLog(Log):
     def read(self, topic: str, fields: Sequence[str] | None = None) -> Stream:
         return self._whole(topic, fields)
 
-    def window(self, topic: str, fields: Sequence[str] | None, start: float, stop: float) -> Stream:
-        """Reads only the chunks of that time."""
-        return self._whole(topic, fields, start, stop)
+    def windows(self, topic: str, fields: Sequence[str] | None, spans: Sequence[tuple[float, float]]) -> list[Stream]:
+        """Reads only the chunks of these times."""
+        return [self._whole(topic, fields, start, stop) for start, stop in spans]
 
     def _whole(
         self, topic: str, fields: Sequence[str] | None, start: float | None = None, stop: float | None = None

@@ -37,7 +37,10 @@ class Sqlite(MessageLog):
                 connection, "SELECT id, name, type, serialization_format FROM topics ORDER BY id"
             ):
                 name, kind = str(name), str(kind)
-                self._names[int(number)] = name
+                if not isinstance(number, int):  # a damaged database has values of any type
+                    self._note(f"a topic without a number was left out: {name[:80]}")
+                    continue
+                self._names[number] = name
                 channels[name] = self._channel(name, kind, str(encoding), texts.get(kind))
             for number, count in self._rows(connection, "SELECT topic_id, COUNT(*) FROM messages GROUP BY topic_id"):
                 if number in self._names:
