@@ -22,7 +22,10 @@ RANK = (
     "no_aiding", "impact", "clipping", "aliasing", "rotor_vibration", "vibration", "broadband", "overconfident",
     "time_base", "gaps", "drift", "underconfident", "damaged_file", "not_observable", "coloured",
 )  # fmt: skip
-"""Causes of one severity in the order in which they are worth an engineer's time: faults of the vehicle first."""
+"""Causes of one severity in the order in which they are worth an engineer's time: faults of the vehicle first.
+
+What a log cannot show is a warning where it can show nothing of its sensors, and then comes before all that it can.
+"""
 
 
 def judge(evidence: Evidence) -> tuple[Finding, ...]:
@@ -32,4 +35,9 @@ def judge(evidence: Evidence) -> tuple[Finding, ...]:
 
 
 def _place(finding: Finding) -> tuple[int, int]:
-    return SEVERITIES.index(finding.severity), RANK.index(finding.cause)
+    severity, rank = SEVERITIES.index(finding.severity), RANK.index(finding.cause)
+    if finding.cause == "not_observable" and finding.severity != "info":
+        rank = -1
+    if finding.cause == "rotor_vibration" and not finding.figures.get("attributed", True):
+        rank = RANK.index("vibration")  # whether it is a rotor is a guess: the stronger line comes first
+    return severity, rank

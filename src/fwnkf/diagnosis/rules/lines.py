@@ -88,6 +88,7 @@ def _finding(group: Sequence[Peak], part: Analysed, evidence: Evidence) -> Findi
         "excess": excess,
         "noise_share": noise_share(top, part, limits),
         "label": top.label,
+        "attributed": float(top.rotor is not None or top.correlation is not None),
     }
     if top.rotor is not None:
         figures["rotor"] = float(top.rotor)

@@ -3,83 +3,103 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from ...logs.stamps import INERTIAL
+from ...logs.stamps import INERTIAL, StampReport
 from ..evidence import Evidence
 from ..finding import Finding
+from ..thresholds import Thresholds
 
 
 def findings(evidence: Evidence) -> Iterator[Finding]:
     """Gaps, missing samples, wrong clocks, and damage."""
     limits = evidence.thresholds
+    same: dict[StampReport, list[str]] = {}
     for role, report in evidence.reports.items():
-        if role not in INERTIAL and role != "pose":
-            continue
-        name = report.name
-        long = [gap for gap in report.gaps if gap.seconds > limits.gap_seconds]
-        if long:
-            longest = max(long, key=lambda gap: gap.seconds)
-            silent = sum(not gap.declared for gap in long)
-            yield Finding(
-                "gaps",
-                "warning",
-                0.99,
-                f"{name} has {len(long)} gap(s), the longest of {longest.seconds:.3g} s at {longest.time:.1f} s"
-                + (f"; {silent} of them are not declared by the recorder." if silent else "."),
-                f"gaps above {limits.gap_seconds:g} s: "
-                + ", ".join(f"{gap.seconds:.3g} s at {gap.time:.2f} s" for gap in long[:6]),
-                "Nothing between the gaps is lost to the analysis, which is cut there. Use a faster card or log fewer "
-                "topics; an estimator that ran on this log must be told the true step.",
-                (name,),
-                {"gaps": float(len(long)), "longest_s": longest.seconds, "at_s": longest.time},
-            )
-        lost = report.skipped / max(1, report.samples + report.skipped)
-        if lost > limits.missing_share:
-            yield Finding(
-                "gaps",
-                "warning",
-                0.99,
-                f"{name}: {100 * lost:.2g} % of the samples are skipped one by one.",
-                f"{report.skipped:,} samples missing (threshold {100 * limits.missing_share:g} %); the mean rate is "
-                f"{report.mean_rate:.4g} Hz, the sampling rate {report.rate:.4g} Hz",
-                f"Use {report.rate:.4g} Hz as the sampling rate: the mean rate moves every line by "
-                f"{100 * (1 - report.mean_rate / report.rate):.2g} %.",
-                (name,),
-                {"missing_share": lost, "rate_hz": report.rate, "mean_rate_hz": report.mean_rate},
-            )
-        wrong = []
-        if report.factor != 1.0:
-            wrong.append(f"stamps are in {report.unit}, not in s")
-        if report.backwards:
-            wrong.append(f"{report.backwards:,} stamps go backwards, the first at {report.first_backwards:.3f} s")
-        if report.duplicates > limits.missing_share * report.samples:
-            wrong.append(f"{report.duplicates:,} stamps repeat the one before")
-        if report.invalid:
-            wrong.append(f"{report.invalid:,} stamps are not finite")
-        if report.nominal_rate and abs(report.nominal_rate / report.rate - 1) > limits.rate_error:
-            wrong.append(
-                f"the log states {report.nominal_rate:.5g} Hz and its stamps say {report.rate:.5g} Hz, "
-                f"{100 * (report.nominal_rate / report.rate - 1):+.2g} %"
-            )
-        if report.clock is not None and abs(report.clock.drift) > limits.rate_error:
-            wrong.append(f"the clock of the sensor runs {100 * report.clock.drift:+.2g} % against the recorder's")
-        if report.jitter * report.rate > limits.jitter_share:
-            wrong.append(f"steps scatter by {100 * report.jitter * report.rate:.2g} % of a step")
-        if wrong:
-            serious = report.factor != 1.0 or report.backwards or report.invalid
-            yield Finding(
-                "time_base",
-                "failure" if serious else "warning",
-                0.95,
-                f"{name}: the time base is wrong: {'; '.join(wrong)}.",
-                f"clock {report.rate:.5g} Hz, median {report.median_rate:.5g} Hz, mean {report.mean_rate:.5g} Hz; "
-                f"jitter {1e3 * report.jitter:.2g} ms; thresholds: rate {100 * limits.rate_error:g} %, jitter "
-                f"{100 * limits.jitter_share:g} % of a step",
-                "Give the estimator the step that the stamps say, and stamp samples where they are taken, not where "
-                "they are received. Every frequency below is by the fitted clock.",
-                (name,),
-                {"rate_hz": report.rate, "factor": report.factor, "jitter_s": report.jitter},
-            )
+        if role in INERTIAL or role == "pose":  # signals with the same stamps have one finding
+            same.setdefault(replace(report, name=""), []).append(report.name)
+    for report, names in same.items():
+        name = ", ".join(names)
+        yield from _gaps(name, report, limits)
+        yield from _skipped(name, report, limits)
+        yield from _time_base(name, report, limits)
+    yield from _damage(evidence)
+
+
+def _gaps(name: str, report: StampReport, limits: Thresholds) -> Iterator[Finding]:
+    long = [gap for gap in report.gaps if gap.seconds > limits.gap_seconds]
+    if long:
+        longest = max(long, key=lambda gap: gap.seconds)
+        silent = sum(not gap.declared for gap in long)
+        yield Finding(
+            "gaps",
+            "warning",
+            0.99,
+            f"{name} has {len(long)} gap(s), the longest of {longest.seconds:.3g} s at {longest.time:.1f} s"
+            + (f"; {silent} of them are not declared by the recorder." if silent else "."),
+            f"gaps above {limits.gap_seconds:g} s: "
+            + ", ".join(f"{gap.seconds:.3g} s at {gap.time:.2f} s" for gap in long[:6]),
+            "Nothing between the gaps is lost to the analysis, which is cut there. Use a faster card or log fewer "
+            "topics; an estimator that ran on this log must be told the true step.",
+            (name,),
+            {"gaps": float(len(long)), "longest_s": longest.seconds, "at_s": longest.time},
+        )
+
+
+def _skipped(name: str, report: StampReport, limits: Thresholds) -> Iterator[Finding]:
+    lost = report.skipped / max(1, report.samples + report.skipped)
+    if lost > limits.missing_share:
+        yield Finding(
+            "gaps",
+            "warning",
+            0.99,
+            f"{name}: {100 * lost:.2g} % of the samples are skipped one by one.",
+            f"{report.skipped:,} samples missing (threshold {100 * limits.missing_share:g} %); the mean rate is "
+            f"{report.mean_rate:.4g} Hz, the sampling rate {report.rate:.4g} Hz",
+            f"Use {report.rate:.4g} Hz as the sampling rate: the mean rate moves every line by "
+            f"{100 * (1 - report.mean_rate / report.rate):.2g} %.",
+            (name,),
+            {"missing_share": lost, "rate_hz": report.rate, "mean_rate_hz": report.mean_rate},
+        )
+
+
+def _time_base(name: str, report: StampReport, limits: Thresholds) -> Iterator[Finding]:
+    wrong = []
+    if report.factor != 1.0:
+        wrong.append(f"stamps are in {report.unit}, not in s")
+    if report.backwards:
+        wrong.append(f"{report.backwards:,} stamps go backwards, the first at {report.first_backwards:.3f} s")
+    if report.duplicates > limits.missing_share * report.samples:
+        wrong.append(f"{report.duplicates:,} stamps repeat the one before")
+    if report.invalid:
+        wrong.append(f"{report.invalid:,} stamps are not finite")
+    if report.nominal_rate and abs(report.nominal_rate / report.rate - 1) > limits.rate_error:
+        wrong.append(
+            f"the log states {report.nominal_rate:.5g} Hz and its stamps say {report.rate:.5g} Hz, "
+            f"{100 * (report.nominal_rate / report.rate - 1):+.2g} %"
+        )
+    if report.clock is not None and abs(report.clock.drift) > limits.rate_error:
+        wrong.append(f"the clock of the sensor runs {100 * report.clock.drift:+.2g} % against the recorder's")
+    if report.jitter * report.rate > limits.jitter_share:
+        wrong.append(f"steps scatter by {100 * report.jitter * report.rate:.2g} % of a step")
+    if wrong:
+        serious = report.factor != 1.0 or report.backwards or report.invalid
+        yield Finding(
+            "time_base",
+            "failure" if serious else "warning",
+            0.95,
+            f"{name}: the time base is wrong: {'; '.join(wrong)}.",
+            f"clock {report.rate:.5g} Hz, median {report.median_rate:.5g} Hz, mean {report.mean_rate:.5g} Hz; "
+            f"jitter {1e3 * report.jitter:.2g} ms; thresholds: rate {100 * limits.rate_error:g} %, jitter "
+            f"{100 * limits.jitter_share:g} % of a step",
+            "Give the estimator the step that the stamps say, and stamp samples where they are taken, not where "
+            "they are received. Every frequency below is by the fitted clock.",
+            (name,),
+            {"rate_hz": report.rate, "factor": report.factor, "jitter_s": report.jitter},
+        )
+
+
+def _damage(evidence: Evidence) -> Iterator[Finding]:
     damage = [note for note in evidence.log.notes if "damage" in note.lower() or "corrupt" in note.lower()]
     if damage:
         yield Finding(

@@ -44,10 +44,11 @@ def _slow(evidence: Evidence) -> list[Finding]:
     if rotor is not None:
         speed = float(np.nanmedian(rotor.stack()))
         turns = f" The rotors turn at {speed:.3g} Hz, far above it." if speed > rate / 2 else ""
+    seen = any(part.role in rates for part in evidence.analysed)
     return [
         Finding(
             "not_observable",
-            "info",
+            "info" if seen else "warning",
             0.99,
             f"This log cannot show vibration above {rate / 2:.3g} Hz: {role} is logged at {rate:.3g} Hz.{turns}",
             f"sampling rate {rate:.4g} Hz (at least {limits.slow_rate:g} Hz wanted)",
@@ -94,7 +95,8 @@ def _no_aiding(evidence: Evidence) -> list[Finding]:
             "no_aiding",
             "failure" if span > evidence.thresholds.drift_span else "warning",
             0.95,
-            f"No position or velocity was measured: the estimate is dead reckoning and moves by {span:.0f} m.",
+            f"No position or velocity was measured: the estimate is dead reckoning and moves by {span:.0f} m "
+            + ("in the air." if evidence.airborne else "during the log."),
             f"GPS fix: {fix or 'not logged'}; innovations only of {', '.join(names[:6])}; the estimated position spans "
             + " × ".join(f"{value:.3g}" for value in spans)
             + f" m (threshold {evidence.thresholds.drift_span:g} m)",
