@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..logs.log import Stream
 from ..logs.stamps import segments
+from .chi_square import chi_square_tail, mean_square_quantile
 from .innovations import Innovations
 from .result import Consistency
 
@@ -71,7 +73,7 @@ def whiteness(values: Array, runs: list[slice], lags: int = LAGS) -> Whiteness:
         return Whiteness(math.nan, 0.0, 1.0)
     statistic = sum(number * r * r for number, r in zip(pairs, correlations, strict=True)) * (count + 2) / count
     squared = sum(r * r for r in correlations if abs(r) > 2 / math.sqrt(count))
-    return Whiteness(_chi_square_tail(statistic, len(correlations)), max(correlations, key=abs), 1 / (1 + 2 * squared))
+    return Whiteness(chi_square_tail(statistic, len(correlations)), max(correlations, key=abs), 1 / (1 + 2 * squared))
 
 
 def band(count: float, level: float = 0.95) -> tuple[float, float]:
@@ -81,11 +83,8 @@ def band(count: float, level: float = 0.95) -> tuple[float, float]:
     >>> round(low, 3), round(high, 3)  # chi-square quantiles of 100 degrees of freedom, over 100
     (0.742, 1.296)
     """
-    from statistics import NormalDist
-
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    spread = 2 / (9 * max(count, 1.0))
-    return max(0.0, 1 - spread - z * math.sqrt(spread)) ** 3, (1 - spread + z * math.sqrt(spread)) ** 3
+    z, count = NormalDist().inv_cdf((1 + level) / 2), max(count, 1.0)
+    return mean_square_quantile(-z, count), mean_square_quantile(z, count)
 
 
 def gate(name: str) -> float:
@@ -197,11 +196,3 @@ def logged_consistency(stream: Stream, inside: NDArray[np.bool_]) -> list[Consis
                 )
             )  # fmt: skip
     return rows
-
-
-def _chi_square_tail(value: float, freedom: int) -> float:
-    """Probability of a larger value of a chi-square variable."""
-    import torch
-
-    half = torch.tensor(freedom / 2, dtype=torch.float64)
-    return float(torch.special.gammaincc(half, torch.tensor(value / 2, dtype=torch.float64)))

@@ -9,6 +9,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from .chi_square import mean_square_quantile
 from .result import Peak
 from .spectra import Spectrum, noise_floor
 from .thresholds import THRESHOLDS, Thresholds
@@ -53,14 +54,13 @@ def chance_ratio(false_alarm: float, bins: int, averages: float) -> float:
     """Ratio to the floor that the highest of ``bins`` exceeds by chance with this probability.
 
     A bin of Welch's average over the floor is a chi-square variable with ``2 · averages`` degrees of freedom over its
-    mean (quantile by Wilson and Hilferty).
+    mean.
 
     >>> round(chance_ratio(0.01, 500, 60.0), 2)
     1.62
     """
     quantile = -NormalDist().inv_cdf(false_alarm / bins)
-    spread = 2 / (9 * 2 * averages)
-    return (1 - spread + quantile * math.sqrt(spread)) ** 3
+    return mean_square_quantile(quantile, 2 * averages)
 
 
 def group_peaks(peaks: Sequence[Peak], tolerance: float = 0.01) -> list[list[Peak]]:

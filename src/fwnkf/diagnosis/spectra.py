@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..logs.clock import fitted_step, step_counts
+from .chi_square import mean_square_quantile
 
 Array = NDArray[np.float64]
 
@@ -249,6 +250,5 @@ def noise_floor(spectrum: Spectrum) -> Array:
     for index in range(bins):
         result[index] = np.median(log[index - half[index] : index + half[index] + 1], axis=0)
     # the median of a chi-square variable is below its mean
-    freedom = 2 * spectrum.averages
-    floor = np.exp(result) / (1 - 2 / (9 * freedom)) ** 3
+    floor = np.exp(result) / mean_square_quantile(0.0, 2 * spectrum.averages)
     return floor.reshape(spectrum.density.shape)

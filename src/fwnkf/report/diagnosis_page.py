@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from ..diagnosis.result import AllanDeviation, ChannelSpectrum, Consistency, Diagnosis
+from ..diagnosis.thresholds import THRESHOLDS
 from . import diagnosis_figures as figures
 from .drawing import Drawing, draw
 from .page import Cell, Page, Section, Table
@@ -16,8 +17,6 @@ from .wording import clean, listed, number, percent, quantity, shorten
 
 WATERFALLS = 3
 BEFORE_AFTER = 3
-CORRELATED = 0.2
-"""Correlation of innovations above which the answer mentions it."""
 
 
 def diagnosis_page(diagnosis: Diagnosis) -> str:
@@ -128,7 +127,7 @@ def _honest(diagnosis: Diagnosis) -> Section | None:
     overall = overall_row(rows)
     large = [row for row in outside if row.mean > row.high]
     small = [row for row in outside if row.mean < row.low]
-    coloured = [row for row in rows if abs(row.correlation or 0.0) > CORRELATED]
+    coloured = [row for row in rows if abs(row.correlation or 0.0) > THRESHOLDS.whiteness_correlation]
     sentences = []
     if not outside:
         sentences.append("Yes: the errors are as large as the filter states.")
