@@ -75,10 +75,9 @@ def discretize(
 ) -> tuple[Float[Tensor, "*B n n"], Float[Tensor, "*B n p"], Float[Tensor, "*B n n"]]:
     """Exact ``F = e^{A dt}``, ``∫ e^{As} B ds`` and ``Q = ∫ e^{As} density e^{Aᵀs} ds`` (Van Loan 1978)."""
     n, p = B.shape
-    big = drift.new_zeros(2 * n, 2 * n)
-    big[:n, :n], big[:n, n:], big[n:, n:] = drift, density, -drift.mT
-    controls = drift.new_zeros(n + p, n + p)
-    controls[:n, :n], controls[:n, n:] = drift, B
+    lower = torch.cat((torch.zeros_like(drift), -drift.mT), -1)
+    big = torch.cat((torch.cat((drift, density), -1), lower), -2)
+    controls = torch.nn.functional.pad(torch.cat((drift, B), -1), (0, 0, 0, p))
     scale = dt[..., None, None]
     F_B = torch.linalg.matrix_exp(controls * scale)
     pair = torch.linalg.matrix_exp(big * scale)

@@ -1,0 +1,362 @@
+"""The C of a filter: one source file and one header."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from .builder import REFERENCE, VARIABLE, Builder, Pool
+from .c_helpers import preamble
+from .lowering import Lowered, allocate, live, lower
+from .trace import Field, StepProgram
+from .values import KINDS, Array, Buffer, Scalars, literal
+
+FIELD_TYPES = {"real": "{name}_real", "int": "int64_t", "bool": "unsigned char"}
+REJECTED = 256
+"""Status bit of an exported step whose result was not finite: the state is that of before the step."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Generated code, with the memory it takes in bytes; ``scratch`` is that of arrays on the stack."""
+
+    name: str
+    source: str
+    header: str
+    state_bytes: int
+    output_bytes: int
+    scratch_bytes: int
+    constant_bytes: int
+
+
+@dataclass
+class Function:
+    """The body of a generated function and its scratch memory."""
+
+    text: str
+    reals: int
+    ints: int
+
+
+def generate(program: StepProgram, name: str) -> Source:
+    """The C of a traced filter, in the precision in which it was traced."""
+    dtype = program.model.dtype
+    double = dtype == torch.float64
+    pool = Pool()
+    step = _advancing(lower(program.step, _arguments(program), Builder(dtype, pool)), program)
+    update = _advancing(lower(program.update, _arguments(program), Builder(dtype, pool)), program)
+    start = _starting(lower(program.start, {"mean": "mean", "cov": "cov"}, Builder(dtype, pool)))
+    functions = [
+        _start_function(name, start),
+        _default_start(program, name),
+        _advance(program, name, "update", update),
+        _advance(program, name, "step", step),
+        _entry_point(program, name, "update"),
+        _entry_point(program, name, "step"),
+    ]
+    code = "\n".join(functions)
+    constants = "".join(_constant(*entry) for entry in pool.entries.values() if re.search(rf"\b{entry[0]}\b", code))
+    source = "\n".join(
+        (
+            f'#include "{name}.h"\n\n#include <math.h>\n',
+            "#ifdef __FAST_MATH__",
+            '#error "compile without -ffast-math: checks for numbers that are not finite need IEEE arithmetic"',
+            "#endif\n",
+            f"typedef {name}_real real;\n",
+            preamble(code, double),
+            constants,
+            code,
+        )
+    )
+    unit = 8 if double else 4
+    items = sum(entry[1].size for entry in pool.entries.values() if re.search(rf"\b{entry[0]}\b", code))
+    scratch = max(8 * f.ints + unit * f.reals for f in (step, update, start))
+    outputs = program.step.outputs[len(program.state) :]
+    return Source(
+        name,
+        source,
+        header(program, name, double),
+        _bytes(program.state, unit),
+        _bytes(outputs, unit),
+        scratch,
+        unit * items,
+    )
+
+
+def _bytes(fields: tuple[Field, ...], unit: int) -> int:
+    sizes = {"real": unit, "int": 8, "bool": 1}
+    return sum(field.size * sizes[KINDS[field.dtype]] for field in fields)
+
+
+def _constant(name: str, data: np.ndarray, kind: str) -> str:
+    items = [literal(item, kind) for item in data.tolist()]  # type: ignore[arg-type]
+    rows = [", ".join(items[i : i + 8]) for i in range(0, len(items), 8)]
+    return f"static const {'real' if kind == 'real' else 'int64_t'} {name}[{len(items)}] = {{\n    " + ",\n    ".join(rows) + "\n};\n"
+
+
+# ---- function bodies ---------------------------------------------------------------------------------------------
+
+
+def _arguments(program: StepProgram) -> dict[str, str]:
+    names = {field.name: f"s->{field.name}" for field in program.state}
+    return {**names, "y": "y", "mask": "mask", "u": "u", "dt": "dt"}
+
+
+def _advancing(lowered: Lowered, program: StepProgram) -> Function:
+    """Everything is computed first; the state is written only if every result is finite."""
+    count = len(program.state)
+    build = lowered.build
+    inputs = {buffer.name: key for key, buffer in build.buffers.items() if buffer.name}
+    results: list[tuple[str, Field, Scalars | Array]] = []
+    for place, (field, value) in enumerate(lowered.results):
+        if field.size == 0:
+            continue
+        target = f"s->{field.name}" if place < count else f"out->{field.name}"
+        own = inputs.get(target)
+        if isinstance(value, Array) and value.buffer.key == own and value.contiguous and value.index.size == field.size:
+            continue  # unchanged
+        if field.name == "status" and place >= count:
+            status = literal(build.scalars(value).items.reshape(-1)[0], "int")
+            continue
+        results.append((target, field, _apart(build, value)))
+    checks = [_check(value) for _, field, value in results if KINDS[field.dtype] == "real"]
+    stores = [_store(target, value) for target, _, value in results]
+    tail = [
+        f"const int status = (int)({status});",
+        "int bad = 0;",
+        *checks,
+        "if (bad) {",
+        f"    return status | {REJECTED};",
+        "}",
+        *stores,
+        "return status;",
+    ]
+    return _body(lowered, tail)
+
+
+def _apart(build: Builder, value: Scalars | Array) -> Scalars | Array:
+    """A result that does not read the state, which is being overwritten when results are stored."""
+    if isinstance(value, Array):
+        return build.realize(value) if value.buffer.name.startswith("s->") else value
+    items = value.items.copy()
+    for place in np.ndindex(*items.shape):
+        found = REFERENCE.match(str(items[place]))
+        if found and build.buffers[int(found[1])].name.startswith("s->"):
+            items[place] = build.define(items[place], value.kind)
+    return Scalars(items, value.kind)
+
+
+def _starting(lowered: Lowered) -> Function:
+    tail = [
+        _store(f"s->{field.name}", value) for field, value in lowered.results if field.size
+    ]
+    return _body(lowered, tail)
+
+
+def _check(value: Scalars | Array) -> str:
+    if isinstance(value, Array):
+        return f"for (int i = 0; i < {value.index.size}; ++i) {{ bad |= ({_flat(value)} - {_flat(value)}) != R(0.0); }}"
+    named = sorted({str(item) for item in value.items.flat if isinstance(item, str)})
+    return "\n".join(f"bad |= ({item} - {item}) != R(0.0);" for item in named)
+
+
+def _store(target: str, value: Scalars | Array) -> str:
+    if isinstance(value, Array):
+        return f"for (int i = 0; i < {value.index.size}; ++i) {{ {target}[i] = {_flat(value)}; }}"
+    return "\n".join(f"{target}[{i}] = {literal(item, value.kind)};" for i, item in enumerate(value.items.flat))
+
+
+def _flat(value: Array) -> str:
+    """The entry ``i`` of an array in row-major order."""
+    if value.contiguous:
+        return f"@{value.buffer.key}[{value.offset} + i]" if value.offset else f"@{value.buffer.key}[i]"
+    terms, step = [], value.index.size
+    for size, stride in zip(value.shape, value.strides, strict=True):
+        step //= size
+        if stride:
+            terms.append(f"{stride} * (i / {step} % {size})")
+    return f"@{value.buffer.key}[{' + '.join([*terms, str(value.offset)])}]"
+
+
+def _body(lowered: Lowered, tail: list[str]) -> Function:
+    text = "\n".join(line for line in tail if line)
+    used, read = set(VARIABLE.findall(text)), {int(key) for key in REFERENCE.findall(text)}
+    statements = live(lowered.build.statements, used, set(read))
+    buffers = lowered.build.buffers
+    scratch = {key: buffer for key, buffer in buffers.items() if not buffer.name}
+    reals, real_size = allocate(statements, {k: b.size for k, b in scratch.items() if b.kind == "real"}, read)
+    ints, int_size = allocate(statements, {k: b.size for k, b in scratch.items() if b.kind != "real"}, read)
+    places = {**reals, **ints}
+
+    def direct(text: str) -> str:
+        def replace(match: re.Match[str]) -> str:
+            buffer = buffers[int(match[1])]
+            if buffer.name:
+                return f"{buffer.name}["
+            return f"{'w' if buffer.kind == 'real' else 'n'}[{places[buffer.key]} + "
+
+        return REFERENCE.sub(replace, text)
+
+    lines = [f"    real w[{real_size}];"] if real_size else []
+    lines += [f"    int64_t n[{int_size}];"] if int_size else []
+    for statement in statements:
+        if statement.defines:
+            lines.append(f"    {direct(statement.text)}")
+        else:
+            lines += _block(statement.text, statement.writes, buffers, places)
+    lines += [f"    {line}" for line in direct(text).split("\n")]
+    return Function("{\n" + "\n".join(lines) + "\n}\n", real_size, int_size)
+
+
+def _block(text: str, writes: tuple[int, ...], buffers: dict[int, Buffer], places: dict[int, int]) -> list[str]:
+    """A block with a pointer for each buffer in scratch memory; ``restrict`` holds, because live buffers do not overlap."""
+    keys = dict.fromkeys(int(key) for key in REFERENCE.findall(text))
+    lines = ["    {"]
+    for key in keys:
+        buffer = buffers[key]
+        if buffer.name:
+            continue
+        ctype, home = ("real", "w") if buffer.kind == "real" else ("int64_t", "n")
+        constant = "" if key in writes else "const "
+        lines.append(f"        {constant}{ctype} *restrict b{key} = {home} + {places[key]};")
+    replaced = REFERENCE.sub(lambda m: f"{buffers[int(m[1])].name or 'b' + m[1]}[", text)
+    return [*lines, *(f"        {line}" for line in replaced.split("\n")), "    }"]
+
+
+# ---- entry points and header -------------------------------------------------------------------------------------
+
+
+def _parameters(program: StepProgram, name: str) -> str:
+    parts = [f"{name}_state *s", "const real *y", "const unsigned char *mask"]
+    parts += ["const real *u"] if program.takes_control else []
+    parts += ["const real *dt"] if program.takes_dt else []
+    return ", ".join([*parts, f"{name}_output *out"])
+
+
+def _advance(program: StepProgram, name: str, method: str, function: Function) -> str:
+    """The static function that computes; arguments that this filter does not read are marked so."""
+    unused = [item for item in ("y", "mask", "u", "dt") if not re.search(rf"\b{item}\[", function.text)]
+    present = {field.name for field in program.step.inputs}
+    marks = "".join(f"    (void){item};\n" for item in unused if item in present)
+    return f"static int advance_{method}({_parameters(program, name)})\n{{\n{marks}{function.text[2:]}"
+
+
+def _start_function(name: str, function: Function) -> str:
+    unused = [item for item in ("mean", "cov") if not re.search(rf"(?<!>)\b{item}\[", function.text)]
+    marks = "".join(f"    (void){item};\n" for item in unused)
+    return f"void {name}_init_prior({name}_state *s, const real *mean, const real *cov)\n{{\n{marks}{function.text[2:]}"
+
+
+def _default_start(program: StepProgram, name: str) -> str:
+    mean, cov = (", ".join(literal(item, "real") for item in part.flatten().tolist()) for part in program.prior)
+    n, d = program.prior.mean.numel(), program.prior.cov.numel()
+    return (
+        f"void {name}_init({name}_state *s)\n{{\n    static const real mean[{n}] = {{{mean}}};\n"
+        f"    static const real cov[{d}] = {{{cov}}};\n    {name}_init_prior(s, mean, cov);\n}}\n"
+    )
+
+
+def signature(program: StepProgram, name: str, method: str) -> str:
+    """The prototype of ``step`` or ``update``."""
+    inputs = {field.name: field for field in program.step.inputs}
+    real = f"{name}_real"
+    parts = [f"{name}_state *state", f"const {real} y[{inputs['y'].size}]", f"const unsigned char mask[{inputs['y'].size}]"]
+    parts += [f"const {real} u[{inputs['u'].size}]"] if program.takes_control else []
+    if program.takes_dt:
+        parts.append(f"{real} dt" if inputs["dt"].size == 1 else f"const {real} dt[{inputs['dt'].size}]")
+    return f"int {name}_{method}({', '.join([*parts, f'{name}_output *out'])})"
+
+
+def _entry_point(program: StepProgram, name: str, method: str) -> str:
+    inputs = {field.name: field for field in program.step.inputs}
+    channels = inputs["y"].size
+    lines = [f"{signature(program, name, method)}\n{{"]
+    arguments = ["state", "y", "mask"]
+    ones = ", ".join(["1"] * channels)
+    lines.append(f"    static const unsigned char all[{channels}] = {{{ones}}};")
+    arguments[2] = "mask ? mask : all"
+    if program.takes_control:
+        zeros = ", ".join(["0"] * inputs["u"].size)
+        lines.append(f"    static const real none[{inputs['u'].size}] = {{{zeros}}};")
+        arguments.append("u ? u : none")
+    if program.takes_dt:
+        if inputs["dt"].size == 1:
+            lines.append("    const real seconds[1] = {dt};")
+            arguments.append("seconds")
+        else:
+            arguments.append("dt")
+    arguments.append("out")
+    lines.append(f"    const int status = advance_{method}({', '.join(arguments)});")
+    lines.append("    out->status = status;\n    return status;\n}\n")
+    return "\n".join(lines)
+
+
+def header(program: StepProgram, name: str, double: bool) -> str:
+    """Types and prototypes."""
+    guard = f"{name.upper()}_H"
+    state = "\n".join(_member(field, name) for field in program.state if field.size)
+    outputs = program.step.outputs[len(program.state) : -1]
+    members = "\n".join(_member(field, name) for field in outputs if field.size)
+    model = program.model
+    parts = ", ".join(f"{part.name} ({part.size})" for part in model.layout.parts)
+    return f"""\
+/* {name}: filter "{model.name}" exported by fwnkf.
+
+   State: {parts}.
+   Call {name}_init or {name}_init_prior, then {name}_update with a measurement at the time of the prior or
+   {name}_step with one that is a step later, then {name}_step for every sample. No heap, no global variables: several
+   filters can run side by side, each with a {name}_state of its own. Matrices are in row-major order. */
+#ifndef {guard}
+#define {guard}
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+typedef {"double" if double else "float"} {name}_real;
+
+/* Bits of the status; zero is success. */
+enum {{
+    {name.upper()}_FACTORIZATION_FAILED = 1, /* S was not positive definite: the update was skipped */
+    {name.upper()}_NON_FINITE_OBSERVATION = 2, /* a channel was NaN or infinite: it was treated as missing */
+    {name.upper()}_REJECTED = {REJECTED} /* the result was not finite: state and outputs are those before the call */
+}};
+
+typedef struct {{
+{state}
+}} {name}_state;
+
+typedef struct {{
+{members}
+    int status;
+}} {name}_output;
+
+/* The belief that fwnkf's init starts from without a prior. */
+void {name}_init({name}_state *state);
+
+/* A belief of mean and covariance, {program.prior.mean.numel()} and {program.prior.cov.shape[0]} x {program.prior.cov.shape[0]} numbers. */
+void {name}_init_prior({name}_state *state, const {name}_real *mean, const {name}_real *cov);
+
+/* Condition on a measurement without predicting. mask is nonzero where a channel was measured; NULL: all channels. */
+{signature(program, name, "update")};
+
+/* Predict, then condition on a measurement.{" dt is in seconds." if program.takes_dt else ""}{" u NULL: zero." if program.takes_control else ""} Returns the status. */
+{signature(program, name, "step")};
+
+#ifdef __cplusplus
+}}
+#endif
+
+#endif
+"""
+
+
+def _member(field: Field, name: str) -> str:
+    ctype = FIELD_TYPES[KINDS[field.dtype]].format(name=name)
+    shape = " x ".join(str(size) for size in field.shape) or "1"
+    return f"    {ctype} {field.name}[{field.size}]; /* {shape} */"

@@ -1,0 +1,159 @@
+"""One step of a filter as a graph of ATen operators on a batch of one, with the state as an argument and a result."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from ..core.tree import named_leaves, tree_unflatten
+from ..errors import ConfigError
+from ..filters.base import Filter
+from ..types import Gaussian, StepOutput
+
+OUTPUTS = tuple(name for name in StepOutput._fields if name != "status")
+"""What an exported step can return besides its status."""
+DEFAULT_OUTPUTS = ("mean", "cov", "innovation", "innovation_cov")
+
+
+@dataclass(frozen=True)
+class Field:
+    """A named argument or result, with the shape of one item (without the batch axis)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def size(self) -> int:
+        return int(torch.Size(self.shape).numel())
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A traced function; the arguments and results of ``module`` are in the order of ``inputs`` and ``outputs``."""
+
+    module: GraphModule
+    inputs: tuple[Field, ...]
+    outputs: tuple[Field, ...]
+
+
+@dataclass(frozen=True)
+class StepProgram:
+    """The graphs of a filter: ``start`` makes a state from a prior; ``update`` and ``step`` advance it.
+
+    Arguments of ``start`` are mean and covariance. Those of the others are the leaves of the state, then ``y``, ``mask``
+    and, where the filter reads them, ``u`` and ``dt``; results are the leaves of the next state, the chosen outputs
+    and the status.
+    """
+
+    model: Filter
+    start: Graph
+    update: Graph
+    step: Graph
+    state: tuple[Field, ...]
+    prior: Gaussian
+    """The default prior: the one of ``Filter.init`` without one."""
+
+    @property
+    def takes_control(self) -> bool:
+        return any(field.name == "u" for field in self.step.inputs)
+
+    @property
+    def takes_dt(self) -> bool:
+        return any(field.name == "dt" for field in self.step.inputs)
+
+
+def trace(model: Filter, dtype: torch.dtype | None = None, outputs: tuple[str, ...] = DEFAULT_OUTPUTS) -> StepProgram:
+    """Trace a filter in the given precision (its own by default). Nothing in a step may depend on values.
+
+    >>> import torch, fwnkf
+    >>> filter = fwnkf.KF(F=torch.eye(2), H=torch.eye(1, 2), Q=torch.eye(2), R=torch.eye(1))
+    >>> [field.name for field in trace(filter).step.inputs]
+    ['mean', 'cov', 'y', 'mask']
+    """
+    unknown = [name for name in outputs if name not in OUTPUTS]
+    if unknown:
+        raise ConfigError(f"outputs: {', '.join(unknown)} unknown; there are: {', '.join(OUTPUTS)}")
+    model = copy.deepcopy(model).eval().requires_grad_(False)
+    if dtype is not None:
+        model = model.to(dtype)
+    with torch.no_grad():
+        return _trace(model, outputs)
+
+
+def _trace(model: Filter, outputs: tuple[str, ...]) -> StepProgram:
+    like = torch.zeros((), dtype=model.dtype)
+    prepared, template = model.prepare(), model.init(1)
+    leaves = dict(named_leaves(template))
+    state = tuple(_field(_identifier(name), leaf) for name, leaf in leaves.items())
+    examples = _examples(model, like)
+
+    def advance(method: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
+        def function(*arguments: Tensor) -> tuple[Tensor, ...]:
+            values = dict(zip(names, arguments[len(state) :], strict=True))
+            current = tree_unflatten(template, iter(arguments[: len(state)]))
+            following, out = method(current, **values, prepared=prepared)
+            results = [leaf for _, leaf in named_leaves(following)]
+            return (*results, *(getattr(out, name) for name in outputs), out.status)
+
+        return function
+
+    names = list(examples)
+    try:
+        advance(model.step)(*leaves.values(), *examples.values())
+    except ConfigError:  # a discrete filter, which takes no dt
+        names.remove("dt")
+    given = [examples[name] for name in names]
+    inputs = (*state, *(_field(name, value) for name, value in zip(names, given, strict=True)))
+    graphs = []
+    for method in (model.update, model.step):
+        function = advance(method)
+        results = function(*leaves.values(), *given)[len(state) :]
+        fields = (*state, *(_field(n, r) for n, r in zip((*outputs, "status"), results, strict=True)))
+        graphs.append(Graph(_make_graph(function, [*leaves.values(), *given]), inputs, fields))
+    prior = Gaussian(model.layout.origin(like), torch.eye(model.layout.tangent_size, dtype=model.dtype))
+
+    def start(mean: Tensor, cov: Tensor) -> tuple[Tensor, ...]:
+        made = [leaf for _, leaf in named_leaves(model.init(1, Gaussian(mean, cov)))]
+        # integers are counters and samples from a fixed seed: the same for every prior
+        return tuple(a if a.is_floating_point() else b.clone() for a, b in zip(made, leaves.values(), strict=True))
+
+    batched = [item.unsqueeze(0) for item in prior]
+    fields = tuple(_field(name, item) for name, item in zip(prior._fields, batched, strict=True))
+    return StepProgram(model, Graph(_make_graph(start, batched), fields, state), *graphs, state, prior)
+
+
+def _examples(model: Filter, like: Tensor) -> dict[str, Tensor]:
+    """Inputs of one step; only their shapes matter."""
+    part = model if model.preprocess is None else model.preprocess
+    block = 1 if model.preprocess is None else model.preprocess.block
+    lead = (1,) if block == 1 else (1, block)
+    examples = {
+        "y": like.new_full((*lead, part.observation_dim), 0.5),
+        "mask": torch.ones(*lead, part.observation_dim, dtype=torch.bool),
+    }
+    if part.control_dim:
+        examples["u"] = like.new_full((*lead, part.control_dim), 0.25)
+    return {**examples, "dt": like.new_full(lead, 0.01)}
+
+
+def _make_graph(function: Callable[..., Any], arguments: list[Tensor]) -> GraphModule:
+    module = make_fx(torch.func.functionalize(function, remove="mutations"))(*arguments)
+    module.graph.eliminate_dead_code()
+    return module
+
+
+def _field(name: str, value: Tensor) -> Field:
+    return Field(name, tuple(value.shape[1:]), value.dtype)
+
+
+def _identifier(name: str) -> str:
+    """A name in C: ``filter.hidden.0`` becomes ``filter_hidden_0``."""
+    return name.replace(".", "_")
