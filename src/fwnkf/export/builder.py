@@ -147,6 +147,13 @@ class Builder:
         self.block(nest(names, sizes, f"{target.at(names)} = {value.at(names)};"), into.buffer)
         return into
 
+    def fill(self, target: Array, value: Scalars | Array | Lazy) -> None:
+        """Write a value, broadcast if need be, into an array."""
+        if isinstance(value, Scalars):
+            single = value.single
+            value = self.array(value) if single is None else Scalars(np.array(single, object), value.kind)
+        self.realize(Lazy("{0}", (value,), target.shape, target.kind), target)
+
 
 def nest(names: list[str], sizes: list[int], body: str) -> str:
     """Loops around a statement."""

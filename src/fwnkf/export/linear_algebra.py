@@ -128,7 +128,9 @@ def _dense(build: Builder, A: Array, B: Array, add: Value | None) -> Array:
     start: Any = None
     if add is not None:
         start = build.form(add)
-        start = build.array(start) if isinstance(start, Scalars) and start.single is None else start
+        if isinstance(start, Scalars):
+            single = start.single
+            start = build.array(start) if single is None else Scalars(np.array(single, object), "real")
         start = Lazy("{0}", (start,), np.broadcast_shapes(start.shape, (n, m)), "real")
     if m == 1 or (n == 1 and B.strides[1] > 1 and B.strides[0] <= 1):
         begin = "R(0.0)" if start is None else start.at(["i", "j"])

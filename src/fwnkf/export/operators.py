@@ -311,14 +311,9 @@ def scattered(build: Builder, shape: tuple[int, ...], pieces: list[tuple[Any, Va
         _region(covered, place)[...] = True
     if not covered.all():
         start = as_value(0.0 if kind == "real" else 0) if base is None else build.form(base)
-        if isinstance(start, Scalars) and start.single is None:
-            start = build.array(start)
-        build.realize(Lazy("{0}", (start,), shape, kind), whole)
+        build.fill(whole, start)
     for place, value in formed:
-        if isinstance(value, Scalars) and value.single is None:
-            value = build.array(value)
-        target = Array(whole.buffer, _region(whole.index, place))
-        build.realize(Lazy("{0}", (value,), target.shape, kind), target)
+        build.fill(Array(whole.buffer, _region(whole.index, place)), value)
     return whole
 
 

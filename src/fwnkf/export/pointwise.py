@@ -131,12 +131,13 @@ def pointwise(build: Builder, name: str, *arguments: Any) -> Value:
     leaves = []
     for value in values:
         if isinstance(value, Scalars):
-            leaves.append(Scalars(value.items, inner) if value.single is not None else build.array(value))
+            # without axes: views of expressions change the strides of their arrays
+            same = value.single is not None
+            leaves.append(Scalars(as_value(value.single).items, inner) if same else build.array(value))
         else:
             leaves.append(value)
     if all(isinstance(value, Scalars) for value in leaves):  # large, but the same everywhere
-        first = [Scalars(as_value(value.single).items, value.kind) for value in leaves]
-        return _by_entry(build, name, first, (), inner, kind).view(lambda a: np.broadcast_to(a, shape))
+        return _by_entry(build, name, leaves, (), inner, kind).view(lambda a: np.broadcast_to(a, shape))
     return Lazy(operator.template, tuple(leaves), tuple(shape), kind)
 
 

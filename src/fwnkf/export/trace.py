@@ -91,9 +91,10 @@ def trace(model: Filter, dtype: torch.dtype | None = None, outputs: tuple[str, .
 def _trace(model: Filter, outputs: tuple[str, ...]) -> StepProgram:
     like = torch.zeros((), dtype=model.dtype)
     prepared, template = model.prepare(), model.init(1)
-    leaves = dict(named_leaves(template))
+    # copies: two leaves that are one tensor would be one argument of the graph
+    leaves = {name: leaf.clone() for name, leaf in named_leaves(template)}
     state = tuple(_field(_identifier(name), leaf) for name, leaf in leaves.items())
-    examples = _examples(model, like)
+    examples = example_inputs(model)
 
     def advance(method: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
         def function(*arguments: Tensor) -> tuple[Tensor, ...]:
@@ -130,8 +131,9 @@ def _trace(model: Filter, outputs: tuple[str, ...]) -> StepProgram:
     return StepProgram(model, Graph(_make_graph(start, batched), fields, state), *graphs, state, prior)
 
 
-def _examples(model: Filter, like: Tensor) -> dict[str, Tensor]:
-    """Inputs of one step; only their shapes matter."""
+def example_inputs(model: Filter) -> dict[str, Tensor]:
+    """Inputs of one step of a batch of one; only their shapes matter."""
+    like = torch.zeros((), dtype=model.dtype)
     part = model if model.preprocess is None else model.preprocess
     block = 1 if model.preprocess is None else model.preprocess.block
     lead = (1,) if block == 1 else (1, block)

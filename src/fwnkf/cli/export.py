@@ -1,0 +1,83 @@
+"""``fwnkf export``: a filter for a device."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from .output import UsageError, add_json, say
+
+FORMATS = ("c",)
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "export",
+        help="write a filter as C for a device, and compare it with the filter",
+        description="Writes one step of the filter, with its state as an argument, and reports how far it is from the "
+        "filter in float64 over steps with missing channels and irregular dt.",
+    )
+    parser.add_argument("folder", type=Path, metavar="RUN_OR_MODEL", help="folder of a run or of a saved filter")
+    parser.add_argument("--to", choices=FORMATS, default="c", help="format (default: c)")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: NAME_FORMAT)")
+    parser.add_argument("--name", help="name of the filter in the generated files (default: from the folder)")
+    parser.add_argument(
+        "--precision", choices=("float", "double"), default="float", help="arithmetic of the device (default: float)"
+    )
+    parser.add_argument(
+        "--outputs",
+        metavar="NAMES",
+        default="mean,cov,innovation,innovation_cov",
+        help="results of a step, separated by commas, from mean, cov, prior_mean, prior_cov, innovation, "
+        "shaped_innovation, innovation_cov (default: %(default)s)",
+    )
+    parser.add_argument("--steps", type=int, default=1000, help="steps of the comparison; 0: none (default: 1000)")
+    parser.add_argument("--which", choices=("best", "last"), help="which filter of a run (default: best)")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Export; the exit code is 1 if the exported filter differs from the filter by more than the limit."""
+    from .. import load
+    from ..evaluation.runs import is_run, read_run
+    from ..export.c import export_c
+
+    if not options.folder.is_dir():
+        raise UsageError(f"{options.folder} is not a folder")
+    run_info = read_run(options.folder) if is_run(options.folder) else None
+    if run_info is None and options.which:
+        raise UsageError(f"--which applies to run folders only; {options.folder} has no run.json")
+    model = load(options.folder if run_info is None else run_info.model_folder(options.which or "best"))
+    name = options.name or _identifier(options.folder.resolve().name)
+    out = options.out or Path(f"{name}_{options.to}")
+    outputs = tuple(item.strip() for item in options.outputs.split(",") if item.strip())
+    facts = export_c(model, out, name, options.precision, outputs, options.steps)
+    say(options, facts, "\n".join(_lines(facts, out)))
+    return int(facts["parity"] is not None and not facts["parity"]["ok"])
+
+
+def _identifier(name: str) -> str:
+    cleaned = "".join(letter if letter.isalnum() else "_" for letter in name.lower()).strip("_")
+    return cleaned if cleaned[:1].isalpha() else f"filter_{cleaned}"
+
+
+def _lines(facts: dict[str, Any], out: Path) -> list[str]:
+    lines = [f"{out}: {', '.join(Path(path).name for path in facts['files'])}"]
+    ram = ", ".join(f"{name} {size:,}" for name, size in facts["ram"].items())
+    lines.append(f"RAM in bytes: {ram}")
+    flash = ", ".join(f"{size:,} ({target}, -Os)" for target, size in facts["flash"].items())
+    lines.append(f"flash in bytes: constants {facts['constants']:,}" + (f"; code and constants {flash}" if flash else ""))
+    parity = facts["parity"]
+    if parity is None:
+        lines.append("not compared with the filter: no C compiler found, or --steps 0")
+        return lines
+    worst = max(parity["relative_error"], key=parity["relative_error"].__getitem__)
+    lines.append(
+        f"{'OK' if parity['ok'] else 'FAILED'}: {parity['steps']:,} steps, largest relative error "
+        f"{parity['largest']:.1e} ({worst}), limit {parity['limit']:.0e}; "
+        f"{parity['statuses_that_differ']} statuses differ"
+    )
+    return lines

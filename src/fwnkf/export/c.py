@@ -1,0 +1,86 @@
+"""``export_c``: a filter as a C project in a folder, compared with the filter itself."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import ConfigError
+from ..filters.base import Filter
+from . import c_parity, c_project, reference
+from .c_source import generate
+from .trace import DEFAULT_OUTPUTS, trace
+
+GOLDEN_STEPS = 50
+PRECISIONS = {"float": torch.float32, "double": torch.float64}
+
+
+def export_c(
+    model: Filter,
+    folder: str | Path,
+    name: str = "filter",
+    precision: str = "float",
+    outputs: tuple[str, ...] = DEFAULT_OUTPUTS,
+    steps: int = 1000,
+) -> dict[str, Any]:
+    """Write ``name.c``, ``name.h`` and the files beside them; returns sizes and the parity report.
+
+    ``steps`` steps with masks and irregular ``dt`` are compared with the filter in float64, if this machine has a C
+    compiler; 0 leaves the comparison out. Raises ConfigError for an operator of which there is no C.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise ConfigError(f"name {name!r}: wanted a C identifier in lower case, such as my_filter")
+    if precision not in PRECISIONS:
+        raise ConfigError(f"precision {precision!r}: wanted one of {', '.join(PRECISIONS)}")
+    program = trace(model, PRECISIONS[precision], outputs)
+    source = generate(program, name)
+    samples = list(itertools.islice(reference.run(program, GOLDEN_STEPS), GOLDEN_STEPS))
+    files = c_project.write(Path(folder), program, source, samples)
+    facts: dict[str, Any] = {
+        "filter": model.name,
+        "name": name,
+        "precision": precision,
+        "files": [str(path) for path in files],
+        "ram": {"state": source.state_bytes, "output": source.output_bytes, "scratch on the stack": source.scratch_bytes},
+        "constants": source.constant_bytes,
+        "flash": flash(Path(folder) / f"{name}.c"),
+        "parity": None,
+    }
+    if steps and c_parity.compiler() is not None:
+        with tempfile.TemporaryDirectory() as built:
+            for path in files:
+                shutil.copy(path, built)
+            library = c_parity.Library(program, Path(built), name)
+            facts["parity"] = c_parity.compare(library, reference.run(program, steps))
+    return facts
+
+
+def flash(source: Path) -> dict[str, int]:
+    """Bytes of code and constants of the compiled file, for this machine and, if its compiler is there, a Cortex-M4F."""
+    targets = {
+        "this machine": (c_parity.compiler(), "size", ()),
+        "Cortex-M4F": (
+            shutil.which("arm-none-eabi-gcc"),
+            "arm-none-eabi-size",
+            ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"),
+        ),
+    }
+    sizes = {}
+    for target, (command, measure, flags) in targets.items():
+        if command is None or shutil.which(measure) is None:
+            continue
+        with tempfile.TemporaryDirectory() as built:
+            compiled = Path(built) / "filter.o"
+            call = [command, "-std=c99", "-Os", *flags, "-c", "-o", str(compiled), str(source)]
+            if subprocess.run(call, capture_output=True).returncode:
+                continue
+            lines = subprocess.run([measure, str(compiled)], capture_output=True, text=True).stdout.splitlines()
+            sizes[target] = int(lines[1].split()[0])
+    return sizes
