@@ -69,7 +69,9 @@ def _lines(facts: dict[str, Any], out: Path) -> list[str]:
     ram = ", ".join(f"{name} {size:,}" for name, size in facts["ram"].items())
     lines.append(f"RAM in bytes: {ram}")
     flash = ", ".join(f"{size:,} ({target}, -Os)" for target, size in facts["flash"].items())
-    lines.append(f"flash in bytes: constants {facts['constants']:,}" + (f"; code and constants {flash}" if flash else ""))
+    lines.append(
+        f"flash in bytes: constants {facts['constants']:,}" + (f"; code and constants {flash}" if flash else "")
+    )
     parity = facts["parity"]
     if parity is None:
         lines.append("not compared with the filter: no C compiler found, or --steps 0")

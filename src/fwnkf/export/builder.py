@@ -184,4 +184,3 @@ def merged_axes(shape: tuple[int, ...], leaves: list[Array]) -> tuple[list[int],
         return np.lib.stride_tricks.as_strided(a, sizes, steps)
 
     return sizes, function
-

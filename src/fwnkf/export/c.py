@@ -48,7 +48,11 @@ def export_c(
         "name": name,
         "precision": precision,
         "files": [str(path) for path in files],
-        "ram": {"state": source.state_bytes, "output": source.output_bytes, "scratch on the stack": source.scratch_bytes},
+        "ram": {
+            "state": source.state_bytes,
+            "output": source.output_bytes,
+            "scratch on the stack": source.scratch_bytes,
+        },
         "constants": source.constant_bytes,
         "flash": flash(Path(folder) / f"{name}.c"),
         "parity": None,
@@ -63,7 +67,7 @@ def export_c(
 
 
 def flash(source: Path) -> dict[str, int]:
-    """Bytes of code and constants of the compiled file, for this machine and, if its compiler is there, a Cortex-M4F."""
+    """Bytes of code and constants of the compiled file, on this machine and a Cortex-M4F, where there is a compiler."""
     targets = {
         "this machine": (c_parity.compiler(), "size", ()),
         "Cortex-M4F": (

@@ -60,7 +60,9 @@ class Library:
                 continue
             value = np.ascontiguousarray(inputs[name].numpy().astype(np.uint8 if name == "mask" else self.number))
             scalar = name == "dt" and value.size == 1
-            arguments.append(self.real(float(value.reshape(-1)[0])) if scalar else np.ctypeslib.as_ctypes(value.reshape(-1)))
+            arguments.append(
+                self.real(float(value.reshape(-1)[0])) if scalar else np.ctypeslib.as_ctypes(value.reshape(-1))
+            )
         function = getattr(self.functions, f"{self.name}_{method}")
         return int(function(ctypes.byref(self.state), *arguments, ctypes.byref(self.out)))
 

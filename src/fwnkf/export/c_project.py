@@ -68,7 +68,10 @@ def _results(program: StepProgram) -> list[Field]:
 
 def golden_header(program: StepProgram, name: str, golden: list[Sample]) -> str:
     """Inputs of a few steps and the results of the filter in float64."""
-    lines = [f"/* Inputs, and results of the filter in float64. Generated with {name}.c. */", f"enum {{ STEPS = {len(golden)} }};"]
+    lines = [
+        f"/* Inputs, and results of the filter in float64. Generated with {name}.c. */",
+        f"enum {{ STEPS = {len(golden)} }};",
+    ]
     for field in _inputs(program).values():
         rows = [sample.inputs[field.name].flatten().tolist() for sample in golden]
         lines.append(_table(f"golden_{field.name}", field, rows, name))
@@ -118,7 +121,9 @@ def test_program(program: StepProgram, name: str) -> str:
     draws, arguments = [], ["&state", "y", "mask"]
     draws.append(f"        {name}_real y[{inputs['y'].size}];")
     draws.append(f"        unsigned char mask[{inputs['y'].size}];")
-    draws.append(f"        for (int i = 0; i < {inputs['y'].size}; ++i) {{ y[i] = hostile(); mask[i] = draw() % 4 != 0; }}")
+    draws.append(
+        f"        for (int i = 0; i < {inputs['y'].size}; ++i) {{ y[i] = hostile(); mask[i] = draw() % 4 != 0; }}"
+    )
     if program.takes_control:
         draws.append(f"        {name}_real u[{inputs['u'].size}];")
         draws.append(f"        for (int i = 0; i < {inputs['u'].size}; ++i) {{ u[i] = hostile(); }}")
@@ -126,7 +131,9 @@ def test_program(program: StepProgram, name: str) -> str:
     if program.takes_dt:
         size = inputs["dt"].size
         draws.append(f"        {name}_real dt[{size}];")
-        draws.append(f"        for (int i = 0; i < {size}; ++i) {{ dt[i] = draw() % 4 ? ({name}_real)0.01 : hostile(); }}")
+        draws.append(
+            f"        for (int i = 0; i < {size}; ++i) {{ dt[i] = draw() % 4 ? ({name}_real)0.01 : hostile(); }}"
+        )
         arguments.append("dt[0]" if size == 1 else "dt")
     drawn = "\n".join(draws)
     return f"""\

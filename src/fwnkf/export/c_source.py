@@ -94,7 +94,11 @@ def _bytes(fields: tuple[Field, ...], unit: int) -> int:
 def _constant(name: str, data: np.ndarray, kind: str) -> str:
     items = [literal(item, kind) for item in data.tolist()]  # type: ignore[arg-type]
     rows = [", ".join(items[i : i + 8]) for i in range(0, len(items), 8)]
-    return f"static const {'real' if kind == 'real' else 'int64_t'} {name}[{len(items)}] = {{\n    " + ",\n    ".join(rows) + "\n};\n"
+    return (
+        f"static const {'real' if kind == 'real' else 'int64_t'} {name}[{len(items)}] = {{\n    "
+        + ",\n    ".join(rows)
+        + "\n};\n"
+    )
 
 
 # ---- function bodies ---------------------------------------------------------------------------------------------
@@ -145,14 +149,12 @@ def _apart(build: Builder, value: Scalars | Array) -> Scalars | Array:
     for place in np.ndindex(*items.shape):
         found = REFERENCE.match(str(items[place]))
         if found and build.buffers[int(found[1])].name.startswith("s->"):
-            items[place] = build.define(items[place], value.kind)
+            items[place] = build.define(found.string, value.kind)
     return Scalars(items, value.kind)
 
 
 def _starting(lowered: Lowered) -> Function:
-    tail = [
-        _store(f"s->{field.name}", value) for field, value in lowered.results if field.size
-    ]
+    tail = [_store(f"s->{field.name}", value) for field, value in lowered.results if field.size]
     return _body(lowered, tail)
 
 
@@ -212,7 +214,7 @@ def _body(lowered: Lowered, tail: list[str]) -> Function:
 
 
 def _block(text: str, writes: tuple[int, ...], buffers: dict[int, Buffer], places: dict[int, int]) -> list[str]:
-    """A block with a pointer for each buffer in scratch memory; ``restrict`` holds, because live buffers do not overlap."""
+    """A block with a pointer for each scratch buffer; ``restrict`` holds, because live buffers do not overlap."""
     keys = dict.fromkeys(int(key) for key in REFERENCE.findall(text))
     lines = ["    {"]
     for key in keys:
@@ -263,7 +265,11 @@ def signature(program: StepProgram, name: str, method: str) -> str:
     """The prototype of ``step`` or ``update``."""
     inputs = {field.name: field for field in program.step.inputs}
     real = f"{name}_real"
-    parts = [f"{name}_state *state", f"const {real} y[{inputs['y'].size}]", f"const unsigned char mask[{inputs['y'].size}]"]
+    parts = [
+        f"{name}_state *state",
+        f"const {real} y[{inputs['y'].size}]",
+        f"const unsigned char mask[{inputs['y'].size}]",
+    ]
     parts += [f"const {real} u[{inputs['u'].size}]"] if program.takes_control else []
     if program.takes_dt:
         parts.append(f"{real} dt" if inputs["dt"].size == 1 else f"const {real} dt[{inputs['dt'].size}]")
@@ -302,6 +308,9 @@ def header(program: StepProgram, name: str, double: bool) -> str:
     members = "\n".join(_member(field, name) for field in outputs if field.size)
     model = program.model
     parts = ", ".join(f"{part.name} ({part.size})" for part in model.layout.parts)
+    n, d = program.prior.mean.numel(), program.prior.cov.shape[0]
+    notes = " dt is in seconds." if program.takes_dt else ""
+    notes += " u NULL: zero." if program.takes_control else ""
     return f"""\
 /* {name}: filter "{model.name}" exported by fwnkf.
 
@@ -339,13 +348,13 @@ typedef struct {{
 /* The belief that fwnkf's init starts from without a prior. */
 void {name}_init({name}_state *state);
 
-/* A belief of mean and covariance, {program.prior.mean.numel()} and {program.prior.cov.shape[0]} x {program.prior.cov.shape[0]} numbers. */
+/* A belief of mean and covariance, {n} and {d} x {d} numbers. */
 void {name}_init_prior({name}_state *state, const {name}_real *mean, const {name}_real *cov);
 
 /* Condition on a measurement without predicting. mask is nonzero where a channel was measured; NULL: all channels. */
 {signature(program, name, "update")};
 
-/* Predict, then condition on a measurement.{" dt is in seconds." if program.takes_dt else ""}{" u NULL: zero." if program.takes_control else ""} Returns the status. */
+/* Predict, then condition on a measurement.{notes} Returns the status. */
 {signature(program, name, "step")};
 
 #ifdef __cplusplus

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 
 from .builder import Builder
-from .operators import handles, scattered
+from .operators import handles
 from .pointwise import pointwise
 from .values import Array, Constant, Lazy, Scalars, Value, literal
+from .views import scattered
 
 PRODUCT_LIMIT = 128
 """Products up to which a matrix product is written out."""
@@ -47,9 +48,7 @@ def _sparse(flags: np.ndarray) -> bool:
     return count <= SPARSE_LIMIT and count <= max(16, 0.4 * flags.size)
 
 
-def _written_out(
-    build: Builder, A: Any, B: Any, left: np.ndarray, right: np.ndarray, add: Value | None
-) -> Scalars:
+def _written_out(build: Builder, A: Any, B: Any, left: np.ndarray, right: np.ndarray, add: Value | None) -> Scalars:
     (n, k), m = A.shape, B.shape[1]
     a, b = build.scalars(A).items, build.scalars(B).items
     start = None if add is None else np.broadcast_to(build.scalars(build.form(add)).items, (n, m))
@@ -234,7 +233,7 @@ def _solve_triangular(
 ) -> Value:
     if not left or unitriangular:
         raise NotImplementedError("triangular systems from the right, or with a unit diagonal")
-    factor, places = _matrices(build, A)
+    _, places = _matrices(build, A)
     right, columns = _matrices(build, B)
     n, k = right.shape[-2:]
     result = build.buffer(int(np.prod(right.shape))).whole(right.shape)
@@ -269,4 +268,3 @@ def _matrix_exp(build: Builder, A: Value) -> Value:
     ]
     build.block("\n".join(calls), result.buffer, work)
     return result
-

@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node
 
 from ..errors import ConfigError
-from . import linear_algebra  # noqa: F401  # registers its handlers
+from . import linear_algebra, reductions, views  # noqa: F401  # they add their operators to the table
 from .builder import REFERENCE, VARIABLE, Builder, Statement
 from .operators import HANDLERS
 from .trace import Field, Graph
@@ -50,14 +50,14 @@ def lower(graph: Graph, names: dict[str, str], build: Builder) -> Lowered:
 
 
 def _call(build: Builder, node: Node, values: dict[Node, Any]) -> Any:
-    arguments = torch.fx.node.map_arg(node.args, lambda item: values[item])
-    options = torch.fx.node.map_arg(node.kwargs, lambda item: values[item])
+    arguments: Any = torch.fx.node.map_arg(node.args, lambda item: values[item])
+    options: Any = torch.fx.node.map_arg(node.kwargs, lambda item: values[item])
     if node.target is operator.getitem:
         return arguments[0][arguments[1]]
     found = _tensors((*arguments, *options.values()))
     target: Any = node.target
     if all(isinstance(item, Constant) for item in found):
-        plain = torch.fx.node.map_aggregate((arguments, options), _plain)
+        plain: Any = torch.fx.node.map_aggregate((arguments, options), _plain)
         return _constant(target(*plain[0], **plain[1]))
     handler = HANDLERS.get(str(target))
     if handler is None:
@@ -133,4 +133,3 @@ def allocate(statements: list[Statement], sizes: dict[int, int], end: set[int]) 
         placed[key] = offset
         total = max(total, offset + sizes[key])
     return placed, total
-

@@ -1,4 +1,4 @@
-"""Elementwise operators: their C, what is known of them at the time of export, and the choice between entries and loops."""
+"""Elementwise operators: their C, what is known of them during export, and the choice between entries and loops."""
 
 from __future__ import annotations
 
@@ -93,9 +93,12 @@ def promoted(*kinds: Kind) -> Kind:
 
 
 def as_value(item: Any) -> Value:
-    """A number as a tensor without axes."""
-    if isinstance(item, Constant | Scalars | Array | Lazy):
-        return item
+    """A tensor as it is, a number as one without axes."""
+    return item if isinstance(item, Constant | Scalars | Array | Lazy) else scalar(item)
+
+
+def scalar(item: Any) -> Scalars:
+    """A number or a name as a tensor without axes."""
     kind: Kind = "bool" if isinstance(item, bool) else "int" if isinstance(item, int) else "real"
     items = np.empty((), object)
     items[()] = item
@@ -128,12 +131,12 @@ def pointwise(build: Builder, name: str, *arguments: Any) -> Value:
         dense = np.count_nonzero(np.broadcast_to(known[0].nonzero, shape))
         if dense <= SPARSE_SHARE * size and known[0].single is None:
             return _sparse_sum(build, name, values, shape)
-    leaves = []
+    leaves: list[Scalars | Array | Lazy] = []
     for value in values:
         if isinstance(value, Scalars):
             # without axes: views of expressions change the strides of their arrays
             same = value.single is not None
-            leaves.append(Scalars(as_value(value.single).items, inner) if same else build.array(value))
+            leaves.append(Scalars(scalar(value.single).items, inner) if same else build.array(value))
         else:
             leaves.append(value)
     if all(isinstance(value, Scalars) for value in leaves):  # large, but the same everywhere
@@ -212,11 +215,10 @@ def _by_entry(build: Builder, name: str, values: list[Any], shape: tuple[int, ..
             sources.append(np.broadcast_to(build.scalars(value).items, shape))
     if any(not isinstance(source, np.ndarray) for source in sources):
         wanted = np.logical_and.reduce(
-            [np.broadcast_to(value.nonzero, shape) for value in values if isinstance(value, Scalars)] or [np.ones(shape, bool)]
+            [np.broadcast_to(value.nonzero, shape) for value in values if isinstance(value, Scalars)]
+            or [np.ones(shape, bool)]
         )
-        sources = [
-            source if isinstance(source, np.ndarray) else _chosen(build, source, wanted) for source in sources
-        ]
+        sources = [source if isinstance(source, np.ndarray) else _chosen(build, source, wanted) for source in sources]
     for place in np.ndindex(*shape):
         items[place] = entry(build, name, [source[place] for source in sources], inner, kind)
     return Scalars(items, kind)

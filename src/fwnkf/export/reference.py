@@ -1,7 +1,8 @@
-"""Inputs with gaps and irregular steps, and what the filter in float64 computes from them: the reference of an export."""
+"""Inputs with gaps and irregular steps, and what the filter in float64 computes from them."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -15,7 +16,6 @@ from .trace import StepProgram, example_inputs
 
 MASKED = 0.2
 """Share of the channels that are missing; half of these are NaN, which must not be read."""
-START = "start"
 
 
 class Sample(NamedTuple):
@@ -29,11 +29,9 @@ class Sample(NamedTuple):
 def run(program: StepProgram, steps: int, seed: int = 0) -> Iterator[Sample]:
     """``update``, then ``step``, of the traced filter in float64, from the default prior.
 
-    A measurement is the predicted one plus a sample of the innovation's covariance, so that the filter stays where it is
-    meant to be; where a preprocessing reads raw samples, or the innovation is latent, it is standard normal.
+    A measurement is the predicted one plus a sample of the innovation's covariance, so that the filter stays where it
+    is meant to be; where a preprocessing reads raw samples, or the innovation is latent, it is standard normal.
     """
-    import copy
-
     model: Filter = copy.deepcopy(program.model).double()
     shapes = {name: value.shape for name, value in example_inputs(model).items()}
     generator = torch.Generator().manual_seed(seed)

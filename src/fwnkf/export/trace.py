@@ -48,9 +48,9 @@ class Graph:
 class StepProgram:
     """The graphs of a filter: ``start`` makes a state from a prior; ``update`` and ``step`` advance it.
 
-    Arguments of ``start`` are mean and covariance. Those of the others are the leaves of the state, then ``y``, ``mask``
-    and, where the filter reads them, ``u`` and ``dt``; results are the leaves of the next state, the chosen outputs
-    and the status.
+    Arguments of ``start`` are mean and covariance. Those of the others are the leaves of the state, then ``y``,
+    ``mask`` and, where the filter reads them, ``u`` and ``dt``; results are the leaves of the next state, the chosen
+    outputs and the status.
     """
 
     model: Filter
@@ -113,12 +113,13 @@ def _trace(model: Filter, outputs: tuple[str, ...]) -> StepProgram:
         names.remove("dt")
     given = [examples[name] for name in names]
     inputs = (*state, *(_field(name, value) for name, value in zip(names, given, strict=True)))
-    graphs = []
-    for method in (model.update, model.step):
+
+    def graph(method: Callable[..., Any]) -> Graph:
         function = advance(method)
         results = function(*leaves.values(), *given)[len(state) :]
         fields = (*state, *(_field(n, r) for n, r in zip((*outputs, "status"), results, strict=True)))
-        graphs.append(Graph(_make_graph(function, [*leaves.values(), *given]), inputs, fields))
+        return Graph(_make_graph(function, [*leaves.values(), *given]), inputs, fields)
+
     prior = Gaussian(model.layout.origin(like), torch.eye(model.layout.tangent_size, dtype=model.dtype))
 
     def start(mean: Tensor, cov: Tensor) -> tuple[Tensor, ...]:
@@ -128,7 +129,8 @@ def _trace(model: Filter, outputs: tuple[str, ...]) -> StepProgram:
 
     batched = [item.unsqueeze(0) for item in prior]
     fields = tuple(_field(name, item) for name, item in zip(prior._fields, batched, strict=True))
-    return StepProgram(model, Graph(_make_graph(start, batched), fields, state), *graphs, state, prior)
+    begin = Graph(_make_graph(start, batched), fields, state)
+    return StepProgram(model, begin, graph(model.update), graph(model.step), state, prior)
 
 
 def example_inputs(model: Filter) -> dict[str, Tensor]:

@@ -1,0 +1,142 @@
+"""Exported filters against the filters in float64, and what their C must withstand."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+import fwnkf
+from fwnkf.cli import main
+from fwnkf.errors import ConfigError
+from fwnkf.export import c_parity
+from fwnkf.export.c import export_c
+
+from ..conformance.cases import CASES
+
+pytestmark = [
+    pytest.mark.export,
+    pytest.mark.skipif(c_parity.compiler() is None, reason="no C compiler (cc, gcc, clang) on this machine"),
+]
+QUICK = ("kf-cholesky", "adaptive", "fwnkf-paper")
+"""Cases of the conformance suite that are exported in every run of the tests; the others are slow."""
+MODELS = sorted(path.parent for path in Path("models").glob("*/config.json"))
+STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+
+
+def run(*words: str | Path, folder: Path) -> str:
+    done = subprocess.run([str(word) for word in words], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(map(str, words))}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    export_c(CASES["fwnkf-paper"].build(torch.float32), folder, "paper", steps=0)
+    return folder
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in CASES])
+@pytest.mark.parametrize("precision", ["float", pytest.param("double", marks=pytest.mark.slow)])
+def test_every_filter_exports_and_equals_itself_in_float64(name: str, precision: str, tmp_path: Path):
+    parity = export_c(CASES[name].build(torch.float32), tmp_path, precision=precision, steps=100)["parity"]
+    assert parity["ok"], parity
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.name)
+def test_every_trained_filter_exports(path: Path, tmp_path: Path):
+    parity = export_c(fwnkf.load(path), tmp_path, steps=10_000)["parity"]
+    assert parity["ok"], parity
+
+
+def test_a_system_of_ones_own_exports(tmp_path: Path):
+    """The motion is a Python function of the user: nothing in the generator knows it."""
+    system = fwnkf.System.of(
+        f=lambda angle, rate, dt: (angle + dt * rate, rate - dt * 9.81 * torch.sin(angle)),
+        h=lambda angle: torch.sin(angle),
+        Q=(1e-6, 1e-4),
+        R=1e-2,
+        state={"angle": "angle", "rate": 1},
+        measurement=1,
+        dt=0.01,
+    )
+    parity = export_c(fwnkf.EKF(system), tmp_path, steps=100)["parity"]
+    assert parity["ok"], parity
+
+
+@pytest.mark.parametrize("command", ["gcc", "clang"])
+def test_golden_vectors_and_hostile_inputs_under_sanitizers(project: Path, command: str, tmp_path: Path):
+    if shutil.which(command) is None:
+        pytest.skip(f"{command} is not installed")
+    checks = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    run(command, *STRICT, *checks, "paper.c", "test_paper.c", "-lm", "-o", tmp_path / "test", folder=project)
+    shown = run(tmp_path / "test", "20000", folder=project)
+    assert "state finite" in shown
+    assert " 0 flagged" not in shown
+
+
+@pytest.mark.slow
+def test_ten_million_hostile_steps(project: Path, tmp_path: Path):
+    run("cc", *STRICT, "-O3", "paper.c", "test_paper.c", "-lm", "-o", tmp_path / "test", folder=project)
+    run(tmp_path / "test", "10000000", folder=project)
+
+
+@pytest.mark.slow
+def test_valgrind_finds_nothing(project: Path, tmp_path: Path):
+    if shutil.which("valgrind") is None:
+        pytest.skip("valgrind is not installed")
+    run("cc", *STRICT, "-O1", "-g", "paper.c", "test_paper.c", "-lm", "-o", tmp_path / "test", folder=project)
+    run("valgrind", "--error-exitcode=1", "-q", tmp_path / "test", "1000", folder=project)
+
+
+@pytest.mark.slow
+def test_the_cmake_project_builds_and_passes(project: Path, tmp_path: Path):
+    if shutil.which("cmake") is None:
+        pytest.skip("cmake is not installed")
+    run("cmake", "-S", project, "-B", tmp_path, folder=project)
+    run("cmake", "--build", tmp_path, folder=project)
+    run("ctest", "--test-dir", tmp_path, folder=project)
+
+
+def test_the_cpp_wrapper_compiles(project: Path, tmp_path: Path):
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    (tmp_path / "use.cpp").write_text(
+        '#include "paper.hpp"\nint main() { paper::Filter filter; std::array<paper_real, 2> y{{1, 2}};\n'
+        "std::array<paper_real, 1> u{{0}}; paper::Mask mask{{1, 0}};\n"
+        "return filter.update(y, u, 0.1f).status | filter.step(y, u, 0.1f, &mask).status; }\n"
+    )
+    run("gcc", *STRICT, "-c", "paper.c", "-o", tmp_path / "paper.o", folder=project)
+    flags = ["-std=c++11", "-Wall", "-Wextra", "-Werror", "-I", project]
+    run("g++", *flags, "use.cpp", "paper.o", "-lm", "-o", "use", folder=tmp_path)
+    run(tmp_path / "use", folder=tmp_path)
+
+
+def test_the_command_writes_a_project_and_prints_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    fwnkf.save(CASES["kf"].build(torch.float32), tmp_path / "model")
+    assert main(["export", str(tmp_path / "model"), "--out", str(tmp_path / "out"), "--steps", "20"]) == 0
+    shown = capsys.readouterr().out
+    assert "RAM in bytes: state" in shown
+    assert "OK: 20 steps" in shown
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "model.c", "model.h", "model.hpp", "model_golden.h", "test_model.c", "CMakeLists.txt",
+    }  # fmt: skip
+
+
+def test_names_and_outputs_are_checked(tmp_path: Path):
+    model = CASES["kf"].build(torch.float32)
+    with pytest.raises(ConfigError, match="name 'My filter': wanted a C identifier"):
+        export_c(model, tmp_path, "My filter")
+    with pytest.raises(ConfigError, match="outputs: gain unknown; there are: mean, cov"):
+        export_c(model, tmp_path, outputs=("mean", "gain"))
+
+
+def test_an_operator_without_c_is_named(tmp_path: Path):
+    system = fwnkf.System.of(f=lambda x: torch.special.bessel_j0(x), h=lambda x: x, Q=(1.0,), R=1.0)
+    with pytest.raises(ConfigError, match=r"operator aten.special_bessel_j0.default, for which there is no C"):
+        export_c(fwnkf.UKF(system), tmp_path)
