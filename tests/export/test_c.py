@@ -137,6 +137,6 @@ def test_names_and_outputs_are_checked(tmp_path: Path):
 
 
 def test_an_operator_without_c_is_named(tmp_path: Path):
-    system = fwnkf.System.of(f=lambda x: torch.special.bessel_j0(x), h=lambda x: x, Q=(1.0,), R=1.0)
+    system = fwnkf.System.of(f=lambda x: torch.special.bessel_j0(x), h=lambda x: x, Q=(1.0,), R=(1.0,))
     with pytest.raises(ConfigError, match=r"operator aten.special_bessel_j0.default, for which there is no C"):
         export_c(fwnkf.UKF(system), tmp_path)
