@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fwnkf.cli.main import main
 from fwnkf.data.log_recording import recording
 from fwnkf.diagnosis.peaks import find_peaks
 from fwnkf.diagnosis.spectra import noise_floor, spectrum
@@ -66,3 +68,27 @@ def test_lines_are_those_of_scipy_on_the_original(tmp_path: Path, data_set: str,
     frequency, density = signal.welch(values, original.rate, nperseg=2048)
     around = np.abs(frequency / strongest.frequency - 1) < 0.1
     assert frequency[around][density[around].argmax()] == pytest.approx(strongest.frequency, rel=0.02)
+
+
+NAMED = {
+    ("broad", "26"): (40.1, 101.5),
+    ("broad", "27"): (44.1, 97.5),
+    ("dido", "circle_a_1.5_v_2.5_r_1.5_yaw"): (34.5, 62.9, 160.0),
+}
+"""Lines (Hz) that the whole command has to name."""
+
+
+def lines_of(path: Path, capsys: pytest.CaptureFixture[str]) -> list[float]:
+    """Frequencies of the lines that ``fwnkf diagnose`` finds."""
+    assert main(["diagnose", str(path), "--json"]) == 0
+    return [peak["frequency"] for peak in json.loads(capsys.readouterr().out)["peaks"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("data_set", "start"), NAMED)
+def test_the_command_names_the_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], data_set: str, start: str
+) -> None:
+    found = lines_of(converted(read(data_set, start), tmp_path), capsys)
+    for line in NAMED[data_set, start]:
+        assert any(frequency == pytest.approx(line, rel=0.02) for frequency in found), (line, sorted(found))

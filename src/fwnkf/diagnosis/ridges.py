@@ -25,6 +25,9 @@ JUMP_COST = 0.15
 """Loss of log ratio for every bin that it moves."""
 CEILING = 4.0
 """Log ratio above which a window counts no more, so that a single burst makes no path."""
+HEARD, MOST_HEARD = 0.5, 0.8
+"""A line is heard where it is above this share of its loudest log ratios (of one window in ten); where it is heard in
+fewer windows than the second share, its path in the others is chance."""
 SHUFFLES = 16
 """Waterfalls with their windows in random order, which show what chance does."""
 
@@ -95,6 +98,11 @@ def _ridge(grid: Grid, columns: Sequence[int], seconds: float, seed: int, thresh
     track = _refined(loud, path, resolution) + float(frequency[first])
     if z < thresholds.ridge_z or track.std() < thresholds.ridge_spread * track.mean():
         return None
+    heard = _heard(inside[np.arange(len(path)), path], track)
+    if not heard.all():
+        track, moments = track[heard], time[heard]
+        swept = len(track) >= 16 and track.std() > thresholds.ridge_spread * track.mean()
+        return Ridge(moments, track, score, z, (1,)) if swept else None
     # with harmonics the path of the fundamental is the surer one: they move faster, and fold
     comb = inside + sum(_multiple(logs, harmonic)[:, first:] for harmonic in (2, 3))
     fundamental = _refined(loud, _best_path(comb)[0], resolution) + float(frequency[first])
@@ -103,6 +111,15 @@ def _ridge(grid: Grid, columns: Sequence[int], seconds: float, seed: int, thresh
     if len(present) > 1 and present[0] == 1 and own > 0.85 * score:
         return Ridge(time, fundamental, own, z, present)
     return Ridge(time, track, score, z, (1,))
+
+
+def _heard(logs: Array, track: Array) -> NDArray[np.bool_]:
+    """Windows in which a line is on, and near where it usually is; all of them for one that is never off."""
+    heard: NDArray[np.bool_] = logs > HEARD * np.quantile(logs, 0.9)
+    if heard.mean() > MOST_HEARD:
+        return np.ones(len(logs), bool)
+    low, middle, high = np.quantile(track[heard], (0.25, 0.5, 0.75))
+    return heard & (np.abs(track - middle) <= 3 * max(high - low, 1e-9))
 
 
 def with_commands(ridge: Ridge, motor_time: Array, motor: Array) -> Ridge:
