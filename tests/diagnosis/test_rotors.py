@@ -78,6 +78,19 @@ def test_nothing_sweeps_where_nothing_does(cause):
     assert all(find_ridge(gyro_grid(flight(cause, seed=seed, seconds=30.0)), range(3)) is None for seed in range(3))
 
 
+def test_a_line_that_is_off_for_half_of_the_time_has_the_frequency_of_the_other_half(rng):
+    """A vibrating telephone: where it is still, the path through the waterfall is chance."""
+    time = np.arange(16_000) / 200
+    frequency = 44 - 2 * (time - 20) / 40  # falls slowly while it is on, from 20 to 60 s
+    on = (time > 20) & (time < 60)
+    line = np.where(on, np.sin(2 * np.pi * np.cumsum(frequency) / 200), 0.0)
+    grid = even_grid(time, line[:, None] * [3.0, 2.0, 1.0] + rng.normal(size=(len(time), 3)))
+    lines = name_lines(grid, CHANNELS)
+    assert lines.ridge is not None
+    assert lines.ridge.mean == pytest.approx(43.0, rel=0.01)
+    assert set(CHANNELS[:2]) <= {peak.channel for peak in lines.peaks if abs(peak.frequency - 43) < 0.5}
+
+
 def test_the_batched_paths_are_those_of_one_at_a_time():
     stack = np.random.default_rng(0).normal(size=(5, 30, 40))
     np.testing.assert_allclose(_best_scores(stack), [_best_path(logs)[1] for logs in stack])

@@ -99,7 +99,7 @@ def _facts(evidence: Evidence) -> dict[str, float | str]:
         median = np.nanmedian(rotor.stack(), 0)
         facts["rotors"] = ", ".join(f"{value:.3g}" for value in median) + " Hz (median)"
     if evidence.airborne:
-        facts["seconds_in_the_air"] = sum(stop - start for start, stop in evidence.airborne)
+        facts["in_the_air_s"] = sum(stop - start for start, stop in evidence.airborne)
     return facts
 
 

@@ -89,13 +89,15 @@ def _drift(evidence: Evidence) -> Iterator[Finding]:
     if not wandering.any():
         return
     axis = int(np.argmax(np.where(wandering, change, 0)))
+    slow = evidence.reports[stream.role].rate < limits.slow_rate  # vibration folds to any frequency, zero included
     yield Finding(
         "drift",
-        "warning",
-        0.9,
+        "info" if slow else "warning",
+        0.5 if slow else 0.9,
         f"The bias of {GYRO[axis]} wanders by {change[axis]:.3g} rad/s during the flight.",
         f"gyro against attitude in windows of {WINDOW:g} s: change {', '.join(f'{value:.2g}' for value in change)} "
-        f"rad/s in x, y, z (threshold {limits.drift_gyro:g})",
+        f"rad/s in x, y, z (threshold {limits.drift_gyro:g})"
+        + ("; vibration that is folded by the slow sampling can be the reason as well" if slow else ""),
         "Let the sensor warm up, calibrate it over temperature, and give the estimator a bias state with a random walk "
         f"of about {change[axis] / max(float(np.sqrt(np.ptp(bias.time))), 1e-9):.2g} rad/s/√s.",
         tuple(GYRO[number] for number in np.flatnonzero(wandering)),

@@ -17,6 +17,8 @@ from ..thresholds import Thresholds
 
 MOST = 6
 """Findings about lines in one log; the rest is in the table of lines."""
+FOLLOWING_Q = 5.0
+"""Frequency over bandwidth of a notch that follows the speed of a rotor, as Betaflight's RPM filter has it."""
 
 
 def findings(evidence: Evidence) -> list[Finding]:
@@ -98,7 +100,8 @@ def _finding(group: Sequence[Peak], part: Analysed, evidence: Evidence) -> Findi
         figures["origin_hz"] = top.origin
     text = (
         f"{top.amplitude:.3g} {unit} in {top.channel} (worth a warning from {_limit(top.channel, limits):g} {unit}), "
-        f"{top.ratio:.3g} times the floor around it (threshold {limits.line_ratio:g})"
+        f"{top.ratio:{'.3g' if top.ratio < 1000 else ',.0f'}} times the floor around it (threshold "
+        f"{limits.line_ratio:g})"
     )
     if top.correlation is not None:
         text += f", correlation with its source {top.correlation:.2f}"
@@ -147,13 +150,14 @@ def _action(cause: str, top: Peak, part: Analysed, figures: dict[str, float | st
             f"of the sampling: averaging over a sample passes {gain:.2g} of {origin:.4g} Hz. After sampling, a notch "
             "must follow the alias, which moves against the rotor; balance or replace the rotor at its source."
         )
-    width = notch_bandwidth(top.frequency, top.width, rate)
+    # one that follows the speed need not cover the whole sweep
+    width = top.frequency / FOLLOWING_Q if _follows(top) else notch_bandwidth(top.frequency, top.width, rate)
     delay = 1e3 * notch(min(top.frequency, 0.49 * rate), width, rate).delay(rate)
     figures |= {"notch_bandwidth_hz": width, "notch_delay_ms": delay}
     mechanical = "Balance or replace the propeller" if cause == "rotor_vibration" else "Stiffen or damp the mount"
     kind = "that follows the rotor speed, " if cause == "rotor_vibration" else ""
     return (
-        f"{mechanical}. A notch {kind}at {top.frequency:.4g} Hz of {width:.2g} Hz bandwidth costs {delay:.2g} "
+        f"{mechanical}. A notch {kind}at {top.frequency:.4g} Hz of {width:.3g} Hz bandwidth costs {delay:.2g} "
         f"ms of delay; noise states at {top.frequency:.4g} Hz ({top.amplitude / math.sqrt(2):.2g} standard deviation) "
         "in the filter cost none and keep its error bars honest: --fix fits them."
     )
