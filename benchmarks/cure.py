@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from fwnkf.data.flights import Flight, Vehicle, flight, random_vehicle
+from fwnkf.diagnosis.calibrate import Calibrated, calibrated, split
 from fwnkf.diagnosis.default_filter import channel_models
-from fwnkf.diagnosis.fix import LINES, fitted_models, split
+from fwnkf.diagnosis.fix import LINES, TRAIN
 from fwnkf.diagnosis.innovations import innovations
 from fwnkf.diagnosis.series import Series
-from fwnkf.identify.channels import channels_filter
 
 NAMES = ("gyro_x", "gyro_y", "gyro_z", "accel_x", "accel_y", "accel_z")
 UNITS = ("rad/s",) * 3 + ("m/s²",) * 3
@@ -39,16 +39,17 @@ def study(case: str, seed: int, seconds: float = 60.0) -> dict[str, Any]:
     still = series_of(flight(None, seed=seed, seconds=seconds, vehicle=vehicle))
     silent = replace(vehicle, gyro_noise=0.0, accel_noise=0.0)
     truth = series_of(flight(None, seed=seed, seconds=seconds, vehicle=silent)).values
-    train, test = split(shaken)
-    white = fitted_models(train, lines=0)
-    cured = fitted_models(train)
+    train, test = split(shaken, TRAIN)
+    white, cured = calibrated(train, lines=LINES)
     noise = replace(shaken, values=shaken.values - truth)
     lines = channel_models(noise, lines=LINES + 3, lowest_hz=8.0)
-    oracle = [replace(a, lines=b.lines) for a, b in zip(channel_models(still), lines, strict=True)]
+    told = tuple(replace(a, lines=b.lines) for a, b in zip(channel_models(still), lines, strict=True))
+    oracle = Calibrated(told, None, 0.0)
     errors = {}
-    row: dict[str, Any] = {"case": case, "seed": seed, "rate": round(vehicle.rate)}
-    for name, models in (("white", white), ("fixed", cured), ("oracle", oracle)):
-        result = innovations(channels_filter(models, NAMES), test)
+    row: dict[str, Any] = {"case": case, "seed": seed, "rate": round(vehicle.rate), "half_life": cured.half_life}
+    row["kept"] = "noise states" if cured.score > white.score else "white noise"
+    for name, fitted in (("white", white), ("fixed", cured), ("oracle", oracle)):
+        result = innovations(fitted.filter(NAMES), test)
         at = np.searchsorted(shaken.time, result.time)
         errors[name] = np.mean((result.mean - truth[at]) ** 2, 0)
         row[f"nis_{name}"] = float(np.nanmean(result.nis))

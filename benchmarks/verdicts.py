@@ -1,4 +1,4 @@
-"""Verdicts on the real logs below ``$FWNKF_DATA/logs``, with the cure beside a notch, as a page of the documentation.
+"""Verdicts on the real logs below ``$FWNKF_DATA/logs``, as a page of the documentation.
 
     python benchmarks/verdicts.py --store results -o docs/results/verdicts.md
 
@@ -15,10 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from fwnkf.diagnosis import Diagnosis, diagnose
-from fwnkf.diagnosis.evidence import gather
-from fwnkf.diagnosis.fix import fix
-from fwnkf.diagnosis.thresholds import THRESHOLDS
-from fwnkf.errors import DataError
 from fwnkf.logs import open_log
 
 FOLDERS = ("ulog", "dataflash", "blackbox", "rosbag1", "mcap")
@@ -44,18 +40,8 @@ def verdict(path: Path) -> dict[str, Any]:
     }
 
 
-def cure(path: Path) -> list[dict[str, Any]]:
-    """Before and after, of the first stream that a filter runs on; empty where the log is too short."""
-    evidence = gather(open_log(path), THRESHOLDS)
-    try:
-        return [dict(row) for row in fix(evidence.analysed[0].series).rows] if evidence.analysed else []
-    except DataError as error:
-        print(f"{path.name}: {error}", flush=True)
-        return []
-
-
 def page(rows: list[dict[str, Any]], command: str) -> str:
-    """Two tables as Markdown: verdicts, and before and after."""
+    """The table as Markdown."""
     lines = [
         "# Verdicts on nineteen real logs",
         "",
@@ -78,48 +64,12 @@ def page(rows: list[dict[str, Any]], command: str) -> str:
         )
     lines += [
         "",
-        "## Before and after",
-        "",
-        "Fitted to the first 60 % of each log, measured on the last 40 %: the log-density of a raw sample of all",
-        "channels given the samples before it (larger is better), NIS (1 is consistent), and the largest",
-        "autocorrelation of the innovations (0 is white; before → after). *White*: every channel a signal with a slope",
-        "in white noise. *Notch*: up to three notches at the strongest lines of the first 60 %, then the same filter,",
-        "scored by the density of the raw sample. *Noise states*: `--fix`, up to three oscillators for each channel.",
-        "",
-        "| log | white | notch | noise states | NIS white | NIS notch | NIS noise states | autocorrelation |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        if not row["fix"]:
-            continue
-        table = {_method(item["method"]): item for item in row["fix"]}
-        white, notch, fixed = table["white"], table.get("notch"), table["noise"]
-        middle = f"{notch['log_likelihood']:.2f}" if notch else "no line"
-        lines.append(
-            f"| {row['name']} | {white['log_likelihood']:.2f} | {middle} | {fixed['log_likelihood']:.2f} "
-            f"| {white['nis']:.2f} | {format(notch['nis'], '.2f') if notch else '–'} | {fixed['nis']:.2f} "
-            f"| {white['autocorrelation']:.2f} → {fixed['autocorrelation']:.2f} |"
-        )
-    pairs = [({_method(item["method"]): item for item in row["fix"]}) for row in rows if row["fix"]]
-    better = sum(table["noise"]["log_likelihood"] > table["white"]["log_likelihood"] for table in pairs)
-    than_notch = [table for table in pairs if "notch" in table]
-    beats = sum(table["noise"]["log_likelihood"] > table["notch"]["log_likelihood"] for table in than_notch)
-    shocks = [row["name"] for row in rows if row["fix"] and any(item["cause"] == "impact" for item in row["findings"])]
-    lines += [
-        "",
-        f"Noise states predict better than white noise in {better} of {len(pairs)} logs, and better than notches in "
-        f"{beats} of the {len(than_notch)} logs that have a line to notch.",
-        f"A shock is in {', '.join(shocks) or 'none of them'}: no model of the time before predicts it, and the one "
-        "that is surest loses most. Logs that are not listed are too short, or were not measured.",
+        "What `--fix` gains on them is on a [page of its own](fix_logs.md).",
         "",
         f"Command: `{command}`; one flight each, so there is no spread over seeds.",
         "",
     ]
     return "\n".join(lines)
-
-
-def _method(name: str) -> str:
-    return "notch" if "notch" in name else name.split()[0]
 
 
 def main() -> None:
@@ -128,7 +78,6 @@ def main() -> None:
     parser.add_argument(
         "--store", type=Path, required=True, help="folder with the results so far, one file for each log"
     )
-    parser.add_argument("--only", choices=("verdict", "fix"), help="measure only this")
     parser.add_argument("--part", default="0/1", help="measure only every n-th log: 0/3, 1/3, 2/3 side by side")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
@@ -136,19 +85,13 @@ def main() -> None:
     part, parts = (int(number) for number in options.part.split("/"))
     rows = []
     for number, path in enumerate(logs(options.data)):
-        row: dict[str, Any] = {"name": path.name}
-        for name, function in (("verdict", verdict), ("fix", cure)):
-            file = options.store / f"{path.name}.{name}.json"
-            wanted = options.only in (None, name) and number % parts == part
-            if wanted and not file.is_file():
-                began = time.process_time()
-                file.write_text(json.dumps({name: function(path)}, indent=1, default=float))
-                print(f"{path.name}: {name}, {time.process_time() - began:.0f} s", flush=True)
-            if file.is_file():
-                known = json.loads(file.read_text())[name]
-                row |= known if name == "verdict" else {"fix": known}
-        if "findings" in row:
-            rows.append({"fix": [], **row})
+        file = options.store / f"{path.name}.verdict.json"
+        if number % parts == part and not file.is_file():
+            began = time.process_time()
+            file.write_text(json.dumps({"verdict": verdict(path)}, indent=1, default=float))
+            print(f"{path.name}: {time.process_time() - began:.0f} s", flush=True)
+        if file.is_file():
+            rows.append({"name": path.name, **json.loads(file.read_text())["verdict"]})
         if options.output is not None:
             command = "python benchmarks/verdicts.py --store results -o docs/results/verdicts.md"
             options.output.write_text(page(rows, command), encoding="utf-8")

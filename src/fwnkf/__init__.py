@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .filters.hypotheses import FrequencyHypotheses as FWNKFHypotheses
     from .filters.kalman import KalmanFilter as KF
     from .filters.kalmannet import KalmanNet
+    from .filters.level import AdaptiveLevelFilter as FWNKFAdaptive
     from .filters.recursive_kalmannet import RecursiveKalmanNet
     from .filters.rkn import RecurrentKalmanNetwork as RKN
     from .filters.smoothing import Smoothed, smooth, smooth_in_chunks
@@ -63,6 +64,7 @@ _attribute = attach(
         "filters.extended": {"EKF": "ExtendedKalmanFilter"},
         "filters.fwnkf": {"FWNKF": "FrequencyWeightedNeuralKalmanFilter"},
         "filters.hypotheses": {"FWNKFHypotheses": "FrequencyHypotheses"},
+        "filters.level": {"FWNKFAdaptive": "AdaptiveLevelFilter"},
         "filters.kalman": {"KF": "KalmanFilter"},
         "filters.kalmannet": ("KalmanNet",),
         "filters.recursive_kalmannet": ("RecursiveKalmanNet",),
@@ -91,6 +93,7 @@ __all__ = [
     "UKF",
     "AdaptiveKF",
     "BayesianKalmanNet",
+    "FWNKFAdaptive",
     "FWNKFHypotheses",
     "Filter",
     "Gaussian",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 
@@ -10,6 +11,7 @@ import pytest
 
 from fwnkf.cli import main
 from fwnkf.data.flights import flight
+from fwnkf.diagnosis.result import Fix
 
 from ..logs.writers import write_flight
 
@@ -68,3 +70,16 @@ def test_a_bag_may_be_the_folder_one_is_in(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(path)
     assert main(["diagnose", ".", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["name"] == path.name
+
+
+def test_a_fix_that_does_not_hold_fails(shaken, capsys, monkeypatch):
+    rows = [{"method": "white noise", "log_likelihood": 2.0}, {"method": "noise states", "log_likelihood": 1.0}]
+    worse = Fix(tuple(rows), (), {}, None, ("not saved: …",), "noise states", "worse", -1.0, 0.1)
+    # the package has a function of the name of this module
+    module = importlib.import_module("fwnkf.diagnosis.diagnose")
+    monkeypatch.setattr(module, "fix_series", lambda *_, **__: worse)
+    assert main(["diagnose", str(shaken), "--fix", "--json"]) == 1
+    output = capsys.readouterr()
+    found = json.loads(output.out)["fix"]
+    assert (found["kept"], found["outcome"], found["gain"], found["folder"]) == ("noise states", "worse", -1.0, None)
+    assert "no filter was saved" in output.err

@@ -199,6 +199,9 @@ CASES: dict[str, Case] = {
     "fwnkf-no-encoder": Case("fwnkf", weighted(hidden=0, control_dim=0), 2, uses_dt=True),
     "fwnkf-no-shaping": Case("fwnkf", weighted(shaping="none", solve="sequential"), 2, 1, uses_dt=True),
     "fwnkf-noise": Case("fwnkf", weighted(shaping="noise"), 2, 1, uses_dt=True),
+    "fwnkf-adaptive": Case(
+        "fwnkf_adaptive", weighted("fwnkf_adaptive", shaping="noise", half_life=10.0), 2, 1, uses_dt=True
+    ),
     "fwnkf-hypotheses": Case(
         "fwnkf_hypotheses", weighted("fwnkf_hypotheses", shaping="noise", hypotheses=3), 2, 1, uses_dt=True
     ),

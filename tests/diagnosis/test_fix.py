@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import fwnkf
-from fwnkf.diagnosis.fix import fix, notched, scaled, split, tuned_notches
+from fwnkf.diagnosis.calibrate import scaled, split
+from fwnkf.diagnosis.fix import TRAIN, fix, notched, tuned_notches
 from fwnkf.diagnosis.innovations import innovations
 from fwnkf.diagnosis.series import Series
 from fwnkf.errors import DataError
@@ -54,7 +55,7 @@ def test_the_cure_predicts_better_and_is_consistent(cure):
 
 def test_the_cure_reaches_the_oracle(flown, cure):
     series, clean = flown
-    _, test = split(series)
+    _, test = split(series, TRAIN)
     fixed = innovations(fwnkf.load(cure.folder), test)
     oracle = innovations(channels_filter([TRUTH] * 2, series.channels), test)
     plain = ChannelModel(200.0, 4.0, 2.0, TRUTH.noise_std**2)
@@ -64,6 +65,35 @@ def test_the_cure_reaches_the_oracle(flown, cure):
     assert (errors[0] - errors[1]) / (errors[0] - errors[2]) > 0.8
     # no filter predicts better than the one that is told the truth
     assert cure.rows[-1]["log_likelihood"] < float(np.nanmean(oracle.log_likelihood)) + 0.02
+
+
+def test_what_was_kept_is_told(cure):
+    rows = {row["method"]: row for row in cure.rows}
+    assert (cure.kept, cure.outcome) == ("noise states", "better")
+    assert cure.gain == pytest.approx(rows["noise states"]["log_likelihood"] - rows["white noise"]["log_likelihood"])
+    assert 0 < cure.gain_error < cure.gain
+    assert any("noise states" in note for note in cure.notes)
+
+
+def test_a_filter_that_predicts_held_out_time_worse_is_not_saved(tmp_path):
+    """The vibration that was fitted is gone, and another one is there: white noise is less wrong."""
+    generator = np.random.default_rng(4)
+    steps = 2500
+    time = np.arange(steps) / 200
+    hz = np.where(time < 0.6 * time[-1], 60.0, 47.0)
+    values = 0.5 * np.sin(2 * np.pi * np.cumsum(hz) / 200) + 0.05 * generator.normal(size=steps)
+    result = fix(Series.of("y", time, values[:, None], ["y"], [""]), folder=tmp_path / "fixed")
+    assert (result.kept, result.outcome) == ("noise states", "worse")
+    assert result.gain < 0
+    assert result.folder is None
+    assert not (tmp_path / "fixed").exists()
+    assert any(note.startswith("not saved") for note in result.notes)
+
+
+def test_without_a_line_nothing_changes():
+    values = np.random.default_rng(3).normal(size=(2000, 1))
+    result = fix(Series.of("y", np.arange(2000) / 200, values, ["y"], [""]))
+    assert (result.kept, result.outcome, result.gain) == ("white noise", "unchanged", 0.0)
 
 
 def test_the_saved_filter_has_the_names_of_the_channels(cure):
@@ -121,7 +151,7 @@ def test_a_level_leaves_the_gains_as_they_are(flown):
 
 def test_a_given_filter_is_compared_on_what_it_measures(flown):
     """A density of one channel is no match for that of two."""
-    series = flown[0].first(5000)
+    series = flown[0].first(3000)
     given = channels_filter([TRUTH], series.channels[1:])
     cure = fix(series, given=given)
     rows = {row["method"]: row["log_likelihood"] for row in cure.rows}

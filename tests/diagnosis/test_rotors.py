@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,8 +11,10 @@ from scipy import stats
 from fwnkf.data.flights import flight
 from fwnkf.diagnosis.evidence import analyse
 from fwnkf.diagnosis.orders import fold, integration_gain, track_orders
+from fwnkf.diagnosis.result import Peak
 from fwnkf.diagnosis.ridges import _best_path, _best_scores, find_ridge, rank_correlation, with_commands
 from fwnkf.diagnosis.rotors import harmonic_series, name_lines
+from fwnkf.diagnosis.rules import lines
 from fwnkf.diagnosis.spectra import even_grid
 from fwnkf.diagnosis.thresholds import THRESHOLDS
 from fwnkf.diagnosis.waterfall import grid_waterfall
@@ -154,3 +158,14 @@ def test_harmonics_of_a_folded_sweep_come_from_multiples_of_its_source():
     assert len(origins) > 1
     for harmonic, origin in origins.items():
         assert origin == pytest.approx(harmonic * speed.mean(), rel=0.02)
+
+
+@pytest.mark.parametrize("origin", [110.0, 190.0, 210.0, 290.0, 310.0, 530.0])
+def test_an_alias_moves_as_the_fold_says(origin):
+    """Against the frequency of a sine as sampling folds it: towards its own side, or away from it."""
+    rate = 200.0
+    apparent = [abs(hz - rate * round(hz / rate)) for hz in (origin, origin + 1)]
+    way = "with" if apparent[1] > apparent[0] else "against"
+    top = Peak("gyro_x", apparent[0], 1.0, 1.0, 9.0, 1.0, rotor=1, harmonic=2, origin=origin)
+    part = SimpleNamespace(series=SimpleNamespace(rate=rate))
+    assert f"moves {way} the rotor" in lines._action("aliasing", top, part, {})

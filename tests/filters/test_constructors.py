@@ -26,6 +26,7 @@ EXPORTS = {
     "bayesian_kalmannet": "BayesianKalmanNet",
     "ekf": "EKF",
     "fwnkf": "FWNKF",
+    "fwnkf_adaptive": "FWNKFAdaptive",
     "fwnkf_hypotheses": "FWNKFHypotheses",
     "kalmannet": "KalmanNet",
     "kf": "KF",
@@ -82,6 +83,7 @@ CALLS = {
     "arkf": ("ARKF", {"F": torch.stack((EYE, 0.1 * EYE)), "H": EYE[:1], "Q": EYE, "R": EYE[:1, :1]}),
     "adaptive_kf": ("AdaptiveKF", {"F": EYE, "H": EYE[:1], "G": EYE[:, :1], "R": EYE[:1, :1], "half_life": 3.0}),
     "fwnkf": ("FWNKF", {"shaping": "noise", "hidden": 6, "residual_width": 5}),
+    "fwnkf_adaptive": ("FWNKFAdaptive", {"hidden": 6, "residual_width": 5, "half_life": 20.0}),
     "fwnkf_hypotheses": ("FWNKFHypotheses", {"hidden": 6, "residual_width": 5, "hypotheses": 2}),
 }
 

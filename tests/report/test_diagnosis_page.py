@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fwnkf.diagnosis.finding import Finding
-from fwnkf.diagnosis.result import Diagnosis, Waterfall
+from fwnkf.diagnosis.result import ALL_CHANNELS, Diagnosis, Waterfall
 
 from .synthetic import LINE, diagnosis
 from .test_page import HOSTILE, Reader
@@ -21,6 +21,7 @@ pytest.importorskip("matplotlib", reason="figures come with the extra 'plot'")
 from fwnkf.report import diagnosis_figures
 from fwnkf.report.diagnosis_page import diagnosis_page
 from fwnkf.report.drawing import VARIABLES, canvas, svg, thin
+from fwnkf.report.verdict import overall_row
 
 
 def label(page: str, start: str) -> str:
@@ -173,3 +174,23 @@ def test_findings_with_one_remedy_are_one_card():
     assert text.count("<dd>Use the stamps.</dd>") == 1
     assert text.count('<div class="notice warning">') == 2
     assert "b: the rate is wrong. c: the rate is wrong." in text
+
+
+def test_the_key_figure_is_that_of_all_channels():
+    """Wherever its row stands: rows of other streams may come first."""
+    found = diagnosis()
+    rows = sorted(found.consistency, key=lambda row: row.name == ALL_CHANNELS)
+    assert rows[-1].name == ALL_CHANNELS != rows[0].name
+    assert overall_row(rows) is rows[-1]
+    assert overall_row(rows[:1]) is rows[0]
+    assert overall_row([]) is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [("better", "predicted better"), ("worse", "not saved"), ("unchanged", "which is kept")],
+)
+def test_the_page_says_whether_a_fix_holds(outcome, words):
+    found = diagnosis()
+    page = diagnosis_page(replace(found, fix=replace(found.fix, outcome=outcome)))
+    assert words in page

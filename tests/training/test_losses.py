@@ -69,7 +69,7 @@ def gradients(model: Filter, batch: Batch, terms) -> torch.Tensor:
 def test_every_filter_that_can_learn_and_observe_is_covered():
     known = {name.split()[0] for name in OBSERVING}
     untrained = {"ekf", "ukf", "adaptive_kf"}  # no trainable parameters
-    known.add("fwnkf_hypotheses")  # an fwnkf with different noise states
+    known |= {"fwnkf_hypotheses", "fwnkf_adaptive"}  # an fwnkf with different noise states, or another level
     assert known | untrained | {"rkn"} == set(fwnkf.filters.available())
 
 

@@ -46,7 +46,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Diagnose, print the verdict, write the report; 1 if a finding is one of ``--fail-on``."""
+    """Diagnose, print the verdict, write the report; 1 if a finding is one of ``--fail-on``, or a fix does not hold."""
     from .. import load
     from ..diagnosis.diagnose import diagnose
     from ..diagnosis.thresholds import THRESHOLDS
@@ -78,7 +78,10 @@ def run(options: argparse.Namespace) -> int:
     failed = [finding for finding in result.findings if finding.severity in wanted or finding.cause in wanted]
     if failed:
         print_status(f"fwnkf: --fail-on {options.fail_on}: {', '.join(sorted({item.cause for item in failed}))}")
-    return 1 if failed else 0
+    worse = result.fix is not None and result.fix.outcome == "worse"
+    if worse:
+        print_status("fwnkf: --fix: no filter was saved, because the one that was fitted predicts held-out time worse")
+    return 1 if failed or worse else 0
 
 
 def text(result: Diagnosis) -> list[str]:

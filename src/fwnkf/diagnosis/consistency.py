@@ -18,7 +18,7 @@ from ..logs.log import Stream
 from ..logs.stamps import segments
 from .chi_square import chi_square_tail, mean_square_quantile
 from .innovations import Innovations
-from .result import Consistency
+from .result import ALL_CHANNELS, Consistency
 
 Array = NDArray[np.float64]
 
@@ -142,7 +142,7 @@ def consistency(found: Innovations) -> list[Consistency]:
         rows.insert(
             0,
             Consistency(
-                "all channels", "NIS", float(found.nis[known].mean()), low, high, int(known.sum()),
+                ALL_CHANNELS, "NIS", float(found.nis[known].mean()), low, high, int(known.sum()),
                 # Bonferroni: the smallest of several p-values
                 min(1.0, len(p) * min(p)) if p else None,
                 float((found.nis[known] > GATE**2).mean()), *course(found.time, found.nis),

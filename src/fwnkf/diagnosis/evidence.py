@@ -177,17 +177,23 @@ def _chosen(streams: Mapping[str, Stream], reports: Mapping[str, StampReport]) -
     return [role for role in chosen if reports[role].rate >= SLOWEST]
 
 
+def stream_series(stream: Stream) -> Series:
+    """The channels of a stream that change, orientations left out."""
+    names = [name for name in stream.columns if not name.startswith("orientation")]
+    series = Series.of(stream.name, stream.time, stream.stack(names), names, [stream.units.get(n, "") for n in names])
+    series = series.columns(moving_channels(series))
+    if not series.channels:
+        raise DataError(f"{stream.name}: no channel ever changes")
+    return series
+
+
 def analyse(
     role: str, streams: Mapping[str, Stream], thresholds: Thresholds, filter: Filter | None = None,
     truth: Reference | None = None,
 ) -> Analysed:  # fmt: skip
     """Spectra, lines with their sources, innovations and consistency of one stream."""
     stream = streams[role]
-    names = [name for name in stream.columns if not name.startswith("orientation")]
-    series = Series.of(stream.name, stream.time, stream.stack(names), names, [stream.units.get(n, "") for n in names])
-    series = series.columns(moving_channels(series))
-    if not series.channels:
-        raise DataError(f"{stream.name}: no channel ever changes")
+    series = stream_series(stream)
     grid = even_grid(series.time, series.values)
     rotor, motor = (_track(streams.get(name)) for name in ("rotor", "motor"))
     lines = name_lines(grid, series.channels, rotor=rotor, motor=motor, thresholds=thresholds)

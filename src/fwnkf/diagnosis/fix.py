@@ -1,4 +1,4 @@
-"""The cure: noise states fitted to the first part of a log, compared with what was before on the rest.
+"""The cure: filters fitted to the first part of a log, compared with what was before on the rest.
 
 Every method is scored by the log-density of the same raw measurements, each given the ones before. A notch is causal
 and invertible: it multiplies the density of the next sample by its leading coefficient ``b₀``, so that the density of
@@ -14,18 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..checkpoint import save
 from ..errors import DataError
 from ..filters.base import Filter
-from ..identify.channels import ChannelModel, Line, channels_filter
+from .calibrate import TRIED, Calibrated, calibrated, split
 from .consistency import consistency
-from .default_filter import channel_models
 from .innovations import Innovations, innovation_spectra, innovations, match_channels
 from .notch import Biquad, notch, notch_bandwidth
 from .peaks import find_peaks, group_peaks
-from .result import Fix
+from .result import Fix, Outcome
 from .series import Series
 from .spectra import ORDER, even_grid, linear_prediction, noise_floor, spectrum
 from .thresholds import THRESHOLDS, Thresholds
@@ -34,54 +32,12 @@ TRAIN = 0.6
 LINES = 3
 """Lines of each channel at most."""
 NOTCHES = 3
-LONGEST, TRIED = 10_000, 5_000
-"""Samples that a filter runs over to be tested, and to choose models and levels."""
-
-
-def split(series: Series, share: float = TRAIN) -> tuple[Series, Series]:
-    """The first part of a series in time, and the rest."""
-    middle = float(series.time[0] + share * (series.time[-1] - series.time[0]))
-    return series.part(-math.inf, middle), series.part(middle, math.inf)
-
-
-def fitted_models(series: Series, *, lines: int = LINES, thresholds: Thresholds = THRESHOLDS) -> list[ChannelModel]:
-    """Models with lines where these help, at levels that make innovations as large as stated.
-
-    A flight is never quite the same later on, and a level from the samples of the fit would not say so. Models of the
-    first two thirds are therefore tried on the last one: a channel gets lines if it is predicted better with them, and
-    the level that it has there, if that is above the one of the fit.
-    """
-    lowest = min(thresholds.line_lowest, 0.1 * series.rate)
-    early, late = split(series, 2 / 3)
-    late = late.first(TRIED)
-    plain = channel_models(early, lowest_hz=lowest)
-    levels, scores = _tried(plain, late)
-    chosen = [0] * len(plain)
-    if lines:
-        lined = channel_models(early, lines=lines, lowest_hz=lowest)
-        higher, better = _tried(lined, late)
-        chosen = [lines if gain else 0 for gain in better > scores]
-        levels = np.where(better > scores, higher, levels)
-    models = [
-        channel_models(series.columns([column]), lines=count, lowest_hz=lowest)[0]
-        for column, count in enumerate(chosen)
-    ]
-    return [scaled(model, max(1.0, float(level))) for model, level in zip(models, levels, strict=True)]
-
-
-def _tried(models: Sequence[ChannelModel], series: Series) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """NIS of every channel under its model, and the mean log-density of its samples at that level."""
-    result = innovations(channels_filter(models, series.channels), series)
-    level = np.nanmean(result.values**2 / result.variance, 0)
-    raised = np.maximum(level, 1.0)
-    return level, -0.5 * (np.log(raised) + np.nanmean(np.log(result.variance), 0) + level / raised)
-
-
-def scaled(model: ChannelModel, factor: float) -> ChannelModel:
-    """All covariances times a factor, which leaves the gains as they are."""
-    root = math.sqrt(factor)
-    lines = tuple(Line(line.hz, line.bandwidth_hz, line.std * root) for line in model.lines)
-    return replace(model, drive=model.drive * factor, white=model.white * factor, lines=lines)
+LONGEST = 10_000
+"""Samples that a filter runs over to be tested."""
+BLOCKS = 20
+"""Blocks of neighbours that the standard error of a difference is computed from."""
+GIVEN, WHITE, NOISE = "the filter given", "white noise", "noise states"
+"""Methods that can be kept."""
 
 
 def tuned_notches(series: Series, thresholds: Thresholds = THRESHOLDS) -> list[Biquad]:
@@ -124,52 +80,87 @@ def fix(
     series: Series, *, given: Filter | None = None, folder: Path | str | None = None,
     thresholds: Thresholds = THRESHOLDS,
 ) -> Fix:  # fmt: skip
-    """Fit noise states to the first 60 % of a series and compare on the rest; saves the filter to ``folder``.
+    """Fit filters to the first 60 % of a series, keep the one that predicts best there, and compare on the rest.
 
+    The filter that is kept is chosen on the last third of the part used to fit, so that the rest is a test of it. It is
+    saved to ``folder``, unless it predicts worse on the rest than the one before: the one given, else white noise.
     Densities can be compared only of the same measurements: with a filter given, those that it measures.
     """
     if given is not None:
         series = series.columns(match_channels(given, series))
-    train, test = split(series)
+    train, test = split(series, TRAIN)
     if min(len(train), len(test)) < 500:
         raise DataError(f"{series.name}: {len(series)} samples are too few to fit on one part and test on the rest")
-    rows: list[dict[str, Any]] = []
     shown = test.first(LONGEST)
+    white, lined = calibrated(train, lines=LINES, thresholds=thresholds)
+    filters = {WHITE: white.filter(series.channels), NOISE: lined.filter(series.channels)}
+    scores = {WHITE: white.score, NOISE: lined.score if any(model.lines for model in lined.models) else -math.inf}
     if given is not None:
-        rows.append(_row("the filter given", innovations(given, shown)))
-    plain = fitted_models(train, lines=0, thresholds=thresholds)
-    rows.append(_row("white noise", innovations(channels_filter(plain, series.channels), shown)))
-    sections = tuned_notches(train, thresholds)
-    if sections:
-        whole = notched(series, sections, train)
-        before, after = split(whole)
-        models = fitted_models(before, lines=0, thresholds=thresholds)
-        result = innovations(channels_filter(models, series.channels), after.first(LONGEST))
-        jacobian = len(series.channels) * sum(math.log(section.b[0]) for section in sections)
-        delay = 1e3 * sum(section.delay(series.rate) for section in sections)
-        rows.append(_row(f"{len(sections)} notch(es), then white noise", result, jacobian, delay))
-    models = fitted_models(train, thresholds=thresholds)
-    model = channels_filter(models, series.channels)
-    result = innovations(model, shown)
-    rows.append(_row("noise states", result))
-    parameters = {
-        f"{name}_{what}": value
-        for name, part in zip(series.channels, models, strict=True)
-        for what, value in _parameters(part)
-    }
+        filters = {GIVEN: given, **filters}
+        scores[GIVEN] = float(np.nanmean(innovations(given, split(train, 2 / 3)[1].first(TRIED)).log_likelihood))
+    results = {method: innovations(model, shown) for method, model in filters.items()}
+    rows = {method: _row(method, result) for method, result in results.items()}
+    notched_row = _notched_row(series, train, thresholds)
+    table = [*rows.values()] if notched_row is None else [*list(rows.values())[:-1], notched_row, rows[NOISE]]
+    kept, before = max(scores, key=lambda method: scores[method]), next(iter(filters))
+    gain, error = _difference(results[kept], results[before])
+    outcome: Outcome = "unchanged" if kept == before else "better" if gain > 0 else "worse"
+    saved = None
+    if folder is not None and kept != GIVEN and outcome != "worse":
+        saved = str(save(filters[kept], folder))
+    after = results[kept]
+    measured = spectrum(after.time, after.values)
     notes = [
         f"fitted to the first {100 * TRAIN:.0f} % of the time, compared on the rest"
-        + (f", of which the first {LONGEST:,} samples" if len(test) > LONGEST else "")
+        + (f", of which the first {LONGEST:,} samples" if len(test) > LONGEST else ""),
+        *_verdict(kept, before, outcome, gain, error),
     ]
-    saved = None if folder is None else str(save(model, folder))
-    measured = spectrum(result.time, result.values)
-    spectra = innovation_spectra(result, measured, noise_floor(measured))
-    return Fix(tuple(rows), tuple(spectra), parameters, saved, tuple(notes))
+    if notched_row is not None and notched_row["log_likelihood"] > rows[kept]["log_likelihood"]:
+        notes.append(f"notches in front of the filter with white noise would predict better there than {kept}")
+    return Fix(
+        tuple(table), tuple(innovation_spectra(after, measured, noise_floor(measured))),
+        {} if kept == GIVEN else _parameters({WHITE: white, NOISE: lined}[kept], series.channels),
+        saved, tuple(notes), kept, outcome, gain, error,
+    )  # fmt: skip
+
+
+def _notched_row(series: Series, train: Series, thresholds: Thresholds) -> dict[str, Any] | None:
+    """Notches at the lines of the part used to fit, then white noise; None where there is no line."""
+    sections = tuned_notches(train, thresholds)
+    if not sections:
+        return None
+    before, after = split(notched(series, sections, train), TRAIN)
+    model = calibrated(before, thresholds=thresholds)[0].filter(series.channels)
+    result = innovations(model, after.first(LONGEST))
+    jacobian = len(series.channels) * sum(math.log(section.b[0]) for section in sections)
+    delay = 1e3 * sum(section.delay(series.rate) for section in sections)
+    return _row(f"{len(sections)} notch(es), then white noise", result, jacobian, delay)
+
+
+def _difference(one: Innovations, other: Innovations) -> tuple[float, float]:
+    """Mean difference of the log-densities of a sample, and its standard error from blocks of neighbours."""
+    both = one.log_likelihood - other.log_likelihood
+    blocks = [float(np.nanmean(block)) for block in np.array_split(both, BLOCKS) if np.isfinite(block).any()]
+    return float(np.nanmean(both)), float(np.std(blocks, ddof=1) / math.sqrt(len(blocks))) if len(blocks) > 1 else 0.0
+
+
+def _verdict(kept: str, before: str, outcome: Outcome, gain: float, error: float) -> list[str]:
+    """What was kept, and what the time that was not used to fit says of it."""
+    if outcome == "unchanged":
+        return [f"kept: {kept}; nothing that was fitted predicts better on the last third of the part used to fit"]
+    if outcome == "better":
+        return [
+            f"kept: {kept}, which predicts better than {before} on the rest, by {gain:.2g} ± {error:.1g} per sample"
+        ]
+    return [
+        f"not saved: {kept} was chosen on the part used to fit, but predicts the rest worse than {before}, by "
+        f"{-gain:.2g} ± {error:.1g} per sample. The flight changes between the two parts: fit to a longer log, or to "
+        "one of the manoeuvres that matter"
+    ]
 
 
 def _row(method: str, result: Innovations, jacobian: float = 0.0, delay: float = 0.0) -> dict[str, Any]:
-    rows = consistency(result)
-    top = rows[0]
+    top = consistency(result)[0]
     return {
         "method": method,
         "log_likelihood": float(np.nanmean(result.log_likelihood)) + jacobian,
@@ -180,12 +171,18 @@ def _row(method: str, result: Innovations, jacobian: float = 0.0, delay: float =
     }
 
 
-def _parameters(model: ChannelModel) -> list[tuple[str, float]]:
-    values = [("drive", model.drive), ("decay", model.decay), ("white_std", math.sqrt(model.white))]
-    for number, line in enumerate(model.lines, 1):
-        values += [
-            (f"line{number}_hz", line.hz),
-            (f"line{number}_bandwidth_hz", line.bandwidth_hz),
-            (f"line{number}_std", line.std),
-        ]
+def _parameters(fitted: Calibrated, channels: Sequence[str]) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for name, model in zip(channels, fitted.models, strict=True):
+        values |= {
+            f"{name}_drive": model.drive, f"{name}_decay": model.decay, f"{name}_white_std": math.sqrt(model.white),
+        }  # fmt: skip
+        for number, line in enumerate(model.lines, 1):
+            values |= {
+                f"{name}_line{number}_hz": line.hz,
+                f"{name}_line{number}_bandwidth_hz": line.bandwidth_hz,
+                f"{name}_line{number}_std": line.std,
+            }
+    if fitted.half_life is not None:
+        values["level_half_life_steps"] = fitted.half_life
     return values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from .finding import Finding
 from .values import plain_values
 
 Array = NDArray[np.float64]
+
+ALL_CHANNELS = "all channels"
+"""Name of the row of consistency of all channels together."""
 
 
 class Peak(NamedTuple):
@@ -116,6 +119,9 @@ class Trade:
     marks: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
+Outcome = Literal["better", "worse", "unchanged"]
+
+
 @dataclass(frozen=True, eq=False)
 class Fix:
     """Filters before and after, compared on time that was not used to fit."""
@@ -126,8 +132,16 @@ class Fix:
     """Innovations after the fix."""
     parameters: Mapping[str, float]
     folder: str | None = None
-    """Where the filter was saved."""
+    """Where the filter was saved; None if it was not."""
     notes: tuple[str, ...] = ()
+    kept: str = ""
+    """The method that was chosen on the part used to fit."""
+    outcome: Outcome = "unchanged"
+    """Whether it predicts held-out time better than the filter before, or worse; unchanged if it is that filter."""
+    gain: float = 0.0
+    """Log-density of a held-out sample less that under the filter before."""
+    gain_error: float = 0.0
+    """Standard error of the gain."""
 
 
 @dataclass(frozen=True, eq=False)

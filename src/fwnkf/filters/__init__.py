@@ -11,6 +11,7 @@ _MODULES = {
     "bayesian_kalmannet": "bayesian_kalmannet",
     "ekf": "extended",
     "fwnkf": "fwnkf",
+    "fwnkf_adaptive": "level",
     "fwnkf_hypotheses": "hypotheses",
     "kalmannet": "kalmannet",
     "kf": "kalman",

@@ -20,6 +20,7 @@ from .fwnkf import FrequencyWeightedNeuralKalmanFilter
 from .fwnkf_state import FWState, Prepared
 from .hypotheses import FrequencyHypotheses
 from .inputs import clean
+from .level import AdaptiveLevelFilter
 from .networks import Hidden
 
 BLOCK, BLOCKS = 100, 5
@@ -153,6 +154,8 @@ def _as_fwnkf(model: Filter) -> FrequencyWeightedNeuralKalmanFilter:
         )
     if isinstance(model, FrequencyHypotheses):
         raise ConfigError(f"filter {model.name!r} has noise covariances for each hypothesis, not a single one")
+    if isinstance(model, AdaptiveLevelFilter):
+        raise ConfigError(f"filter {model.name!r} scales its covariances by a level; use the same filter as 'fwnkf'")
     return model
 
 

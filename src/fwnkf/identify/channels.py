@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -179,11 +180,14 @@ def fit_channel(
     return replace(best, lines=tuple(sorted(best.lines, key=lambda line: -line.std)))
 
 
-def channels_filter(models: Sequence[ChannelModel], names: Sequence[str], *, noise: float = 1.0) -> Filter:
+def channels_filter(
+    models: Sequence[ChannelModel], names: Sequence[str], *, noise: float = 1.0, half_life: float | None = None
+) -> Filter:
     """The Kalman filter of several channels side by side; its states are all signals, then all slopes.
 
     A ``kf``, or an ``fwnkf`` with noise states where a channel has lines. Measurements are called ``names``, so that a
-    log's channels find their place. ``noise`` multiplies every covariance, which leaves all gains as they are.
+    log's channels find their place. ``noise`` multiplies every covariance, which leaves all gains as they are. With a
+    ``half_life`` (steps) it is an ``fwnkf_adaptive``, whose noise level follows the innovations.
 
     >>> model = ChannelModel(rate=100.0, drive=4.0, decay=1.0, white=0.01, lines=(Line(20.0, 1.0, 0.5),))
     >>> filter = channels_filter([model, model], ["gyro_x", "gyro_y"])
@@ -208,13 +212,18 @@ def channels_filter(models: Sequence[ChannelModel], names: Sequence[str], *, noi
         channels=tuple(names),
     )
     count = max(len(model.lines) for model in models)
-    if not count:
+    if not count and half_life is None:
         return build("kf", **{name: getattr(system, name) for name in "FH"}, Q=system.Q(), R=system.R(),
                      continuous=True, dt=1 / rate, layout=system.config.layout, channels=tuple(names))  # fmt: skip
+    name = "fwnkf"
+    options: dict[str, Any] = {"system": system, "hidden": 0, "residual_width": 0}
+    if half_life is not None:
+        name, options["half_life"] = "fwnkf_adaptive", half_life
+    if not count:
+        return build(name, **options, shaping="none").double()
     filter = build(
-        "fwnkf", system=system, shaping="noise", hidden=0, residual_width=0, sections=count, shared_shaper=False,
-        pole_radius=POLE_RADIUS,
-    ).double()  # fmt: skip
+        name, **options, shaping="noise", sections=count, shared_shaper=False, pole_radius=POLE_RADIUS
+    ).double()
     states = filter.get_submodule("noise_states")
     assert isinstance(states, NoiseStates)
     narrowest = -math.log(POLE_RADIUS) * rate / math.pi

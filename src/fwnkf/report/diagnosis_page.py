@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from ..diagnosis.result import AllanDeviation, ChannelSpectrum, Consistency, Diagnosis
+from ..diagnosis.result import AllanDeviation, ChannelSpectrum, Consistency, Diagnosis, Fix
 from ..diagnosis.thresholds import THRESHOLDS
 from . import diagnosis_figures as figures
 from .drawing import Drawing, draw
@@ -261,7 +261,7 @@ def _cure(diagnosis: Diagnosis) -> Section | None:
     if fix.parameters:
         items = tuple((_spoken(name), value) for name, value in fix.parameters.items())
         tables.append(Table(("parameter", "value"), items, "Fitted parameters", fold=True))
-    answer = _gain(fix.rows)
+    answer = _gain(fix)
     if fix.folder:
         answer += f" The filter is saved in {fix.folder}."
     return Section("What does the cure change?", answer, drawings, tuple(tables), fix.notes)
@@ -304,25 +304,22 @@ def _excess(spectrum: ChannelSpectrum) -> float:
     return float(spectrum.density.max() / spectrum.white) if spectrum.white and len(spectrum.density) else 0.0
 
 
-def _gain(rows: Sequence[Mapping[str, object]]) -> str:
-    """The change from the first row to the best later one, in words."""
-    scored = [(row, value) for row in rows if isinstance(value := row.get("log_likelihood"), float)]
-    if len(scored) < 2:
+def _gain(fix: Fix) -> str:
+    """What was kept, and what held-out time says of it."""
+    scored = sum(isinstance(row.get("log_likelihood"), float) for row in fix.rows)
+    if scored < 2:
         return "The filter was fitted again; too little time is left to compare it."
-    first = scored[0]
-    best = max(scored[1:], key=lambda item: item[1])
-    gain = best[1] - first[1]
-    if gain <= 0:
-        name = best[0].get("method", "the fitted filter")
+    change = f"{number(abs(fix.gain))} ± {number(fix.gain_error)} nats of log-likelihood per sample"
+    if fix.outcome == "unchanged":
+        return f"Nothing: what was fitted besides does not predict better than {fix.kept}, which is kept."
+    if fix.outcome == "worse":
         return (
-            f"It does not help: on time that was not used to fit, the best attempt ({name}) predicts worse by "
-            f"{number(-gain)} nats of log-likelihood per sample. Keep the filter as it is."
+            f"It does not hold: {fix.kept} was chosen on the part used to fit, but predicts the rest worse, by "
+            f"{change}. It is not saved."
         )
-    text = (
-        f"With {best[0].get('method', 'the fitted filter')} the next sample is predicted better, by {number(gain)} nats"
-    )
-    nis = best[0].get("nis")
-    return f"{text} of log-likelihood" + (f"; NIS {number(nis)} (honest: 1)." if isinstance(nis, float) else ".")
+    nis = next((row.get("nis") for row in fix.rows if row.get("method") == fix.kept), None)
+    text = f"With {fix.kept} the next sample is predicted better, by {change}"
+    return text + (f"; NIS {number(nis)} (honest: 1)." if isinstance(nis, float) else ".")
 
 
 def _value(value: object) -> Cell:

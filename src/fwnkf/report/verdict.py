@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..diagnosis.finding import Finding
-from ..diagnosis.result import Consistency, Diagnosis, Peak
+from ..diagnosis.result import ALL_CHANNELS, Consistency, Diagnosis, Peak
 from .page import Level, Notice
 from .wording import listed, number, quantity, shorten, sureness
 
@@ -83,4 +83,4 @@ def by_strength(peaks: Iterable[Peak]) -> list[Peak]:
 
 def overall_row(rows: Sequence[Consistency]) -> Consistency | None:
     """The row of all channels together, or the first."""
-    return next((row for row in rows if row.name == "all channels"), rows[0] if rows else None)
+    return next((row for row in rows if row.name == ALL_CHANNELS), rows[0] if rows else None)

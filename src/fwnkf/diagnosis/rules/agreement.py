@@ -8,7 +8,7 @@ from typing import Any
 from ..consistency import gate
 from ..evidence import Evidence
 from ..finding import Finding
-from ..result import Consistency
+from ..result import ALL_CHANNELS, Consistency
 from ..thresholds import Thresholds
 
 
@@ -18,7 +18,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     results = []
     own = [row for part in evidence.analysed for row in part.consistency if evidence.given]
     for rows, whose in ((own, "the filter"), (evidence.logged, "the autopilot's filter")):
-        rows = [row for row in rows if row.name != "all channels" and row.mean > 0]
+        rows = [row for row in rows if row.name != ALL_CHANNELS and row.mean > 0]
         results += _too_large([row for row in rows if _is_large(row, limits)], whose, limits)
         results += _too_small([row for row in rows if _is_small(row, limits)], whose, limits)
         results += _coloured([row for row in rows if _is_coloured(row, evidence)], whose, limits)

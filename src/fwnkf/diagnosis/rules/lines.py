@@ -145,10 +145,12 @@ def _action(cause: str, top: Peak, part: Analysed, figures: dict[str, float | st
         origin = top.origin or rate - top.frequency
         gain = integration_gain(origin, rate)
         figures["gain"] = gain
+        # every multiple of half the rate reflects the frequency once more
+        way = "against" if int(2 * origin / rate) % 2 else "with"
         return (
             f"Raise the sampling rate above {2.5 * origin:.0f} Hz, or put a low-pass below {rate / 2:.0f} Hz in front "
             f"of the sampling: averaging over a sample passes {gain:.2g} of {origin:.4g} Hz. After sampling, a notch "
-            "must follow the alias, which moves against the rotor; balance or replace the rotor at its source."
+            f"must follow the alias, which moves {way} the rotor; balance or replace the rotor at its source."
         )
     # one that follows the speed need not cover the whole sweep
     width = top.frequency / FOLLOWING_Q if _follows(top) else notch_bandwidth(top.frequency, top.width, rate)

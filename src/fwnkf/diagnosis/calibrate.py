@@ -1,0 +1,163 @@
+"""Models of a log's channels with levels that hold on other parts of the flight, chosen on the part used to fit.
+
+A flight is never quite the same later on, and figures from the samples of a fit would not say so. Everything that is
+chosen is therefore tried on time that the fit has not seen: models of the first two thirds of a series on its last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..filters.base import Filter
+from ..filters.level import HIGHEST, LOWEST
+from ..identify.channels import ChannelModel, Line, channels_filter
+from .default_filter import channel_models
+from .innovations import innovations
+from .series import Series
+from .thresholds import THRESHOLDS, Thresholds
+
+Array = NDArray[np.float64]
+
+TRIED = 5_000
+"""Samples that a filter runs over to choose models and levels."""
+HALF_LIVES = (8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+"""Steps in which the level forgets half, as tried."""
+FEWEST_SQUARES = 48
+"""Squares within a half-life, at least: of fewer, the level scatters so much that NIS is off by more than 2 %."""
+
+
+def split(series: Series, share: float) -> tuple[Series, Series]:
+    """The first part of a series in time, and the rest."""
+    middle = float(series.time[0] + share * (series.time[-1] - series.time[0]))
+    return series.part(-math.inf, middle), series.part(middle, math.inf)
+
+
+class Trial(NamedTuple):
+    """Channels on time that was not used to fit their models; NaN where a channel was not measured."""
+
+    squares: Array
+    """Innovations squared over their variance, ``[samples, channels]``."""
+    log_variance: Array
+
+    @property
+    def level(self) -> Array:
+        """The mean square of each channel; one where nothing was measured."""
+        count = np.isfinite(self.squares).sum(0)
+        return np.where(count > 0, np.maximum(np.nansum(self.squares, 0) / np.maximum(count, 1), LOWEST), 1.0)
+
+    def at_their_level(self) -> Trial:
+        """With variances as large as the squares are on average."""
+        return Trial(self.squares / self.level, self.log_variance + np.log(self.level))
+
+    def density(self, level: Array | float = 1.0) -> Array:
+        """Log-density of every channel of every sample."""
+        return -0.5 * (math.log(2 * math.pi) + self.log_variance + np.log(level) + self.squares / level)
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """Models of the channels, how fast their common level is followed, and how well they predict."""
+
+    models: tuple[ChannelModel, ...]
+    half_life: float | None
+    """Steps; None where the level does not change."""
+    score: float
+    """Log-density of a sample on the last third of the series that they were fitted to, by the fit to the rest."""
+
+    def filter(self, channels: Sequence[str]) -> Filter:
+        """The filter whose measurements have these names."""
+        return channels_filter(self.models, channels, half_life=self.half_life)
+
+
+def calibrated(series: Series, *, lines: int = 0, thresholds: Thresholds = THRESHOLDS) -> list[Calibrated]:
+    """Models without lines and, if ``lines`` are allowed, with them where they help; each with the level of its noise.
+
+    A channel gets lines if it is predicted better with them. Its variances are scaled, up or down, to its innovations;
+    the half-life of the level that all channels share is the one that predicts best, or none.
+    """
+    lowest = min(thresholds.line_lowest, 0.1 * series.rate)
+    early, late = split(series, 2 / 3)
+    late = late.first(TRIED)
+
+    def fitted(part: Series, lines: int) -> list[ChannelModel]:
+        return channel_models(part, lines=lines, lowest_hz=lowest)
+
+    def at_level(models: Sequence[ChannelModel], trial: Trial) -> Calibrated:
+        half_life, score = followed(trial.at_their_level())
+        pairs = zip(models, trial.level.tolist(), strict=True)
+        return Calibrated(tuple(scaled(model, level) for model, level in pairs), half_life, score)
+
+    white = fitted(series, 0)
+    trial = tried(channels_filter(fitted(early, 0), series.channels), late)
+    found = [at_level(white, trial)]
+    if lines:
+        other = tried(channels_filter(fitted(early, lines), series.channels), late)
+        better = _own_score(other) > _own_score(trial)
+        mixed = Trial(*(np.where(better, new, old) for new, old in zip(other, trial, strict=True)))
+        models = [
+            fitted(series.columns([column]), lines)[0] if gain else white[column] for column, gain in enumerate(better)
+        ]
+        found.append(at_level(models, mixed))
+    return found
+
+
+def tried(model: Filter, series: Series) -> Trial:
+    """A filter with channels apart over a series."""
+    result = innovations(model, series)
+    return Trial(result.values**2 / result.variance, np.log(result.variance))
+
+
+def followed(trial: Trial) -> tuple[float | None, float]:
+    """The half-life of a common level that predicts best, and its log-density of a sample."""
+    known = np.isfinite(trial.squares)
+    share = known.mean(1, keepdims=True)
+    squares = np.nansum(trial.squares, 1, keepdims=True) / np.maximum(known.sum(1, keepdims=True), 1)
+    scores: dict[float | None, float] = {None: _per_sample(trial.density())}
+    for half_life in HALF_LIVES:
+        if half_life * known.shape[1] >= FEWEST_SQUARES:
+            scores[half_life] = _per_sample(trial.density(running_level(squares, share, half_life)))
+    best = max(scores, key=lambda half_life: scores[half_life])
+    return best, scores[best]
+
+
+def running_level(squares: Array, share: Array, half_life: float) -> Array:
+    """The level before each sample, from one, as ``fwnkf_adaptive`` follows it: ``[samples, k]``."""
+    kept = 0.5 ** (share / half_life)
+    levels = np.empty_like(squares)
+    level = np.ones(squares.shape[1:])
+    for step in range(len(squares)):
+        levels[step] = level
+        level = np.clip(kept[step] * level + (1 - kept[step]) * squares[step], LOWEST, HIGHEST)
+    return levels
+
+
+def scaled(model: ChannelModel, factor: float) -> ChannelModel:
+    """All covariances times a factor, which leaves the gains as they are."""
+    root = math.sqrt(factor)
+    lines = tuple(Line(line.hz, line.bandwidth_hz, line.std * root) for line in model.lines)
+    return replace(model, drive=model.drive * factor, white=model.white * factor, lines=lines)
+
+
+def _per_sample(density: Array) -> float:
+    return float(np.nansum(density, 1).mean())
+
+
+def _own_score(trial: Trial) -> Array:
+    """Mean log-density of each channel at a level of its own, at the half-life that suits it."""
+    trial = trial.at_their_level()
+    known = np.isfinite(trial.squares)
+    squares = np.where(known, trial.squares, 0.0)
+    densities = [trial.density()]
+    densities += [
+        trial.density(running_level(squares, known.astype(float), half_life))
+        for half_life in HALF_LIVES
+        if half_life >= FEWEST_SQUARES
+    ]
+    means = [np.nansum(density, 0) / np.maximum(known.sum(0), 1) for density in densities]
+    return np.asarray(np.max(means, axis=0))
