@@ -151,7 +151,7 @@ def test_a_level_leaves_the_gains_as_they_are(flown):
 
 def test_a_given_filter_is_compared_on_what_it_measures(flown):
     """A density of one channel is no match for that of two."""
-    series = flown[0].first(3000)
+    series = flown[0].first(5000)
     given = channels_filter([TRUTH], series.channels[1:])
     cure = fix(series, given=given)
     rows = {row["method"]: row["log_likelihood"] for row in cure.rows}

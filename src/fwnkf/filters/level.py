@@ -58,7 +58,7 @@ class AdaptiveLevelFilter(FrequencyWeightedNeuralKalmanFilter):
     >>> eye = torch.eye(1)
     >>> filter = fwnkf.build("fwnkf_adaptive", H=eye, Q=eye, R=eye, shaping="none", hidden=0, half_life=20.0)
     >>> calm, rough = 0.1 * torch.randn(1, 200, 1), 10 * torch.randn(1, 200, 1)
-    >>> levels = [float(filter.run(y).state.level) for y in (calm, rough)]
+    >>> levels = [filter.run(y).state.level.item() for y in (calm, rough)]
     >>> levels[0] < 1 < levels[1]
     True
     """
