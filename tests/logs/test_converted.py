@@ -84,6 +84,15 @@ def lines_of(path: Path, capsys: pytest.CaptureFixture[str]) -> list[float]:
     return [peak["frequency"] for peak in json.loads(capsys.readouterr().out)["peaks"]]
 
 
+def test_the_command_names_the_lines_of_a_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Twenty seconds in which the telephone vibrates; its motor slows down by a few per cent over the whole of them."""
+    original = read("broad", "27")
+    first = len(original) // 2
+    found = lines_of(converted(original.slice(first, first + round(20 * original.rate)), tmp_path), capsys)
+    for line in NAMED["broad", "27"]:
+        assert any(frequency == pytest.approx(line, rel=0.04) for frequency in found), (line, sorted(found))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("data_set", "start"), NAMED)
 def test_the_command_names_the_lines(

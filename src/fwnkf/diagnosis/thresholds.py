@@ -60,15 +60,18 @@ class Thresholds:
     vibe_failure: float = _threshold(60.0, "m/s²", "VIBE at which position hold fails", "ArduPilot documentation")
     vibe_grey: float = _threshold(10.0, "m/s²", "VIBE that is no longer good", "ArduPilot configurator")
     vibe_poor: float = _threshold(20.0, "m/s²", "VIBE that means trouble", "ArduPilot configurator")
+    accel_grey: float = _threshold(2.45, "m/s²", "vibration metric that is worth a note", "half of PX4's amber")
     accel_warning: float = _threshold(4.905, "m/s²", "vibration metric that is amber", "PX4 Flight Review")
     accel_failure: float = _threshold(9.81, "m/s²", "vibration metric that is red", "PX4 Flight Review")
     # ---- amplitude
     clip_share: float = _threshold(1e-4, "1", "share of samples at a limit that is worth a warning")
+    clip_share_failure: float = _threshold(1e-3, "1", "share of samples at a limit that is a failure")
     clip_count: float = _threshold(100.0, "1", "count of a clipping counter that matters", "ArduPilot documentation")
     shock_ratio: float = _threshold(10.0, "1", "change of acceleration in a shock over the usual one, at least")
     shock_accel: float = _threshold(60.0, "m/s²", "smallest change of acceleration that is a shock")
     # ---- bias
     drift_gyro: float = _threshold(0.03, "rad/s", "change of the bias of a gyro during a log, against the attitude")
+    drift_scatter: float = _threshold(3.0, "1", "that change over the scatter of neighbouring windows, at least")
     # ---- consistency
     nis_high: float = _threshold(2.0, "1", "mean NIS per channel above which a filter is overconfident")
     nis_low: float = _threshold(0.5, "1", "mean NIS per channel below which a filter is underconfident")

@@ -88,8 +88,14 @@ class StampReport:
         """Gaps that the recorder did not declare."""
         return tuple(gap for gap in self.gaps if not gap.declared)
 
-    def problems(self) -> list[str]:
-        """What is wrong, one sentence each with its figures; empty when nothing is."""
+    def clock_problems(
+        self, *, repeated: float = 0.0, rate: float = 0.005, jitter: float = 0.1, drift: float = 1e-4
+    ) -> list[str]:
+        """What is wrong with the time base, one clause each with its figures.
+
+        The limits are shares: of samples that repeat a stamp, of the rate that the log states, of a step by which steps
+        scatter, and of the recorder's clock.
+        """
         lines = []
         if self.factor != 1.0:
             lines.append(
@@ -100,8 +106,28 @@ class StampReport:
             lines.append(f"{self.invalid:,} time stamps are not finite")
         if self.backwards:
             lines.append(f"{self.backwards:,} time stamps go backwards, the first at {self.first_backwards:.3f} s")
-        if self.duplicates:
+        if self.duplicates > repeated * self.samples:
             lines.append(f"{self.duplicates:,} samples repeat a time stamp")
+        if self.nominal_rate and abs(self.nominal_rate / self.rate - 1) > rate:
+            lines.append(
+                f"the log states {self.nominal_rate:.5g} Hz, its time stamps {self.rate:.5g} Hz "
+                f"({100 * (self.nominal_rate / self.rate - 1):+.2g} %)"
+            )
+        if self.jitter * self.rate > jitter:
+            lines.append(
+                f"steps scatter by {1e3 * self.jitter:.3g} ms ({100 * self.jitter * self.rate:.0f} % of a step)"
+            )
+        if self.clock and abs(self.clock.drift) > drift:
+            size = abs(self.clock.drift)
+            by = f"{1e6 * self.clock.drift:.0f} µs/s" if size < 1e-3 else f"{100 * self.clock.drift:.2g} %"
+            lines.append(
+                f"the recorder's clock drifts by {by} from that of the stamps, offset {self.clock.offset:.4g} s"
+            )
+        return lines
+
+    def problems(self) -> list[str]:
+        """What is wrong, one clause each with its figures; empty when nothing is."""
+        lines = self.clock_problems()
         if self.gaps:
             longest = sorted(self.gaps, key=lambda gap: -gap.seconds)[:3]
             listed = ", ".join(f"{gap.seconds:.3g} s at {gap.time:.2f} s" for gap in longest)
@@ -111,20 +137,6 @@ class StampReport:
             lines.append(
                 f"{self.skipped:,} skipped samples ({100 * self.lost:.1f} % missing in all): the mean rate is "
                 f"{self.mean_rate:.1f} Hz where sampling is at {self.rate:.1f} Hz"
-            )
-        if self.nominal_rate and abs(self.nominal_rate / self.rate - 1) > 0.005:
-            lines.append(
-                f"the log states {self.nominal_rate:.1f} Hz, its time stamps {self.rate:.1f} Hz "
-                f"({100 * (self.nominal_rate / self.rate - 1):+.1f} %)"
-            )
-        if self.jitter * self.rate > 0.1:
-            lines.append(
-                f"steps scatter by {1e3 * self.jitter:.3g} ms ({100 * self.jitter * self.rate:.0f} % of a step)"
-            )
-        if self.clock and abs(self.clock.drift) > 1e-4:
-            lines.append(
-                f"the recorder's clock drifts by {1e6 * self.clock.drift:.0f} µs/s from that of the stamps, "
-                f"offset {self.clock.offset:.4g} s"
             )
         return lines
 

@@ -35,7 +35,7 @@ def _clipping(evidence: Evidence) -> Iterator[Finding]:
         share = max(clip.share for clip in clips)
         yield Finding(
             "clipping",
-            "failure" if share > 10 * limits.clip_share else "warning",
+            "failure" if share > limits.clip_share_failure else "warning",
             0.97,
             f"{', '.join(dict.fromkeys(clip.channel for clip in clips))} clipped: the signal is larger than the range.",
             ", ".join(
@@ -85,7 +85,7 @@ def _drift(evidence: Evidence) -> Iterator[Finding]:
     change = bias.change
     # noise of the windows, from neighbouring ones; the median over axes, because a bias that wanders adds to its own
     scatter = float(np.median(np.median(np.abs(np.diff(bias.bias, axis=0)), axis=0)))
-    wandering = (change > limits.drift_gyro) & (change > 3 * scatter)
+    wandering = (change > limits.drift_gyro) & (change > limits.drift_scatter * scatter)
     if not wandering.any():
         return
     axis = int(np.argmax(np.where(wandering, change, 0)))

@@ -52,7 +52,7 @@ def _vibration(levels: dict[str, float], source: str, limits: Thresholds) -> lis
     """ArduPilot's VIBE has three axes, PX4's metric one number; each has thresholds of its own."""
     vibe = source == "DataFlash"
     name, top = max(levels.items(), key=lambda item: item[1])
-    low = limits.vibe_grey if vibe else limits.accel_warning / 2
+    low = limits.vibe_grey if vibe else limits.accel_grey
     warning, failure = (
         (limits.vibe_warning, limits.vibe_failure) if vibe else (limits.accel_warning, limits.accel_failure)
     )

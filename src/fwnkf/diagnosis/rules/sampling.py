@@ -64,24 +64,9 @@ def _skipped(name: str, report: StampReport, limits: Thresholds) -> Iterator[Fin
 
 
 def _time_base(name: str, report: StampReport, limits: Thresholds) -> Iterator[Finding]:
-    wrong = []
-    if report.factor != 1.0:
-        wrong.append(f"stamps are in {report.unit}, not in s")
-    if report.backwards:
-        wrong.append(f"{report.backwards:,} stamps go backwards, the first at {report.first_backwards:.3f} s")
-    if report.duplicates > limits.missing_share * report.samples:
-        wrong.append(f"{report.duplicates:,} stamps repeat the one before")
-    if report.invalid:
-        wrong.append(f"{report.invalid:,} stamps are not finite")
-    if report.nominal_rate and abs(report.nominal_rate / report.rate - 1) > limits.rate_error:
-        wrong.append(
-            f"the log states {report.nominal_rate:.5g} Hz and its stamps say {report.rate:.5g} Hz, "
-            f"{100 * (report.nominal_rate / report.rate - 1):+.2g} %"
-        )
-    if report.clock is not None and abs(report.clock.drift) > limits.rate_error:
-        wrong.append(f"the clock of the sensor runs {100 * report.clock.drift:+.2g} % against the recorder's")
-    if report.jitter * report.rate > limits.jitter_share:
-        wrong.append(f"steps scatter by {100 * report.jitter * report.rate:.2g} % of a step")
+    wrong = report.clock_problems(
+        repeated=limits.missing_share, rate=limits.rate_error, jitter=limits.jitter_share, drift=limits.rate_error
+    )
     if wrong:
         serious = report.factor != 1.0 or report.backwards or report.invalid
         yield Finding(
