@@ -36,21 +36,23 @@ def run(*words: str | Path, folder: Path) -> str:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("project")
-    export_c(CASES["fwnkf-paper"].build(torch.float32), folder, "paper", steps=0)
+    export_c(CASES["fwnkf-paper"].build(torch.float32), folder, "paper", steps=0, measure=False)
     return folder
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in CASES])
 @pytest.mark.parametrize("precision", ["float", pytest.param("double", marks=pytest.mark.slow)])
 def test_every_filter_exports_and_equals_itself_in_float64(name: str, precision: str, tmp_path: Path):
-    parity = export_c(CASES[name].build(torch.float32), tmp_path, precision=precision, steps=100)["parity"]
+    parity = export_c(CASES[name].build(torch.float32), tmp_path, precision=precision, steps=100, measure=False)[
+        "parity"
+    ]
     assert parity["ok"], parity
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.name)
 def test_every_trained_filter_exports(path: Path, tmp_path: Path):
-    parity = export_c(fwnkf.load(path), tmp_path, steps=10_000)["parity"]
+    parity = export_c(fwnkf.load(path), tmp_path, steps=10_000, measure=False)["parity"]
     assert parity["ok"], parity
 
 
@@ -65,7 +67,7 @@ def test_a_system_of_ones_own_exports(tmp_path: Path):
         measurement=1,
         dt=0.01,
     )
-    parity = export_c(fwnkf.EKF(system), tmp_path, steps=100)["parity"]
+    parity = export_c(fwnkf.EKF(system), tmp_path, steps=100, measure=False)["parity"]
     assert parity["ok"], parity
 
 

@@ -19,6 +19,7 @@ from .c_source import generate
 from .trace import DEFAULT_OUTPUTS, trace
 
 GOLDEN_STEPS = 50
+CORTEX = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16")
 PRECISIONS = {"float": torch.float32, "double": torch.float64}
 
 
@@ -29,11 +30,12 @@ def export_c(
     precision: str = "float",
     outputs: tuple[str, ...] = DEFAULT_OUTPUTS,
     steps: int = 1000,
+    measure: bool = True,
 ) -> dict[str, Any]:
     """Write ``name.c``, ``name.h`` and the files beside them; returns sizes and the parity report.
 
     ``steps`` steps with masks and irregular ``dt`` are compared with the filter in float64, if this machine has a C
-    compiler; 0 leaves the comparison out. Raises ConfigError for an operator of which there is no C.
+    compiler; 0 leaves the comparison out. ``measure`` compiles the file once more for the size of its code. Raises ConfigError for an operator of which there is no C.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ConfigError(f"name {name!r}: wanted a C identifier in lower case, such as my_filter")
@@ -54,7 +56,7 @@ def export_c(
             "scratch on the stack": source.scratch_bytes,
         },
         "constants": source.constant_bytes,
-        "flash": flash(Path(folder) / f"{name}.c"),
+        "flash": flash(Path(folder) / f"{name}.c") if measure else {},
         "parity": None,
     }
     if steps and c_parity.compiler() is not None:
@@ -67,24 +69,15 @@ def export_c(
 
 
 def flash(source: Path) -> dict[str, int]:
-    """Bytes of code and constants of the compiled file, on this machine and a Cortex-M4F, where there is a compiler."""
-    targets = {
-        "this machine": (c_parity.compiler(), "size", ()),
-        "Cortex-M4F": (
-            shutil.which("arm-none-eabi-gcc"),
-            "arm-none-eabi-size",
-            ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"),
-        ),
-    }
-    sizes = {}
-    for target, (command, measure, flags) in targets.items():
-        if command is None or shutil.which(measure) is None:
-            continue
-        with tempfile.TemporaryDirectory() as built:
-            compiled = Path(built) / "filter.o"
-            call = [command, "-std=c99", "-Os", *flags, "-c", "-o", str(compiled), str(source)]
-            if subprocess.run(call, capture_output=True).returncode:
-                continue
-            lines = subprocess.run([measure, str(compiled)], capture_output=True, text=True).stdout.splitlines()
-            sizes[target] = int(lines[1].split()[0])
-    return sizes
+    """Bytes of code and constants of the compiled file, for a Cortex-M4F if its compiler is there, else this machine."""
+    command, size, flags, target = shutil.which("arm-none-eabi-gcc"), "arm-none-eabi-size", CORTEX, "Cortex-M4F"
+    if command is None or shutil.which(size) is None:
+        command, size, flags, target = c_parity.compiler(), "size", (), "this machine"
+    if command is None or shutil.which(size) is None:
+        return {}
+    with tempfile.TemporaryDirectory() as built:
+        compiled = Path(built) / "filter.o"
+        call = [command, "-std=c99", "-Os", *flags, "-c", "-o", str(compiled), str(source)]
+        subprocess.run(call, capture_output=True, check=True)
+        lines = subprocess.run([size, str(compiled)], capture_output=True, text=True, check=True).stdout.splitlines()
+    return {target: int(lines[1].split()[0])}

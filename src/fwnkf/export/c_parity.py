@@ -18,7 +18,7 @@ from .reference import Sample
 from .trace import Field, StepProgram
 from .values import KINDS
 
-FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+FLAGS = ("-std=c99", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 
 
 def compiler() -> str | None:
