@@ -5,7 +5,7 @@
 - the FW-NKF of the paper's size (GRU of 2 x 256, 3 states, 2 observations) against a step of a bare ``nn.GRU`` of
   that size in PyTorch, and against ``device/gru.c``, a loop over the same GRU alone, written by hand; ``micro`` has a
   GRU of 16;
-- ``ekf``: an inertial EKF of 15 states and 12 noise states against ``device/ekf.cpp``, the same filter by hand in Eigen;
+- an inertial EKF of 15 states and 12 noise states against ``device/ekf.cpp``, the same filter by hand in Eigen;
 - the 99.9th percentile of the time of a step over its median;
 - instructions of a step on a Cortex-M4F, counted by QEMU (``-icount``), and their share of 168 MHz at 1,000 steps a
   second if each took one cycle.

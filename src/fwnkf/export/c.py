@@ -35,7 +35,8 @@ def export_c(
     """Write ``name.c``, ``name.h`` and the files beside them; returns sizes and the parity report.
 
     ``steps`` steps with masks and irregular ``dt`` are compared with the filter in float64, if this machine has a C
-    compiler; 0 leaves the comparison out. ``measure`` compiles the file once more for the size of its code. Raises ConfigError for an operator of which there is no C.
+    compiler; 0 leaves the comparison out. ``measure`` compiles the file once more for the size of its code. Raises
+    ConfigError for an operator of which there is no C.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ConfigError(f"name {name!r}: wanted a C identifier in lower case, such as my_filter")
@@ -69,7 +70,7 @@ def export_c(
 
 
 def flash(source: Path) -> dict[str, int]:
-    """Bytes of code and constants of the compiled file, for a Cortex-M4F if its compiler is there, else this machine."""
+    """Bytes of compiled code and constants, for a Cortex-M4F if its compiler is there, else for this machine."""
     command, size, flags, target = shutil.which("arm-none-eabi-gcc"), "arm-none-eabi-size", CORTEX, "Cortex-M4F"
     if command is None or shutil.which(size) is None:
         command, size, flags, target = c_parity.compiler(), "size", (), "this machine"
