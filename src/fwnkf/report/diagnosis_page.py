@@ -132,7 +132,7 @@ def _honest(diagnosis: Diagnosis) -> Section | None:
     if not outside:
         sentences.append("Yes: the errors are as large as the filter states.")
     for group, width, size in ((large, "narrow", "larger"), (small, "wide", "smaller")):
-        for kind, subject in (("NIS", "the innovations are"), ("NEES", "against the reference it is")):
+        for kind, subject in (("NIS", "the innovations are"), ("NEES", "against the reference the errors are")):
             found = [row for row in group if (row.kind == "NEES") == (kind == "NEES")]
             if found:
                 sentences.append(f"Too {width} in {_names(found)}: {subject} {size} than the filter states.")

@@ -27,7 +27,8 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
                 "overconfident",
                 "failure" if top.mean > GATE**2 else "warning",
                 0.95,
-                f"{top.name}: errors against the reference are {top.mean**0.5:.2g} times as large as {whose} states.",
+                f"{_component(top)}: errors against the reference are {top.mean**0.5:.2g} times as large as {whose} "
+                "states.",
                 _evidence(large, f"threshold is {limits.nees_high:g}"),
                 f"{CHECK} If they are, {whose} is too sure of itself: raise its process noise, or multiply its "
                 f"covariance by {top.mean:.3g} (standard deviations × {top.mean**0.5:.2g}) where it is used.",
@@ -40,7 +41,7 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
                 "underconfident",
                 "warning",
                 0.9,
-                f"{top.name}: errors against the reference are {top.mean**0.5:.2g} of what {whose} states.",
+                f"{_component(top)}: errors against the reference are {top.mean**0.5:.2g} of what {whose} states.",
                 _evidence(small, f"threshold is {limits.nees_low:g}"),
                 f"Lower process and measurement noise together: the covariance can be multiplied by {top.mean:.2g} "
                 f"(standard deviations × {top.mean**0.5:.2g}) and still hold.",
@@ -62,5 +63,10 @@ def _figures(rows: Sequence[Consistency]) -> dict[str, float | str]:
     top = rows[0]
     return {
         "nees": top.mean, "p_factor": top.mean, "band_low": top.low, "band_high": top.high,
-        **{f"p_factor_{row.name.partition(' ')[0]}": row.mean for row in rows},
+        **{f"p_factor_{_component(row)}": row.mean for row in rows},
     }  # fmt: skip
+
+
+def _component(row: Consistency) -> str:
+    """The name of what is estimated, without the word for its error."""
+    return row.name.replace(" error", "")
