@@ -22,6 +22,13 @@ class Status(IntFlag):
     """The innovation covariance was not positive definite: the update was skipped."""
     NON_FINITE_OBSERVATION = 2
     """An unmasked channel was NaN or infinite: it was treated as missing."""
+    PRECISION_LOST = 4
+    """The update was made, but rounding may have changed it by more than a percent.
+
+    A covariance is too ill-conditioned for the dtype: use ``solve="square_root"`` or float64. With
+    ``solve="square_root"``: measurements or estimates are so large that their rounding exceeds their uncertainty, and
+    only float64 or another origin of the coordinates helps.
+    """
 
 
 class Gaussian(NamedTuple):

@@ -155,6 +155,7 @@ CASES: dict[str, Case] = {
     "kf-full-noise": Case("kf", linear("kf", full=True), 2, 1),
     "kf-continuous": Case("kf", linear("kf", continuous=True, learn=("F", "Q")), 2, 1, uses_dt=True),
     "kf-sequential": Case("kf", linear("kf", solve="sequential"), 2, 1),
+    "kf-square-root": Case("kf", linear("kf", full=True, solve="square_root"), 2, 1),
     "kf-cholesky": Case("kf", linear("kf", full=True, solve="cholesky"), 2, 1),
     "ekf-pendulum": Case("ekf", on(systems.pendulum, "ekf"), 2, 1, uses_dt=True),
     "ekf-analytic": Case("ekf", on(systems.analytic_pendulum, "ekf", correlation=0.4), 2, 1, uses_dt=True),
@@ -202,6 +203,7 @@ CASES: dict[str, Case] = {
     "fwnkf-adaptive": Case(
         "fwnkf_adaptive", weighted("fwnkf_adaptive", shaping="noise", half_life=10.0), 2, 1, uses_dt=True
     ),
+    "fwnkf-square-root": Case("fwnkf", weighted(shaping="noise", solve="square_root"), 2, 1, uses_dt=True),
     "fwnkf-hypotheses": Case(
         "fwnkf_hypotheses", weighted("fwnkf_hypotheses", shaping="noise", hypotheses=3), 2, 1, uses_dt=True
     ),

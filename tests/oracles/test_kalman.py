@@ -70,7 +70,8 @@ def test_kf_is_filterpys(rng):
 
 @pytest.mark.parametrize(
     ("full", "solve"),
-    [(full, solve) for full in (False, True) for solve in ("auto", "cholesky", "unrolled")] + [(False, "sequential")],
+    [(full, solve) for full in (False, True) for solve in ("auto", "cholesky", "unrolled")]
+    + [(False, "sequential"), (False, "square_root"), (True, "square_root")],
 )
 def test_discrete_kf_is_the_joint_posterior(rng, full, solve):
     matrices = linear_matrices(full=full)

@@ -22,7 +22,8 @@ from torch import Tensor
 
 from ..shapes import Bool, Float
 
-SolveForm = Literal["auto", "cholesky", "unrolled", "sequential"]
+SolveForm = Literal["auto", "cholesky", "unrolled", "sequential", "square_root"]
+"""``"square_root"`` carries the covariance as factors, see :mod:`.forms`; the others are the forms below."""
 UNROLL_LIMIT = 4
 """Up to this many channels ``auto`` selects ``"unrolled"``."""
 BROADCAST_LIMIT = 16
@@ -45,12 +46,16 @@ Noise = DiagonalNoise | FullNoise
 
 
 class Update(NamedTuple):
-    """The result of conditioning: correction in the tangent space, posterior covariance, ``S`` and success flag."""
+    """The result of conditioning: correction in the tangent space, posterior covariance, ``S`` and success flag.
+
+    ``precise`` is False where rounding may have changed the result by more than a percent; None if not examined.
+    """
 
     correction: Float[Tensor, "*B d"]
     cov: Float[Tensor, "*B d d"]
     innovation_cov: Float[Tensor, "*B m m"]
     ok: Bool[Tensor, "*B"]
+    precise: Bool[Tensor, "*B"] | None = None
 
 
 def matvec(A: Float[Tensor, "*A m n"], x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B m"]:
@@ -148,7 +153,15 @@ def joseph(
     P: Float[Tensor, "*B n n"], K: Float[Tensor, "*B n m"], H: Float[Tensor, "*H m n"], noise: Noise
 ) -> Float[Tensor, "*B n n"]:
     """Joseph form ``(I - K H) P (I - K H)ᵀ + K R Kᵀ``: the error covariance for *any* gain, positive semidefinite."""
-    IKH = torch.eye(P.shape[-1], dtype=P.dtype, device=P.device) - K @ H
+    return _joseph(P, _remaining(K, H), K, noise)
+
+
+def _remaining(K: Tensor, H: Tensor) -> Tensor:
+    """``I - K H``: what an update leaves of an error."""
+    return torch.eye(K.shape[-2], dtype=K.dtype, device=K.device) - K @ H
+
+
+def _joseph(P: Tensor, IKH: Tensor, K: Tensor, noise: Noise) -> Tensor:
     KR = K @ noise.cov if isinstance(noise, FullNoise) else K * noise.variance.unsqueeze(-2)
     return congruence(IKH, P, KR @ K.mT)
 
@@ -176,6 +189,21 @@ def gain(
         K, ok = _unrolled_right_solve(PHt, S, weight)
     # callers get an exactly symmetric S; the solve above reads one triangle only, which spares it this gradient
     return torch.where(ok[..., None, None], K, 0.0), symmetrize(S), ok
+
+
+@torch.no_grad()
+def _precise(before: Tensor, after: Tensor, IKH: Tensor, H: Tensor, noise: Noise, weight: Tensor | None) -> Tensor:
+    """Whether rounding leaves a dense posterior its first digits, from bounds on the errors that it makes.
+
+    The posterior must hold what was measured: its rounding, seen through ``H``, is below ``R``. And the rounding of the
+    prior, which the update multiplies by ``I - K H``, is below the posterior variances.
+    """
+    eps = 100 * torch.finfo(after.dtype).eps
+    variance = noise.variance if isinstance(noise, DiagonalNoise) else torch.diagonal(noise.cov, dim1=-2, dim2=-1)
+    prior_std, std = (torch.diagonal(item, dim1=-2, dim2=-1).clamp_min(0).sqrt() for item in (before, after))
+    held = variance > eps * matvec(H.abs(), std).square()
+    held = (held if weight is None else held | (weight == 0)).all(-1)
+    return held & (std.square() >= eps * matvec(IKH.abs(), prior_std).square()).all(-1)
 
 
 def masked(S: Float[Tensor, "*B m m"], weight: Float[Tensor, "*B m"]) -> Float[Tensor, "*C m m"]:
@@ -242,7 +270,7 @@ def _condition_sequentially(P: Tensor, drive: Tensor, H: Tensor, noise: Diagonal
     S = symmetrize(H @ P @ H.mT + dense(noise))
     eye = torch.eye(P.shape[-1], dtype=P.dtype, device=P.device)
     correction = torch.zeros_like(P[..., 0])
-    ok: Tensor | None = None
+    ok = precise = torch.ones_like(correction[..., 0], dtype=torch.bool)
     for i in range(H.shape[-2]):
         h = H[..., i, :]
         r = noise.variance[..., i, None]
@@ -253,11 +281,11 @@ def _condition_sequentially(P: Tensor, drive: Tensor, H: Tensor, noise: Diagonal
         k = Ph * (share / torch.where(positive, s, torch.ones_like(s)))
         correction = correction + k * (drive[..., i, None] - (correction * h).sum(-1, keepdim=True))
         A = eye - k.unsqueeze(-1) * h.unsqueeze(-2)
-        P = A @ P @ A.mT + (r * k).unsqueeze(-1) * k.unsqueeze(-2)
-        channel_ok = positive if weight is None else positive | (weight[..., i, None] == 0)
-        ok = channel_ok if ok is None else ok & channel_ok
-    assert ok is not None
-    return Update(correction, symmetrize(P), S, ok.squeeze(-1))
+        before, P = P, A @ P @ A.mT + (r * k).unsqueeze(-1) * k.unsqueeze(-2)
+        used = None if weight is None else weight[..., i, None]
+        ok = ok & (positive if used is None else positive | (used == 0)).squeeze(-1)
+        precise = precise & _precise(before, P, A, h.unsqueeze(-2), DiagonalNoise(r), used)
+    return Update(correction, symmetrize(P), S, ok, precise)
 
 
 def condition(
@@ -278,7 +306,9 @@ def condition(
             raise TypeError("the sequential form needs DiagonalNoise; use 'unrolled' or 'cholesky' for a full R")
         return _condition_sequentially(P, innovation, H, noise, weight)
     K, S, ok = gain(P, H, noise, weight, form)
-    return Update(matvec(K, innovation), joseph(P, K, H, noise), S, ok)
+    IKH = _remaining(K, H)
+    posterior = _joseph(P, IKH, K, noise)
+    return Update(matvec(K, innovation), posterior, S, ok, _precise(P, posterior, IKH, H, noise, weight))
 
 
 def log_prob(

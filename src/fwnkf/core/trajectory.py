@@ -77,7 +77,8 @@ class Trajectory(NamedTuple):
         raise NumericalFailureError(
             f"stream {name}, step {step}: {flags!r}; {len(failed)} step(s) in all. "
             "Mask observations that are not finite (mask=False there). A failed factorisation means that the "
-            "innovation covariance was not positive definite: increase R or Q, or run in float64."
+            "innovation covariance was not positive definite: increase R or Q, or run in float64. Where precision was "
+            "lost, a covariance is too ill-conditioned for the dtype: solve='square_root', or float64."
         )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ..errors import FwnkfError
+from ..types import Status
 from .c_project import TOLERANCE
 from .reference import Sample
 from .trace import Field, StepProgram
@@ -77,7 +78,8 @@ def compare(library: Library, samples: Iterable[Sample]) -> dict[str, Any]:
     for sample in samples:
         status = library.advance("step" if count else "update", sample.inputs)
         count += 1
-        statuses += status != int(sample.out.status)
+        # float32 loses precision where the reference in float64 does not, and says so
+        statuses += (status ^ int(sample.out.status)) & ~int(Status.PRECISION_LOST) != 0
         pairs = [(f"state.{name}", getattr(library.state, name), leaf) for name, leaf in sample.state if leaf.numel()]
         pairs += [(name, getattr(library.out, name), getattr(sample.out, name)) for name in outputs]
         for name, mine, wanted in pairs:

@@ -333,6 +333,7 @@ typedef {"double" if double else "float"} {name}_real;
 enum {{
     {name.upper()}_FACTORIZATION_FAILED = 1, /* S was not positive definite: the update was skipped */
     {name.upper()}_NON_FINITE_OBSERVATION = 2, /* a channel was NaN or infinite: it was treated as missing */
+    {name.upper()}_PRECISION_LOST = 4, /* rounding may have changed the update by more than a percent */
     {name.upper()}_REJECTED = {REJECTED} /* the result was not finite: state and outputs are those before the call */
 }};
 

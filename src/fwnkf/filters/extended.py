@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.gaussian import Noise, condition, propagate
+from ..core.forms import CovarianceForm, Factored, covariance_form, representable
+from ..core.gaussian import Noise
 from ..core.linearize import repeated, second_order_correction
 from ..core.smoothing import LinearStep, Measurement
 from ..core.system import System
@@ -27,7 +28,7 @@ class ExtendedConfig:
     """
 
     moments: Literal["linear", "second_order"] = "linear"
-    solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto"
+    solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto"
 
 
 class Noises(NamedTuple):
@@ -56,8 +57,43 @@ class SystemFilter(Filter):
         return self.observation_layout.boxminus(y, predicted) * weight
 
 
+Belief = Gaussian | Factored
+"""The state of a Kalman filter: mean and covariance, the latter as factors with ``solve="square_root"``."""
+
+
+class KalmanRecursion(SystemFilter):
+    """Base class of the filters whose state is the belief alone, with the covariance in the form of ``solve``."""
+
+    @property
+    def form(self) -> CovarianceForm:
+        return covariance_form(self.config.solve)
+
+    def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Belief:  # type: ignore[override]
+        state: Belief = self.form.belief(belief.mean, self.form.start(belief.cov))
+        return state
+
+    def joint_covariance(self, state: Belief) -> Tensor:
+        return self.form.covariance(state[1])
+
+    def conditioned(
+        self, prior: tuple[Tensor, Tensor], measured: tuple[Tensor, Tensor, Tensor, Noise, Tensor], F: Tensor, Q: Tensor
+    ) -> tuple[Belief, StepOutput, LinearStep]:
+        """The end of a step: the prior, its covariance as carried, conditioned on ``y, innovation, H, R, weight``."""
+        y, innovation, H, R, weight = measured
+        form, (mean, carried) = self.form, prior
+        update = form.condition(carried, innovation, H, R, weight)
+        posterior = Gaussian(self.layout.boxplus(mean, update.correction), form.covariance(update.cov))
+        precise = update.precise
+        if precise is None:
+            precise = representable(self.layout, posterior, y, R, weight)
+        stated = Gaussian(mean, form.covariance(carried))
+        out = step_output(stated, posterior, innovation, update.innovation_cov, update.ok, precise=precise)
+        linear = LinearStep(F, Q, Measurement(innovation, H, R, weight, update.ok), update.correction, posterior.mean)
+        return form.belief(posterior.mean, update.cov), out, linear
+
+
 @FILTERS.register("ekf")
-class ExtendedKalmanFilter(SystemFilter):
+class ExtendedKalmanFilter(KalmanRecursion):
     """Extended Kalman filter on a given system; on a linear system it equals the Kalman filter."""
 
     Config = ExtendedConfig
@@ -67,7 +103,7 @@ class ExtendedKalmanFilter(SystemFilter):
         system: System,
         *,
         moments: Literal["linear", "second_order"] = "linear",
-        solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto",
+        solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto",
     ) -> None:
         super().__init__(**arguments(locals()))
 
@@ -75,30 +111,27 @@ class ExtendedKalmanFilter(SystemFilter):
         self.system = adopt(self, system)
 
     def predict(
-        self, prepared: Any, belief: Gaussian, u: Tensor | None, dt: Tensor | None
-    ) -> tuple[Gaussian, Tensor, Tensor]:
+        self, prepared: Any, belief: Belief, u: Tensor | None, dt: Tensor | None
+    ) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor]:
         """The belief after one step, before the measurement, and the ``F`` and ``Q`` of its covariance."""
         mean, F = self.system.linearize_transition(belief.mean, u, dt)
         Q = prepared.Q if dt is None else self.system.process_noise(dt)
         if self.config.moments == "linear":
-            return Gaussian(mean, propagate(belief.cov, F, Q)), F, Q
+            return (mean, self.form.propagate(belief[1], F, Q)), F, Q
 
         def move(points: Tensor) -> Tensor:
             count = points.shape[0] // belief.mean.shape[0]
             return self.system.transition(points, repeated(u, count), repeated(dt, count))
 
-        second_order = second_order_correction(move, *belief, self.layout, self.layout)
+        cov = self.form.covariance(belief[1])
+        second_order = second_order_correction(move, belief.mean, cov, self.layout, self.layout)
         Q = Q + second_order.cov
-        return Gaussian(self.layout.boxplus(mean, second_order.shift), propagate(belief.cov, F, Q)), F, Q
+        return (self.layout.boxplus(mean, second_order.shift), self.form.propagate(belief[1], F, Q)), F, Q
 
     def advance_linearized(
-        self, prepared: Any, state: Gaussian, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
-    ) -> tuple[Gaussian, StepOutput, LinearStep]:
+        self, prepared: Any, state: Belief, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
+    ) -> tuple[Belief, StepOutput, LinearStep]:
         prior, F, Q = self.predict(prepared, state, u, dt)
-        predicted, H = self.system.linearize_observation(prior.mean)
+        predicted, H = self.system.linearize_observation(prior[0])
         innovation = self.innovation(y, predicted, weight)
-        update = condition(prior.cov, innovation, H, prepared.R, weight, self.config.solve)
-        posterior = Gaussian(self.layout.boxplus(prior.mean, update.correction), update.cov)
-        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok)
-        measurement = Measurement(innovation, H, prepared.R, weight, update.ok)
-        return posterior, out, LinearStep(F, Q, measurement, update.correction, posterior.mean)
+        return self.conditioned(prior, (y, innovation, H, prepared.R, weight), F, Q)

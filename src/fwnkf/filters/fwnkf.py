@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from ..core import iir
 from ..core.covariance import Covariance
-from ..core.gaussian import DiagonalNoise, FullNoise, Noise, block_diagonal, condition, matvec, propagate
+from ..core.forms import CovarianceForm, covariance_form, representable
+from ..core.gaussian import DiagonalNoise, FullNoise, Noise, Update, block_diagonal, matvec, propagate
 from ..core.linearize import SecondOrderCorrection, repeated, second_order_correction
 from ..core.observation import NetworkObservation, ObservationModel, make_observation
 from ..core.shaped import Shaper, condition_shaped, shaper_blocks
@@ -84,7 +85,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         adapt: float = 6.0,
         diagonal_noise: bool | None = None,
         diagonal_process: bool | None = None,
-        solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto",
+        solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto",
     ) -> None:
         super().__init__(**arguments(locals()))
 
@@ -172,12 +173,12 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             # oscillators have the identity as stationary covariance, and nothing is known of their phase
             cov = block_diagonal(cov, torch.eye(extra).to(cov))
         hidden = () if self.encoder is None else self.encoder.start(mean)
-        return FWState(mean, cov, noise, memory, self.observe(mean), hidden)
+        return FWState(mean, self.form.start(cov), noise, memory, self.observe(mean), hidden)
 
     def joint_covariance(self, state: FWState) -> Tensor:
         # of the covariance of error and shaper memory the part of the state, as for the linear step below
-        d = self.layout.tangent_size
-        return state.cov if self.shaper is None else state.cov[..., :d, :d]
+        d, cov = self.layout.tangent_size, self.form.covariance(state.cov)
+        return cov if self.shaper is None else cov[..., :d, :d]
 
     def prepare(self) -> Prepared:
         if self.system is None:
@@ -244,6 +245,16 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
     # ---- parts of a step ------------------------------------------------------------------------------------
 
     @property
+    def form(self) -> CovarianceForm:
+        """How the covariance is carried from step to step."""
+        return covariance_form(self.config.solve)
+
+    def _precise(self, update: Update, posterior: Gaussian, y: Tensor, noise: Noise, weight: Tensor) -> Tensor:
+        if update.precise is not None:
+            return update.precise
+        return representable(self.layout, posterior, y, noise, weight)
+
+    @property
     def _plain_process(self) -> bool:
         return bool(self.config.diagonal_process) and self.system is None
 
@@ -295,21 +306,26 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             count = points.shape[0] // batch
             return move(points, *(repeated(item, count) for item in (context, u, dt, ratio)))
 
-        return second_order_correction(moved, state.mean, state.cov[..., :d, :d], self.layout, self.layout)
+        cov = self.form.covariance(state.cov)[..., :d, :d]
+        return second_order_correction(moved, state.mean, cov, self.layout, self.layout)
 
     def _plainly(
         self, prepared: Prepared, state: FWState, ahead: Prediction, y: Tensor, weight: Tensor
     ) -> tuple[FWState, StepOutput, LinearStep]:
         """The paper's update: the gain of white noise on the shaped innovation."""
         innovation = self.observation_layout.boxminus(y, ahead.observed) * weight
-        prior = Gaussian(ahead.mean, propagate(state.cov, ahead.F, ahead.Q))
+        form = self.form
+        carried = form.propagate(state.cov, ahead.F, ahead.Q)
+        prior = Gaussian(ahead.mean, form.covariance(carried))
         shaped, memory = innovation, state.memory
         if prepared.shaper is not None:
             shaped, memory = iir.step(prepared.shaper, innovation, state.memory)
-        update = condition(prior.cov, shaped, ahead.H, ahead.noise, weight, self.config.solve)
-        posterior = Gaussian(self.layout.boxplus(ahead.mean, update.correction), update.cov)
-        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, shaped * weight)
-        following = FWState(*posterior, state.noise, memory, torch.lerp(ahead.observed, y, weight), ahead.hidden)
+        update = form.condition(carried, shaped, ahead.H, ahead.noise, weight)
+        posterior = Gaussian(self.layout.boxplus(ahead.mean, update.correction), form.covariance(update.cov))
+        precise = self._precise(update, posterior, y, ahead.noise, weight)
+        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, shaped * weight, precise)
+        seen = torch.lerp(ahead.observed, y, weight)
+        following = FWState(posterior.mean, update.cov, state.noise, memory, seen, ahead.hidden)
         measurement = Measurement(shaped, ahead.H, ahead.noise, weight, update.ok)
         return following, out, LinearStep(ahead.F, ahead.Q, measurement, update.correction, posterior.mean)
 
@@ -329,13 +345,16 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         d = self.layout.tangent_size
         noise_mean = matvec(A, state.noise)
         joint_F, joint_Q = block_diagonal(ahead.F, A), block_diagonal(ahead.Q, noise_Q)
-        joint = propagate(state.cov, joint_F, joint_Q)
+        form = self.form
+        carried = form.propagate(state.cov, joint_F, joint_Q)
         innovation = self.observation_layout.boxminus(y, ahead.observed + matvec(C, noise_mean)) * weight
         joint_H = torch.cat((ahead.H, C.expand(*ahead.H.shape[:-2], *C.shape)), -1)
-        update = condition(joint, innovation, joint_H, ahead.noise, weight, self.config.solve)
-        prior = Gaussian(ahead.mean, joint[..., :d, :d])
-        posterior = Gaussian(self.layout.boxplus(ahead.mean, update.correction[..., :d]), update.cov[..., :d, :d])
-        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok)
+        update = form.condition(carried, innovation, joint_H, ahead.noise, weight)
+        prior = Gaussian(ahead.mean, form.covariance(carried)[..., :d, :d])
+        cov = form.covariance(update.cov)[..., :d, :d]
+        posterior = Gaussian(self.layout.boxplus(ahead.mean, update.correction[..., :d]), cov)
+        precise = self._precise(update, posterior, y, ahead.noise, weight)
+        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, precise=precise)
         seen = torch.lerp(ahead.observed, y, weight)
         noise_mean = noise_mean + update.correction[..., d:]
         following = FWState(posterior.mean, update.cov, noise_mean, state.memory, seen, ahead.hidden)

@@ -117,7 +117,7 @@ class NoiseOptions:
 
     diagonal_noise: bool = True
     diagonal_process: bool = True
-    solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto"
+    solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto"
 
     def noise_faults(self) -> list[str]:
         """Choices that exclude each other, one sentence each."""
@@ -133,6 +133,8 @@ class FWNKFConfig(NoiseOptions, EncoderOptions, ShapingOptions, ObservationOptio
 
     def __post_init__(self) -> None:
         faults = [*self.transition_faults(), *self.shaping_faults(), *self.noise_faults()]
+        if self.solve == "square_root" and self.covariance == "augmented":
+            faults.append("solve='square_root' has no form for covariance='augmented'; set 'joseph', or another solve")
         if faults:
             raise ConfigError("\n".join(f"filter fwnkf: {fault}" for fault in faults))
 

@@ -15,7 +15,8 @@ from .shaping import OscillatorMatrices
 class FWState(NamedTuple):
     """Everything the next step needs.
 
-    ``cov`` is over the state, over ``[state; noise states]``, or over ``[state error; shaper memory]``, as configured.
+    ``cov`` is over the state, over ``[state; noise states]``, or over ``[state error; shaper memory]``, as configured;
+    with ``solve="square_root"`` it holds the factors of :mod:`fwnkf.core.ud`.
     """
 
     mean: Tensor

@@ -144,7 +144,7 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         adapt: float = 6.0,
         diagonal_noise: bool | None = None,
         diagonal_process: bool | None = None,
-        solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto",
+        solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto",
         hypotheses: int = 8,
         fallback: bool = False,
     ) -> None:
@@ -190,7 +190,7 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         return HypothesesState(members, start.log().expand(len(belief.mean), -1).clone())
 
     def joint_covariance(self, state: HypothesesState) -> Tensor:  # type: ignore[override]
-        return state.members.cov.flatten(0, 1)
+        return self.form.covariance(state.members.cov.flatten(0, 1))
 
     def advance_linearized(  # type: ignore[override]
         self,

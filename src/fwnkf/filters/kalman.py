@@ -7,23 +7,22 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-from ..core.gaussian import Noise, condition, matvec, propagate
+from ..core.gaussian import Noise, matvec
 from ..core.linear import LinearConfig, LinearSystem
-from ..core.smoothing import LinearStep, Measurement
+from ..core.smoothing import LinearStep
 from ..core.system import System
 from ..registry import FILTERS
-from ..types import Gaussian, StepOutput
+from ..types import StepOutput
 from .base import adopt
-from .extended import SystemFilter
+from .extended import Belief, KalmanRecursion
 from .options import arguments
-from .outputs import step_output
 
 
 @dataclass(frozen=True)
 class KalmanConfig(LinearConfig):
     """Sizes and options of the linear system, and the implementation of the small linear solve."""
 
-    solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto"
+    solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto"
 
 
 class Matrices(NamedTuple):
@@ -37,7 +36,7 @@ class Matrices(NamedTuple):
 
 
 @FILTERS.register("kf")
-class KalmanFilter(SystemFilter):
+class KalmanFilter(KalmanRecursion):
     """Kalman filter for ``x⁺ = F x + B u + w``, ``y = H x + v``.
 
     Build it from matrices, ``build("kf", F=…, H=…, Q=…, R=…)``, with ``learn=("Q", "R")`` to train some of them. With
@@ -68,7 +67,7 @@ class KalmanFilter(SystemFilter):
         dt: float = 1.0,
         layout: tuple[Any, ...] = (),
         channels: tuple[str, ...] = (),
-        solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto",
+        solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto",
     ) -> None:
         super().__init__(**arguments(locals()))
 
@@ -89,21 +88,18 @@ class KalmanFilter(SystemFilter):
     def advance_linearized(
         self,
         prepared: Matrices,
-        state: Gaussian,
+        state: Belief,
         y: Tensor,
         weight: Tensor,
         u: Tensor | None,
         dt: Tensor | None,
-    ) -> tuple[Gaussian, StepOutput, LinearStep]:
+    ) -> tuple[Belief, StepOutput, LinearStep]:
         F, B, Q = prepared[:3] if dt is None else self.system.matrices(dt)
-        mean = matvec(F, state.mean)
-        prior = Gaussian(mean if u is None else mean + matvec(B, u), propagate(state.cov, F, Q))
-        innovation = (y - matvec(prepared.H, prior.mean)) * weight
-        update = condition(prior.cov, innovation, prepared.H, prepared.R, weight, self.config.solve)
-        posterior = Gaussian(self.layout.boxplus(prior.mean, update.correction), update.cov)
-        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok)
-        measurement = Measurement(innovation, prepared.H, prepared.R, weight, update.ok)
-        return posterior, out, LinearStep(F, Q, measurement, update.correction, posterior.mean)
+        mean, carried = state
+        mean = matvec(F, mean) if u is None else matvec(F, mean) + matvec(B, u)
+        prior = mean, self.form.propagate(carried, F, Q)
+        innovation = (y - matvec(prepared.H, mean)) * weight
+        return self.conditioned(prior, (y, innovation, prepared.H, prepared.R, weight), F, Q)
 
 
 def infer_sizes(options: dict[str, Any], arrays: dict[str, Tensor]) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class AdaptiveLevelFilter(FrequencyWeightedNeuralKalmanFilter):
         adapt: float = 6.0,
         diagonal_noise: bool | None = None,
         diagonal_process: bool | None = None,
-        solve: Literal["auto", "cholesky", "unrolled", "sequential"] = "auto",
+        solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto",
         half_life: float | None = None,
     ) -> None:
         Filter.__init__(self, **arguments(locals()))  # not the parent's, which has not all of these options

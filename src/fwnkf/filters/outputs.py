@@ -25,10 +25,14 @@ def step_output(
     innovation_cov: Float[Tensor, "B m m"],
     ok: Bool[Tensor, "B"],
     shaped: Float[Tensor, "B m"] | None = None,
+    precise: Bool[Tensor, "B"] | None = None,
 ) -> StepOutput:
     """The output of a step; without shaping the shaped innovation is the innovation."""
     shaped = innovation if shaped is None else shaped
-    return StepOutput(*posterior, *prior, innovation, shaped, innovation_cov, failed(ok))
+    status = failed(ok)
+    if precise is not None:  # an update that failed is not imprecise as well
+        status = status + (ok & ~precise) * int(Status.PRECISION_LOST)
+    return StepOutput(*posterior, *prior, innovation, shaped, innovation_cov, status)
 
 
 def covariance_factor(scale: Float[Tensor, " d"]) -> Float[Tensor, "d d"]:

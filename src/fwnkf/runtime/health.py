@@ -43,20 +43,22 @@ class Reason(IntFlag):
     NONE = 0
     FACTORIZATION_FAILED = int(Status.FACTORIZATION_FAILED)
     NON_FINITE_OBSERVATION = int(Status.NON_FINITE_OBSERVATION)
-    GATED = 4
-    RECOVERED = 8
-    LATE = 16
-    DUPLICATE = 32
-    STALE = 64
-    INCONSISTENT = 128
-    NOT_TRACKING = 256
-    NOT_FINITE = 512
-    DIVERGED = 1024
+    PRECISION_LOST = int(Status.PRECISION_LOST)
+    GATED = 8
+    RECOVERED = 16
+    LATE = 32
+    DUPLICATE = 64
+    STALE = 128
+    INCONSISTENT = 256
+    NOT_TRACKING = 512
+    NOT_FINITE = 1024
+    DIVERGED = 2048
 
 
 EXPLANATIONS = {
     Reason.FACTORIZATION_FAILED: "the innovation covariance was not positive definite, so the measurement was not used",
     Reason.NON_FINITE_OBSERVATION: "a measurement was not finite and was not used",
+    Reason.PRECISION_LOST: "rounding has changed the estimate: use solve='square_root' or float64",
     Reason.GATED: "a measurement was rejected by the gate",
     Reason.RECOVERED: "measurements were rejected for so long that the filter was widened to accept them",
     Reason.LATE: "a measurement was older than the history that is kept, and was not used",
