@@ -6,6 +6,7 @@ from .levels import Levels, levels_left_out
 from .modes import VibrationModel, VibrationOptions, fit_model, fit_vibration
 from .spectra import Spectra, cross_spectra
 from .starting_belief import starting_belief
+from .subspace import subspace
 
 __all__ = [
     "Fit",
@@ -20,4 +21,5 @@ __all__ = [
     "fit_vibration",
     "levels_left_out",
     "starting_belief",
+    "subspace",
 ]

@@ -8,6 +8,7 @@ from ..lazy import attach
 from ..registry import PREPROCESS
 
 if TYPE_CHECKING:
+    from .last_sample import LastSample, LastSampleConfig
     from .magnetometer import TiltCompensatedMagnetometer, TiltCompensatedMagnetometerConfig
     from .pooled_imu import PooledIMU, PooledIMUConfig
     from .preintegration import PreintegratedIMU, PreintegratedIMUConfig
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 PREPROCESS.declare(
     __name__,
+    last_sample="last_sample",
     tilt_compensated_magnetometer="magnetometer",
     pooled_imu="pooled_imu",
     preintegrated_imu="preintegration",
@@ -25,6 +27,7 @@ PREPROCESS.declare(
 __getattr__ = attach(
     __name__,
     {
+        "last_sample": ("LastSample", "LastSampleConfig"),
         "magnetometer": ("TiltCompensatedMagnetometer", "TiltCompensatedMagnetometerConfig"),
         "pooled_imu": ("PooledIMU", "PooledIMUConfig"),
         "preintegration": ("PreintegratedIMU", "PreintegratedIMUConfig"),
@@ -34,6 +37,8 @@ __getattr__ = attach(
 )
 
 __all__ = [
+    "LastSample",
+    "LastSampleConfig",
     "PooledIMU",
     "PooledIMUConfig",
     "PreintegratedIMU",

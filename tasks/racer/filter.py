@@ -1,0 +1,128 @@
+"""The filter of the racing quadrotor: a linear model from subspace identification, and what a GRU adds to it.
+
+``x⁺ = F x + B u + g(x, h) + w``: the first three states are the rate, the others what its past tells beyond it (motor
+lag, the controller's state, slow torques); ``u`` are the motor commands of four frames; ``g`` is a network that reads
+the memory ``h`` of a GRU, and the GRU sets the variances of ``w`` as well. Before training it is the Kalman filter of
+the linear model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+import fwnkf
+from fwnkf.core.linear import LinearSystem
+from fwnkf.core.networks import JacobianNetwork
+from fwnkf.filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
+from fwnkf.identify import subspace
+from fwnkf.preprocess import LastSample, LastSampleConfig
+from fwnkf.shapes import Float
+from tasks.racer.protocol import BLOCK, MOTORS, STEP, Flight, control
+
+ORDER = 9
+CONTROLS = MOTORS + 1
+COLLISION = 16.0
+"""Rates (rad/s) beyond what this craft flies: it hit something. Such moments are no part of the linear fit."""
+FIT_STRIDE = 11
+START_CONTEXT = 0.1
+"""Standard deviation of the weights from the GRU to the network at the start of training."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a variant of the filter has."""
+
+    hidden: int = 32
+    width: int = 32
+    control: bool = True
+    adaptive: bool = True
+    """Whether the GRU sets ``Q_t``."""
+    sections: int = 0
+    """Noise states of each channel."""
+
+
+VARIANTS = {
+    "without_gru": replace(Options(), hidden=0, adaptive=False),
+    "without_control": replace(Options(), control=False),
+    "without_q_t": replace(Options(), adaptive=False),
+    "with_noise_states": replace(Options(), sections=1),
+}
+
+
+def steps(one: Flight, phase: int = 0) -> tuple[Float[Tensor, "K 3"], Float[Tensor, "K p"]]:
+    """A flight as the filter sees it behind its preprocessing: the last rate of each step, and its control."""
+    count = (len(one) - phase) // BLOCK
+    part = slice(phase, phase + count * BLOCK)
+    return one.rate[part][BLOCK - 1 :: BLOCK], control(one.motors[part]).unflatten(0, (count, BLOCK)).flatten(1)
+
+
+def linear_model(group: Sequence[Flight], order: int = ORDER) -> LinearSystem:
+    """The linear system of training flights, by least squares."""
+    records = [part for one in group for part in without_collisions(*steps(one))]
+    return subspace(records, order, stride=FIT_STRIDE, dt=BLOCK * STEP)
+
+
+def without_collisions(y: Tensor, u: Tensor) -> list[tuple[Tensor, Tensor]]:
+    hit = (y.abs().amax(-1) > COLLISION).nonzero().flatten().tolist()
+    bounds = [-1, *hit, len(y)]
+    return [(y[first + 1 : last], u[first + 1 : last]) for first, last in pairwise(bounds) if last - first > 100]
+
+
+def on_frames(model: fwnkf.Filter) -> fwnkf.Filter:
+    """The filter with the preprocessing that makes steps of frames, in place."""
+    controls = CONTROLS if model.control_dim else 0
+    config = LastSampleConfig(channels=3, controls=controls, block=BLOCK)
+    model.preprocess = LastSample(config, model.system)
+    return model
+
+
+def new_filter(
+    linear: LinearSystem, options: Options, group: Sequence[Flight], seed: int
+) -> FrequencyWeightedNeuralKalmanFilter:
+    """An untrained filter on the linear system, its networks in the scales of training flights."""
+    torch.manual_seed(seed)
+    with_control = options.control
+    system = LinearSystem.of(
+        F=linear.F.float(), H=linear.H.float(), Q=linear.Q().float(), R=linear.R().float(),
+        B=linear.B.float() if with_control else None, learn=("F", "B", "Q") if with_control else ("F", "Q"),
+        dt=linear.dt, diagonal_noise=True,
+    )  # fmt: skip
+    shaping = {"shaping": "noise", "sections": options.sections} if options.sections else {"shaping": "none"}
+    model = fwnkf.build(
+        "fwnkf", system=system, hidden=options.hidden, residual_width=options.width if options.hidden else 0, **shaping
+    )
+    assert isinstance(model, FrequencyWeightedNeuralKalmanFilter)
+    if options.hidden:
+        scale(model, group)
+    return model
+
+
+@torch.no_grad()
+def scale(model: FrequencyWeightedNeuralKalmanFilter, group: Sequence[Flight]) -> None:
+    """Set the scales of the networks from the states of the linear filter on training flights."""
+    y, u = (torch.cat(values) for values in zip(*(steps(one) for one in group[:4]), strict=True))
+    records = 64
+    length = len(y) // records
+    y, u = (item[: records * length].unflatten(0, (records, length))[:, :100] for item in (y, u))
+    states = model.run(y, u if model.control_dim else None).mean[:, 50:].flatten(0, 1)
+    mean, std = states.mean(0), states.std(0)
+    assert isinstance(model.system, LinearSystem)
+    assert model.encoder is not None
+    network = model.transition.network
+    assert isinstance(network, JacobianNetwork)
+    network.normalize(mean, std, model.system.Q().diagonal().sqrt())
+    assert network.context is not None
+    network.context.weight.normal_(std=START_CONTEXT)
+    inputs = [mean, y.flatten(0, 1).mean(0)], [std, y.flatten(0, 1).std(0)]
+    if model.control_dim:
+        flat = u.flatten(0, 1)
+        # the flag of known commands is one in these flights
+        spread = torch.where(flat.std(0) > 0, flat.std(0), torch.ones_like(flat[0]))
+        inputs[0].append(flat.mean(0))
+        inputs[1].append(spread)
+    model.encoder.normalize(torch.cat(inputs[0]), torch.cat(inputs[1]))

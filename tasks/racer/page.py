@@ -1,0 +1,86 @@
+"""The page of results of the racing quadrotor, written from ``results.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tasks.cards import table_row
+from tasks.results import Results, plus_minus
+
+TITLES = {
+    "variants": "The same filter without one of its parts, and with noise states; seed 0",
+    "sizes": "Sizes of GRU and network; seed 0",
+    "shifted": "Trained on ten flights, tested on the ten others",
+    "saturated": "Gyro clipped at 6.7 rad/s, clipped samples taken as missing",
+}
+GAPS = ("gap_step", "gap_20", "gap_50", "gap_100", "gap_200")
+OTHERS = ("ahead_5", "ahead_10", "ahead_20")
+
+
+def page(kept: Results) -> str:
+    """All tables there are; a study that has not run is named as such."""
+    seeds = f"{len(kept.seeds)} seed{'s' * (len(kept.seeds) > 1)}"
+    lines = [
+        "# Racing quadrotor: the rate without a gyro",
+        "",
+        "Written by `python -m tasks racer [PART …]` from `models/racer/results.json`, which "
+        "`python -m tasks train racer` and the parts of the study write. Method and limits: "
+        "[card](../../models/racer/README.md), [design](../design/racer.md).",
+        "",
+        f"Protocol: {kept.protocol}. {kept.details['windows']:,} windows of {kept.records} flights, {seeds}.",
+        "",
+        "![A gap in a real flight](../images/racer.png)",
+        "",
+        "## Gaps and predictions",
+        "",
+        "RMSE in rad/s, mean of three axes: at the end of gaps of so many ms with motor commands going on (`step`: one "
+        "step, 4.1 ms), and so many ms ahead without knowledge of later commands. 5, 10, 20, 50, 100, 200 ms are 1, 2, "
+        "5, 12, 24, 48 steps of 4.1 ms.",
+        "",
+        *_methods(kept, (*GAPS, *OTHERS)),
+        "",
+        "NEES over its dimension and 95 % coverage of the withheld gyro under the stated covariance:",
+        "",
+        *_methods(kept, tuple(f"{kind}_{name[4:]}" for kind in ("nees", "coverage") for name in GAPS)),
+        "",
+        "Ours over each baseline at 50 ms, mean over test flights with a 95 % bootstrap interval over flights: "
+        + ", ".join(f"{name} {kept.against(name)}" for name in kept.baselines)
+        + ".",
+        "",
+    ]
+    if "curve" in kept.details:
+        lines += ["![Error against the length of the gap](../images/racer-gaps.png)", ""]
+        lines += ["Error and stated error by length of the gap:", "", *_curve(kept.details["curve"]), ""]
+    for name, title in TITLES.items():
+        lines += [f"## {title}", ""]
+        rows = kept.details.get(name)
+        lines += [*_table(rows), ""] if rows else [f"Not measured yet: `python -m tasks racer {name}`.", ""]
+    return "\n".join(lines)
+
+
+def _methods(kept: Results, columns: tuple[str, ...]) -> list[str]:
+    lines = [table_row(("method", *columns)), "|---" * (1 + len(columns)) + "|"]
+    for name, score in kept.baselines.items():
+        if any(column in score.metrics for column in columns):
+            lines.append(table_row((name, *(_number(score.metrics.get(column)) for column in columns))))
+    ours = (plus_minus(kept.mean(column), kept.std(column)) for column in columns)
+    return [*lines, table_row(("**ours**", *ours))]
+
+
+def _table(rows: Mapping[str, Mapping[str, float]]) -> list[str]:
+    columns = list(dict.fromkeys(name for row in rows.values() for name in row))
+    lines = [table_row(("", *columns)), "|---" * (1 + len(columns)) + "|"]
+    return lines + [table_row((name, *(_number(row.get(column)) for column in columns))) for name, row in rows.items()]
+
+
+def _curve(curve: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:
+    rows: dict[str, dict[str, float]] = {}
+    for method, by_length in curve.items():
+        for row in by_length.values():
+            of_length = rows.setdefault(f"{row['ms']:.0f} ms", {})
+            of_length |= {f"{method} {kind}" if kind != "rmse" else method: row[kind] for kind in row if kind != "ms"}
+    return _table(rows)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
