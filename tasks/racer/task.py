@@ -18,7 +18,7 @@ from tasks.racer import regression, rigid_body, scoring
 from tasks.racer.filter import linear_model, on_frames
 from tasks.racer.parts import part, scores
 from tasks.racer.protocol import AHEAD_MS, GAPS_MS, TEST, TRAIN, VALIDATION, Flight, Windows, flights, frames, windows
-from tasks.racer.texts import ABOUT, LIMITS
+from tasks.racer.texts import ABOUT, limits
 from tasks.racer.training import Plan
 from tasks.results import Results, Score, SeedScore, Target
 
@@ -93,7 +93,7 @@ class Racer(Task):
         return ABOUT
 
     def limits(self, results: Results) -> str:
-        return LIMITS
+        return limits(results)
 
 
 def _named(name: str, model: Filter, data: Windows) -> list[tuple[str, Score]]:
