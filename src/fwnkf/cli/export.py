@@ -8,14 +8,14 @@ from typing import Any
 
 from .output import UsageError, add_json, say
 
-FORMATS = ("c",)
+FORMATS = ("c", "onnx")
 
 
 def add(commands: Any) -> None:
     """Add the command to the parser."""
     parser = commands.add_parser(
         "export",
-        help="write a filter as C for a device, and compare it with the filter",
+        help="write a filter as C or ONNX for a device, and compare it with the filter",
         description="Writes one step of the filter, with its state as an argument, and reports how far it is from the "
         "filter in float64 over steps with missing channels and irregular dt.",
     )
@@ -44,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
     from .. import load
     from ..evaluation.runs import is_run, read_run
     from ..export.c import export_c
+    from ..export.onnx import export_onnx
 
     if not options.folder.is_dir():
         raise UsageError(f"{options.folder} is not a folder")
@@ -54,7 +55,8 @@ def run(options: argparse.Namespace) -> int:
     name = options.name or _identifier(options.folder.resolve().name)
     out = options.out or Path(f"{name}_{options.to}")
     outputs = tuple(item.strip() for item in options.outputs.split(",") if item.strip())
-    facts = export_c(model, out, name, options.precision, outputs, options.steps)
+    export = {"c": export_c, "onnx": export_onnx}[options.to]
+    facts = export(model, out, name, options.precision, outputs, options.steps)
     say(options, facts, "\n".join(_lines(facts, out)))
     return int(facts["parity"] is not None and not facts["parity"]["ok"])
 
@@ -66,12 +68,10 @@ def _identifier(name: str) -> str:
 
 def _lines(facts: dict[str, Any], out: Path) -> list[str]:
     lines = [f"{out}: {', '.join(Path(path).name for path in facts['files'])}"]
-    ram = ", ".join(f"{name} {size:,}" for name, size in facts["ram"].items())
-    lines.append(f"RAM in bytes: {ram}")
-    flash = ", ".join(f"{size:,} ({target}, -Os)" for target, size in facts["flash"].items())
-    lines.append(
-        f"flash in bytes: constants {facts['constants']:,}" + (f"; code and constants {flash}" if flash else "")
-    )
+    if "bytes" in facts:
+        lines.append("bytes: " + ", ".join(f"{name} {size:,}" for name, size in facts["bytes"].items()))
+    else:
+        lines += _memory(facts)
     parity = facts["parity"]
     if parity is None:
         lines.append("not compared with the filter: no C compiler found, or --steps 0")
@@ -83,3 +83,10 @@ def _lines(facts: dict[str, Any], out: Path) -> list[str]:
         f"{parity['statuses_that_differ']} statuses differ"
     )
     return lines
+
+
+def _memory(facts: dict[str, Any]) -> list[str]:
+    ram = ", ".join(f"{name} {size:,}" for name, size in facts["ram"].items())
+    flash = ", ".join(f"{size:,} ({target}, -Os)" for target, size in facts["flash"].items())
+    constants = f"flash in bytes: constants {facts['constants']:,}"
+    return [f"RAM in bytes: {ram}", constants + (f"; code and constants {flash}" if flash else "")]

@@ -16,6 +16,7 @@ from ..errors import ConfigError
 from ..filters.base import Filter
 from . import c_parity, c_project, reference
 from .c_source import generate
+from .parity import compare
 from .trace import DEFAULT_OUTPUTS, trace
 
 GOLDEN_STEPS = 50
@@ -65,7 +66,7 @@ def export_c(
             for path in files:
                 shutil.copy(path, built)
             library = c_parity.Library(program, Path(built), name)
-            facts["parity"] = c_parity.compare(library, reference.run(program, steps))
+            facts["parity"] = compare(library, reference.run(program, steps))
     return facts
 
 

@@ -1,4 +1,4 @@
-"""Build the C of a filter with the compiler of this machine and compare it with the filter in float64."""
+"""The C of a filter, built with the compiler of this machine and called from Python."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ import numpy as np
 import torch
 
 from ..errors import FwnkfError
-from ..types import Status
-from .c_project import TOLERANCE
-from .reference import Sample
 from .trace import Field, StepProgram
 from .values import KINDS
 
@@ -67,34 +64,8 @@ class Library:
         function = getattr(self.functions, f"{self.name}_{method}")
         return int(function(ctypes.byref(self.state), *arguments, ctypes.byref(self.out)))
 
-
-def compare(library: Library, samples: Iterable[Sample]) -> dict[str, Any]:
-    """Largest differences in state and outputs, relative to the largest value of each, and the statuses that differ."""
-    program = library.program
-    outputs = [field.name for field in program.step.outputs[len(program.state) : -1] if field.size]
-    error: dict[str, float] = {}
-    size: dict[str, float] = {}
-    count = statuses = 0
-    for sample in samples:
-        status = library.advance("step" if count else "update", sample.inputs)
-        count += 1
-        # float32 loses precision where the reference in float64 does not, and says so
-        statuses += (status ^ int(sample.out.status)) & ~int(Status.PRECISION_LOST) != 0
-        pairs = [(f"state.{name}", getattr(library.state, name), leaf) for name, leaf in sample.state if leaf.numel()]
-        pairs += [(name, getattr(library.out, name), getattr(sample.out, name)) for name in outputs]
-        for name, mine, wanted in pairs:
-            expected = wanted.double().numpy().reshape(-1)
-            difference = float(np.abs(np.array(mine, np.float64) - expected).max())
-            error[name] = max(error.get(name, 0.0), difference if difference == difference else float("inf"))
-            size[name] = max(size.get(name, 0.0), float(np.abs(expected).max()))
-    relative = {name: error[name] / (size[name] or 1.0) for name in error}
-    worst = max(relative.values())
-    limit = TOLERANCE[program.model.dtype]
-    return {
-        "steps": count,
-        "relative_error": relative,
-        "largest": worst,
-        "limit": limit,
-        "statuses_that_differ": statuses,
-        "ok": worst <= limit and statuses == 0,
-    }
+    def values(self) -> dict[str, Any]:
+        """The state, as ``state.NAME``, and the outputs of the last call."""
+        found = {f"state.{field.name}": getattr(self.state, field.name) for field in self.program.state if field.size}
+        outputs = self.program.step.outputs[len(self.program.state) : -1]
+        return {**found, **{field.name: getattr(self.out, field.name) for field in outputs if field.size}}

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 from .c_source import REJECTED, Source
+from .parity import TOLERANCE
 from .reference import Sample
 from .trace import Field, StepProgram
 from .values import KINDS
-
-TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
-"""Largest difference from the filter in float64, relative to the largest value of each output."""
 
 
 def write(folder: Path, program: StepProgram, source: Source, golden: list[Sample]) -> list[Path]:

@@ -63,7 +63,7 @@ def _call(build: Builder, node: Node, values: dict[Node, Any]) -> Any:
     if handler is None:
         raise ConfigError(
             f"the step uses the operator {target}, for which there is no C here; "
-            "write it with other operators, or export to onnx or pt2"
+            "write it with other operators, or export to onnx"
         )
     try:
         result = handler(build, *arguments, **options)

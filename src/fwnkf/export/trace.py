@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,8 +70,15 @@ class StepProgram:
         return any(field.name == "dt" for field in self.step.inputs)
 
 
-def trace(model: Filter, dtype: torch.dtype | None = None, outputs: tuple[str, ...] = DEFAULT_OUTPUTS) -> StepProgram:
+def trace(
+    model: Filter,
+    dtype: torch.dtype | None = None,
+    outputs: tuple[str, ...] = DEFAULT_OUTPUTS,
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+) -> StepProgram:
     """Trace a filter in the given precision (its own by default). Nothing in a step may depend on values.
+
+    ``decompositions`` replaces operators by functions of others.
 
     >>> import torch, fwnkf
     >>> filter = fwnkf.KF(F=torch.eye(2), H=torch.eye(1, 2), Q=torch.eye(2), R=torch.eye(1))
@@ -85,10 +92,10 @@ def trace(model: Filter, dtype: torch.dtype | None = None, outputs: tuple[str, .
     if dtype is not None:
         model = model.to(dtype)
     with torch.no_grad():
-        return _trace(model, outputs)
+        return _trace(model, outputs, dict(decompositions or {}))
 
 
-def _trace(model: Filter, outputs: tuple[str, ...]) -> StepProgram:
+def _trace(model: Filter, outputs: tuple[str, ...], table: dict[Any, Callable[..., Any]]) -> StepProgram:
     like = torch.zeros((), dtype=model.dtype)
     prepared, template = model.prepare(), model.init(1)
     # copies: two leaves that are one tensor would be one argument of the graph
@@ -118,7 +125,7 @@ def _trace(model: Filter, outputs: tuple[str, ...]) -> StepProgram:
         function = advance(method)
         results = function(*leaves.values(), *given)[len(state) :]
         fields = (*state, *(_field(n, r) for n, r in zip((*outputs, "status"), results, strict=True)))
-        return Graph(_make_graph(function, [*leaves.values(), *given]), inputs, fields)
+        return Graph(_make_graph(function, [*leaves.values(), *given], table), inputs, fields)
 
     prior = Gaussian(model.layout.origin(like), torch.eye(model.layout.tangent_size, dtype=model.dtype))
 
@@ -129,7 +136,7 @@ def _trace(model: Filter, outputs: tuple[str, ...]) -> StepProgram:
 
     batched = [item.unsqueeze(0) for item in prior]
     fields = tuple(_field(name, item) for name, item in zip(prior._fields, batched, strict=True))
-    begin = Graph(_make_graph(start, batched), fields, state)
+    begin = Graph(_make_graph(start, batched, table), fields, state)
     return StepProgram(model, begin, graph(model.update), graph(model.step), state, prior)
 
 
@@ -148,8 +155,11 @@ def example_inputs(model: Filter) -> dict[str, Tensor]:
     return {**examples, "dt": like.new_full(lead, 0.01)}
 
 
-def _make_graph(function: Callable[..., Any], arguments: list[Tensor]) -> GraphModule:
-    module = make_fx(torch.func.functionalize(function, remove="mutations"))(*arguments)
+def _make_graph(
+    function: Callable[..., Any], arguments: list[Tensor], table: dict[Any, Callable[..., Any]] | None = None
+) -> GraphModule:
+    traced = make_fx(torch.func.functionalize(function, remove="mutations"), decomposition_table=table or {})
+    module = traced(*arguments)
     module.graph.eliminate_dead_code()
     return module
 

@@ -1,0 +1,79 @@
+"""Factorisations written with elementary operators, for formats that have none of their own (ONNX has no Cholesky)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..shapes import Float, Int
+
+TAYLOR_TERMS = 14
+HALVINGS = 8
+"""The matrix exponential is that of ``A / 2⁸``, squared eight times: exact to rounding for norms up to 100."""
+
+
+def cholesky_ex(
+    A: Float[Tensor, "*B n n"], *, upper: bool = False, check_errors: bool = False
+) -> tuple[Float[Tensor, "*B n n"], Int[Tensor, "*B"]]:
+    """The lower factor column by column, and 1 where a pivot is not positive (and the factor means nothing)."""
+    n = A.shape[-1]
+    rest, columns, smallest = A, [], None
+    for j in range(n):
+        pivot = rest[..., j, j]
+        smallest = pivot if smallest is None else torch.minimum(smallest, pivot)
+        column = rest[..., :, j] * torch.rsqrt(torch.where(pivot > 0, pivot, torch.ones_like(pivot))).unsqueeze(-1)
+        below = (torch.arange(n) >= j).to(A.dtype)
+        column = column * below
+        columns.append(column)
+        rest = rest - column.unsqueeze(-1) * column.unsqueeze(-2)
+    assert smallest is not None
+    return torch.stack(columns, -1), (~(smallest > 0)).to(torch.int32)
+
+
+def solve_triangular(
+    A: Float[Tensor, "*B n n"],
+    B: Float[Tensor, "*B n k"],
+    *,
+    upper: bool,
+    left: bool = True,
+    unitriangular: bool = False,
+) -> Float[Tensor, "*B n k"]:
+    """Substitution, row by row."""
+    n = A.shape[-1]
+    rows: dict[int, Tensor] = {}
+    for i in reversed(range(n)) if upper else range(n):
+        row = B[..., i, :]
+        for j, other in rows.items():
+            row = row - A[..., i, j].unsqueeze(-1) * other
+        rows[i] = row / A[..., i, i].unsqueeze(-1)
+    return torch.stack([rows[i] for i in range(n)], -2)
+
+
+def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
+    """``(L Lᵀ)⁻¹ B``."""
+    return solve_triangular(L.mT, solve_triangular(L, B, upper=False), upper=True)
+
+
+def matrix_exp(A: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
+    """Scaling by a fixed power of two, a Taylor polynomial, squaring."""
+    scaled = A * 0.5**HALVINGS
+    eye = torch.eye(A.shape[-1], dtype=A.dtype)
+    result = eye + scaled / TAYLOR_TERMS
+    for order in range(TAYLOR_TERMS - 1, 0, -1):
+        result = eye + scaled @ result / order
+    for _ in range(HALVINGS):
+        result = result @ result
+    return result
+
+
+aten: Any = torch.ops.aten
+TABLE: dict[Any, Callable[..., Any]] = {
+    aten.linalg_cholesky_ex.default: cholesky_ex,
+    aten.linalg_solve_triangular.default: solve_triangular,
+    aten.cholesky_solve.default: cholesky_solve,
+    aten.linalg_matrix_exp.default: matrix_exp,
+}
+"""For ``decomposition_table`` of ``make_fx``."""

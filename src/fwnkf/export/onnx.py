@@ -1,0 +1,120 @@
+"""``export_onnx``: ``start``, ``update`` and ``step`` of a filter as ONNX files with standard operators only."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import ConfigError
+from ..extras import need
+from ..filters.base import Filter
+from . import reference
+from .decompositions import TABLE
+from .parity import compare
+from .trace import DEFAULT_OUTPUTS, Graph, StepProgram, trace
+
+PRECISIONS = {"float": torch.float32, "double": torch.float64}
+
+
+def export_onnx(
+    model: Filter,
+    folder: str | Path,
+    name: str = "filter",
+    precision: str = "float",
+    outputs: tuple[str, ...] = DEFAULT_OUTPUTS,
+    steps: int = 1000,
+) -> dict[str, Any]:
+    """Write ``name_start.onnx``, ``name_update.onnx`` and ``name_step.onnx``; returns facts and the parity report.
+
+    ``start`` takes ``mean`` and ``cov`` of a prior. The others take the state (``state_…``), ``y``, ``mask`` and, where
+    the filter reads them, ``u`` and ``dt``; they return the next state (``next_…``), the outputs and ``status``. All
+    have a batch axis of one. Factorisations are written out, because ONNX has none. Compared in ONNX Runtime.
+    """
+    need("onnxscript", extra="onnx")
+    if precision not in PRECISIONS:
+        raise ConfigError(f"precision {precision!r}: wanted one of {', '.join(PRECISIONS)}")
+    program = trace(model, PRECISIONS[precision], outputs, TABLE)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    count = len(program.state)
+    files = []
+    for method in ("start", "update", "step"):
+        graph: Graph = getattr(program, method)
+        begin = method == "start"
+        inputs = [f"state_{f.name}" if not begin and i < count else f.name for i, f in enumerate(graph.inputs)]
+        results = [f"next_{field.name}" if i < count else field.name for i, field in enumerate(graph.outputs)]
+        path = folder / f"{name}_{method}.onnx"
+        _write(graph, inputs, results, path)
+        files.append(path)
+    facts: dict[str, Any] = {
+        "filter": model.name,
+        "name": name,
+        "precision": precision,
+        "files": [str(path) for path in files],
+        "bytes": {path.name: path.stat().st_size for path in files},
+        "parity": None,
+    }
+    if steps:
+        facts["parity"] = compare(Session(program, files), reference.run(program, steps))
+    return facts
+
+
+def _write(graph: Graph, inputs: list[str], results: list[str], path: Path) -> None:
+    """Copies of the results: an output that is an input, or another output, would have no name of its own."""
+    module = graph.module
+
+    class Copied(torch.nn.Module):
+        def forward(self, *arguments: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return tuple(item.clone() for item in module(*arguments))
+
+    examples = tuple(torch.zeros((1, *field.shape), dtype=field.dtype) for field in graph.inputs)
+    noisy = logging.getLogger("torch.onnx")
+    level = noisy.level
+    noisy.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            program: Any = torch.onnx.export(
+                Copied(), examples, dynamo=True, input_names=inputs, output_names=results, verbose=False
+            )
+    finally:
+        noisy.setLevel(level)
+    program.save(str(path))
+
+
+class Session:
+    """The files in ONNX Runtime, with the state between calls."""
+
+    def __init__(self, program: StepProgram, files: list[Path]) -> None:
+        runtime: Any = need("onnxruntime", extra="onnx")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        self.program = program
+        self.number = np.float64 if program.model.dtype == torch.float64 else np.float32
+        start, update, step = (
+            runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]) for path in files
+        )
+        self.methods = {"update": update, "step": step}
+        prior = {name: part.unsqueeze(0).numpy() for name, part in zip(("mean", "cov"), program.prior, strict=True)}
+        self.results = self._call(start, prior)
+
+    def _call(self, session: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+        names = [item.name for item in session.get_outputs()]
+        wanted = {item.name for item in session.get_inputs()}
+        found = session.run(names, {name: value for name, value in arguments.items() if name in wanted})
+        return dict(zip(names, found, strict=True))
+
+    def advance(self, method: str, inputs: dict[str, torch.Tensor]) -> int:
+        arguments = {f"state_{field.name}": self.results[f"next_{field.name}"] for field in self.program.state}
+        for name, value in inputs.items():
+            arguments[name] = value.numpy() if name == "mask" else value.numpy().astype(self.number)
+        self.results = self._call(self.methods[method], arguments)
+        return int(self.results["status"].reshape(-1)[0])
+
+    def values(self) -> dict[str, Any]:
+        return {name.replace("next_", "state.", 1): value for name, value in self.results.items()}
