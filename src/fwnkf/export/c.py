@@ -20,7 +20,7 @@ from .parity import compare
 from .trace import DEFAULT_OUTPUTS, trace
 
 GOLDEN_STEPS = 50
-CORTEX = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16")
+CORTEX: tuple[str, ...] = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16")
 PRECISIONS = {"float": torch.float32, "double": torch.float64}
 
 
