@@ -62,8 +62,8 @@ def page(fresh: list[dict[str, Any]], known: list[dict[str, Any]], command: str,
     """Both tables as Markdown; ``missing`` logs are not measured yet."""
     unmeasured = [
         "",
-        f"The other {missing} logs have not been measured with this version. The ones measured first are those on",
-        "which noise states used to predict worst, and no fair sample.",
+        f"The other {missing} logs have not been measured with this version. The ones listed hold those on which noise",
+        "states used to predict worst, and are no fair sample.",
     ]
     lines = [
         "# What `--fix` gains on real logs",
