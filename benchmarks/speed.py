@@ -10,6 +10,8 @@ figure is the ratio to the bare GRU measured in the same run. Rows:
 - training: forward and backward pass of batch 128, T = 100, in eager mode, against the bare GRU called step by step (as
   a filter must be, because its inputs depend on its outputs) and against the bare GRU on the complete sequence.
 
+``fwnkf bench speed`` measures a stream and training as a user gets them.
+
 The exit code is 1 if a limit is exceeded: 2.0, 1.3, 1.15 for the compiled steps, 1.3 for training. ``--quick`` measures
 the eager rows only, with few rounds, and checks no limit.
 """
@@ -24,30 +26,18 @@ from pathlib import Path
 import torch
 from tables import write
 
-import fwnkf
+from fwnkf.evaluation.speed import CHANNELS, HIDDEN, LAYERS, STATES, paper_size
 from fwnkf.evaluation.timing import interleave
 from fwnkf.runtime.compiled import compile_step
 
-STATES, CHANNELS, HIDDEN, LAYERS = 3, 2, 256, 2
 STEP_LIMITS = {1: 2.0, 128: 1.3, 1024: 1.15}
 TRAINING_LIMIT = 1.3
 CALLS = {1: 100, 128: 20, 1024: 4}
 """Calls per round; rounds are timed and interleaved."""
 
 
-def build() -> fwnkf.Filter:
-    return fwnkf.build(
-        "fwnkf",
-        H=torch.eye(CHANNELS, STATES),
-        Q=torch.eye(STATES),
-        R=torch.eye(CHANNELS),
-        hidden=HIDDEN,
-        layers=LAYERS,
-    )
-
-
 def measure_step(batch: int, rounds: int, compiled: bool) -> dict[str, float]:
-    model, bare = build(), torch.nn.GRU(STATES + CHANNELS, HIDDEN, LAYERS)
+    model, bare = paper_size(), torch.nn.GRU(STATES + CHANNELS, HIDDEN, LAYERS)
     inputs, hidden = torch.randn(1, batch, STATES + CHANNELS), torch.zeros(LAYERS, batch, HIDDEN)
     y, state = torch.randn(batch, CHANNELS), model.init(batch)
     with torch.no_grad():
@@ -63,7 +53,7 @@ def measure_step(batch: int, rounds: int, compiled: bool) -> dict[str, float]:
 
 
 def measure_training(rounds: int, batch: int = 128, steps: int = 100) -> dict[str, float]:
-    model, bare = build(), torch.nn.GRU(STATES + CHANNELS, HIDDEN, LAYERS, batch_first=True)
+    model, bare = paper_size(), torch.nn.GRU(STATES + CHANNELS, HIDDEN, LAYERS, batch_first=True)
     readout = torch.nn.Linear(HIDDEN, STATES)
     inputs, y = torch.randn(batch, steps, STATES + CHANNELS), torch.randn(batch, steps, CHANNELS)
     truth = torch.randn(batch, steps, STATES)

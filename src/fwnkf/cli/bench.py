@@ -1,4 +1,4 @@
-"""``fwnkf bench``: baselines on simulated records."""
+"""``fwnkf bench``: baselines on simulated records, and speed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIMULATED = ("lorenz", "pendulum")
 
 def add(commands: Any) -> None:
     """Add the command to the parser."""
-    bench = commands.add_parser("bench", help="benchmarks on simulated records")
+    bench = commands.add_parser("bench", help="benchmarks on simulated records, and speed")
     tables = bench.add_subparsers(dest="action", required=True, metavar="TABLE")
     references = tables.add_parser("references", help="baselines that need no training, and the oracle")
     add_data_flags(references, required=True)
@@ -22,6 +22,10 @@ def add(commands: Any) -> None:
     add_store(references)
     add_json(references)
     references.set_defaults(run=run, protocol="strict", scenario="white")
+    speed = tables.add_parser("speed", help="time of a filter of the paper's size, relative to a bare nn.GRU")
+    speed.add_argument("--rounds", type=int, default=30, help="interleaved rounds, of which medians are taken (30)")
+    add_json(speed)
+    speed.set_defaults(run=run_speed)
 
 
 def add_data_flags(parser: argparse.ArgumentParser, required: bool = False, files: bool = False) -> None:
@@ -62,3 +66,17 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(to_json(rows))
     return int(any(row.get("failures", 0) for row in rows))
+
+
+def run_speed(options: argparse.Namespace) -> int:
+    """Print the ratio of each case and the largest that is wanted; the exit code is 1 if one is larger."""
+    from ..evaluation.speed import speed_rows
+
+    rows = []
+    for row in speed_rows(options.rounds):
+        rows.append(row)
+        if not options.json:
+            print(f"{row.case:60} {row.ratio:8.3f}  (at most {row.limit})", flush=True)
+    if options.json:
+        print(to_json([row._asdict() for row in rows]))
+    return int(any(row.ratio > row.limit for row in rows))

@@ -19,7 +19,7 @@ from ..filters.base import Filter
 from ..metrics.consistency import chi_square_quantile
 from ..shapes import Bool, Float
 from ..types import Gaussian, StepOutput
-from .compiled import compiled_function
+from .compiled import CompiledTree
 from .health import Checked, Monitor, Reason, Watch
 
 MOST_STEPS = 100_000
@@ -87,7 +87,7 @@ class Stepper:
         self.watch = Watch(model.observation_layout, groups, limits, not model.latent_innovations and model.observes)
         # after a preprocessing the raw channels are not those of the innovation: all of them are one sensor
         self.sensor_of = groups.argmax(0) if model.preprocess is None else None
-        self.fast = compiled_function(self._step, model) if options.compiled else self._step
+        self.fast = CompiledTree(self._step, model) if options.compiled else self._step
 
     def begin(self, state: Any, batch: int) -> Moment:
         """The moment before the first sample."""

@@ -300,9 +300,9 @@ class Stream:
         present = ~np.isnan(values)
         if mask is not None:
             present = self._rows("mask", mask, sizes.channels, True).astype(bool)
-        tensor = torch.from_numpy(values).to(model.device, model.dtype)
+        tensor = torch.from_numpy(values).to(sizes.device, sizes.dtype)
         control = None if u is None else torch.from_numpy(self._rows("u", u, sizes.controls, 0.0)).to(tensor)
-        return Sample(float(t), tensor, torch.from_numpy(present).to(model.device), control, timed)
+        return Sample(float(t), tensor, torch.from_numpy(present).to(sizes.device), control, timed)
 
     def _rows(self, name: str, value: Any, width: int, missing: float) -> NDArray[np.float64]:
         """Values as an array of all streams."""
@@ -346,9 +346,10 @@ class Stream:
 
 
 class _Sizes:
-    """Numbers of raw channels and controls, and samples per step."""
+    """Numbers of raw channels and controls, samples per step, dtype and device."""
 
     def __init__(self, model: Filter) -> None:
+        self.dtype, self.device = model.dtype, model.device  # a filter looks for them among its tensors in every call
         source: Any = model if model.preprocess is None else model.preprocess
         self.channels, self.controls = int(source.observation_dim), int(source.control_dim)
         self.block = 1 if model.preprocess is None else model.preprocess.block
