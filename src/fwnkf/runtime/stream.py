@@ -6,7 +6,8 @@ import json
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import accumulate
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -79,9 +80,14 @@ class Stream:
             )
         if gate is not None and (model.latent_innovations or not model.observes):
             raise ConfigError(f"filter {model.name!r} has no innovations of the measurements, so it has no gate")
-        for name, value in (("history", history), ("recover_after", recover_after)):
-            if value < 0:
+        for name, value in (("history", history), ("recover_after", recover_after), ("stale_after", stale_after)):
+            if value is not None and not value >= 0:
                 raise ConfigError(f"{name} = {value} must not be negative")
+        for name, value in (("streams", streams), ("step", step), ("longest_step", longest_step)):
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name} = {value} must be positive")
+        if prior_at not in get_args(PriorAt):
+            raise ConfigError(f"prior_at = {prior_at!r}; wanted one of {', '.join(get_args(PriorAt))}")
         self.filter = model
         self.streams, self.history = streams, history
         self._sizes = _Sizes(model)
@@ -120,11 +126,16 @@ class Stream:
         different sensors at the same time may come in several calls.
 
         With a preprocessing of blocks, ``y``, ``u`` and ``mask`` have one row for each sample of the block.
+        A sample that raises an error leaves the stream as it was.
         """
-        sample = self._sample(y, t, u, mask)
-        reason, first = self._insert(sample)
-        if first is not None:
-            self._replay(first)
+        before = self._timed, self._belief_from, [*self._samples], [*self._done]
+        try:
+            reason, first = self._insert(self._sample(y, t, u, mask))
+            if first is not None:
+                self._replay(first)
+        except BaseException:
+            self._timed, self._belief_from, self._samples, self._done = before
+            raise
         self._forget()
         _, outcome = self._done[-1]
         return Estimate(
@@ -148,21 +159,27 @@ class Stream:
         if not sample.timed or not self._samples or sample.time > self._samples[-1].time:
             self._samples.append(sample)
             return Reason.NONE, len(self._samples) - 1
-        if self._base is not None and sample.time <= self._base.stamp:
+        if self._base is not None:
+            too_late = sample.time <= self._base.stamp
+        else:
+            too_late = sample.time < min(self._samples[0].time, self._samples[-1].time - self.history)
+        if too_late:
             self.late += 1
             return Reason.LATE, None
         place = bisect_left(self._samples, sample.time, key=lambda item: item.time)
         if place < len(self._samples) and self._samples[place].time == sample.time:
             known = self._samples[place]
-            if bool((known.mask & sample.mask).any()):
-                return Reason.DUPLICATE, None
+            fresh = sample.mask & ~known.mask
+            reason = Reason.NONE if bool((fresh == sample.mask).all()) else Reason.DUPLICATE
+            if reason and not bool(fresh.any()):
+                return reason, None
             self._samples[place] = known._replace(
-                y=torch.where(sample.mask, sample.y, known.y),
-                mask=known.mask | sample.mask,
+                y=torch.where(fresh, sample.y, known.y),
+                mask=known.mask | fresh,
                 u=known.u if sample.u is None else sample.u,
             )
-        else:
-            self._samples.insert(place, sample)
+            return reason, place
+        self._samples.insert(place, sample)
         return Reason.NONE, place
 
     def _replay(self, first: int) -> None:
@@ -204,7 +221,8 @@ class Stream:
         if self._estimates_belief:
             first = self._samples[: self._belief_from]
             join = torch.stack if self._sizes.block == 1 else torch.cat
-            u = None if first[0].u is None else join([_given(sample.u) for sample in first], 1)
+            held = list(accumulate((sample.u for sample in first), lambda last, new: last if new is None else new))
+            u = None if held[0] is None else join(held, 1)
             y, mask = join([sample.y for sample in first], 1), join([sample.mask for sample in first], 1)
             prior = self.filter.initial_belief(y, u, mask)
         return self._stepper.begin(self.filter.init(batch, prior), batch)
@@ -299,7 +317,9 @@ class Stream:
         values = self._named(y) if isinstance(y, Mapping) else self._rows("y", y, sizes.channels, np.nan)
         present = ~np.isnan(values)
         if mask is not None:
-            present = self._rows("mask", mask, sizes.channels, True).astype(bool)
+            allowed = self._rows("mask", mask, sizes.channels, True).astype(bool)
+            # sensors that are not named have no value, whatever the mask says
+            present = allowed & present if isinstance(y, Mapping) else allowed
         tensor = torch.from_numpy(values).to(sizes.device, sizes.dtype)
         control = None if u is None else torch.from_numpy(self._rows("u", u, sizes.controls, 0.0)).to(tensor)
         return Sample(float(t), tensor, torch.from_numpy(present).to(sizes.device), control, timed)
@@ -369,11 +389,3 @@ def _sensors(model: Filter, channels: int, given: Mapping[str, Sequence[int]] | 
         sensors[part.name] = list(range(start, start + part.size))
         start += part.size
     return sensors
-
-
-def _given(item: Tensor | None) -> Tensor:
-    if item is None:
-        raise ConfigError(
-            "give the control u with each of the first samples, from which the initial belief is estimated"
-        )
-    return item
