@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,6 +15,7 @@ from fwnkf.cli import main
 from fwnkf.errors import ConfigError
 from fwnkf.export import c_parity
 from fwnkf.export.c import export_c
+from fwnkf.export.trace import trace
 
 from ..conformance.cases import CASES
 
@@ -142,3 +144,40 @@ def test_an_operator_without_c_is_named(tmp_path: Path):
     system = fwnkf.System.of(f=lambda x: torch.special.bessel_j0(x), h=lambda x: x, Q=(1.0,), R=(1.0,))
     with pytest.raises(ConfigError, match=r"operator aten.special_bessel_j0.default, for which there is no C"):
         export_c(fwnkf.UKF(system), tmp_path)
+
+
+def test_every_nonzero_flag_of_a_mask_means_measured(tmp_path: Path):
+    """Callers write 1, 2 or 255; a bitwise "and" with 2 is zero."""
+    eye = torch.eye(2)
+    model = fwnkf.KF(F=eye, H=eye, Q=eye, R=eye)
+    export_c(model, tmp_path, steps=0)
+    library = c_parity.Library(trace(model), tmp_path, "filter")
+    means = []
+    for flag in (1, 2, 255):
+        library.functions.filter_init(ctypes.byref(library.state))
+        inputs = {"y": torch.ones(1, 2), "mask": torch.full((1, 2), flag)}
+        assert library.advance("step", inputs) == 0
+        means.append(list(library.state.mean))
+    assert means[0] == means[1] == means[2] != [0.0, 0.0]
+
+
+def test_a_name_cannot_end_a_comment(tmp_path: Path):
+    system = fwnkf.LinearSystem.of(
+        F=torch.eye(1), H=torch.eye(1), Q=torch.eye(1), R=torch.eye(1), layout=(("x */ y", "euclidean", 1),)
+    )
+    assert export_c(fwnkf.EKF(system), tmp_path, steps=3)["parity"]["ok"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "class"}, "'class'"),
+        ({"name": "advance"}, "'advance'"),
+        ({"steps": -1}, "steps = -1"),
+        ({"outputs": ()}, "at least one of mean"),
+        ({"outputs": ("mean", "mean")}, "each once"),
+    ],
+)
+def test_what_would_not_compile_is_refused_before(options: dict, message: str, tmp_path: Path):
+    with pytest.raises(ConfigError, match=message):
+        export_c(CASES["kf-cholesky"].build(torch.float32), tmp_path, **options)

@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _identifier(name: str) -> str:
-    cleaned = "".join(letter if letter.isalnum() else "_" for letter in name.lower()).strip("_")
+    cleaned = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name.lower()).strip("_")
     return cleaned if cleaned[:1].isalpha() else f"filter_{cleaned}"
 
 

@@ -41,6 +41,10 @@ def export_c(
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ConfigError(f"name {name!r}: wanted a C identifier in lower case, such as my_filter")
+    if name in c_project.RESERVED.split():
+        raise ConfigError(f"name {name!r} has a meaning in C++, CMake or the generated files: give another one")
+    if steps < 0:
+        raise ConfigError(f"steps = {steps} must not be negative")
     if precision not in PRECISIONS:
         raise ConfigError(f"precision {precision!r}: wanted one of {', '.join(PRECISIONS)}")
     program = trace(model, PRECISIONS[precision], outputs)

@@ -10,6 +10,19 @@ from .reference import Sample
 from .trace import Field, StepProgram
 from .values import KINDS
 
+RESERVED = """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char class co_await co_return co_yield compl
+concept const const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast else
+enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq
+nullptr operator or or_eq private protected public register reinterpret_cast requires return short signed sizeof
+static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename
+union unsigned using virtual void volatile wchar_t while xor xor_eq
+std advance
+all clean edit_cache help install list_install_components package package_source rebuild_cache test
+"""
+"""Names that no filter can have: keywords of C++, where the name is a namespace, other names there and in the generated
+file, and targets of CMake."""
+
 
 def write(folder: Path, program: StepProgram, source: Source, golden: list[Sample]) -> list[Path]:
     """Write all files of the project; returns their paths."""

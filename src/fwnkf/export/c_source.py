@@ -280,10 +280,10 @@ def _entry_point(program: StepProgram, name: str, method: str) -> str:
     inputs = {field.name: field for field in program.step.inputs}
     channels = inputs["y"].size
     lines = [f"{signature(program, name, method)}\n{{"]
-    arguments = ["state", "y", "mask"]
-    ones = ", ".join(["1"] * channels)
-    lines.append(f"    static const unsigned char all[{channels}] = {{{ones}}};")
-    arguments[2] = "mask ? mask : all"
+    arguments = ["state", "y", "flags"]
+    # the step computes with flags that are 0 or 1; callers give any nonzero value
+    lines.append(f"    unsigned char flags[{channels}];")
+    lines.append(f"    for (int i = 0; i < {channels}; ++i) {{ flags[i] = !mask || mask[i]; }}")
     if program.takes_control:
         zeros = ", ".join(["0"] * inputs["u"].size)
         lines.append(f"    static const real none[{inputs['u'].size}] = {{{zeros}}};")
@@ -307,12 +307,12 @@ def header(program: StepProgram, name: str, double: bool) -> str:
     outputs = program.step.outputs[len(program.state) : -1]
     members = "\n".join(_member(field, name) for field in outputs if field.size)
     model = program.model
-    parts = ", ".join(f"{part.name} ({part.size})" for part in model.layout.parts)
+    parts = ", ".join(f"{_comment(part.name)} ({part.size})" for part in model.layout.parts)
     n, d = program.prior.mean.numel(), program.prior.cov.shape[0]
     notes = " dt is in seconds." if program.takes_dt else ""
     notes += " u NULL: zero." if program.takes_control else ""
     return f"""\
-/* {name}: filter "{model.name}" exported by fwnkf.
+/* {name}: filter "{_comment(model.name)}" exported by fwnkf.
 
    State: {parts}.
    Call {name}_init or {name}_init_prior, then {name}_update with a measurement at the time of the prior or
@@ -364,6 +364,11 @@ void {name}_init_prior({name}_state *state, const {name}_real *mean, const {name
 
 #endif
 """
+
+
+def _comment(text: str) -> str:
+    """A name of the user's own in a comment, which it must not end."""
+    return re.sub(r"[^\w .-]", "_", text)
 
 
 def _member(field: Field, name: str) -> str:

@@ -88,6 +88,8 @@ def trace(
     unknown = [name for name in outputs if name not in OUTPUTS]
     if unknown:
         raise ConfigError(f"outputs: {', '.join(unknown)} unknown; there are: {', '.join(OUTPUTS)}")
+    if not outputs or len(set(outputs)) < len(outputs):
+        raise ConfigError(f"outputs: name at least one of {', '.join(OUTPUTS)}, and each once")
     model = copy.deepcopy(model).eval().requires_grad_(False)
     if dtype is not None:
         model = model.to(dtype)
