@@ -90,3 +90,14 @@ def test_a_sensor_that_repeats_a_value_does_not_make_the_filter_certain():
     assert float(track.cov.diagonal(dim1=-2, dim2=-1).min()) > 0
     shock = model.run(torch.full((1, 3, 2), 1e18), state=track.state)
     assert bool(shock.cov.isfinite().all())
+
+
+def test_the_level_follows_where_only_precision_was_lost():
+    """Such an update was made, and its innovation is as good as any."""
+    eye = torch.eye(2)
+    options = {"H": torch.ones(1, 2), "Q": eye, "R": 1e-8 * torch.eye(1), "shaping": "none", "hidden": 0}
+    model = fwnkf.build("fwnkf_adaptive", **options, half_life=1.0)
+    state = model.init(1, fwnkf.Gaussian(torch.zeros(2), 1e6 * eye))
+    state, out = model.update(state, torch.zeros(1, 1))
+    assert out.status.item() == fwnkf.Status.PRECISION_LOST
+    assert state.level.item() == 0.5  # half of one, and half of a NIS of zero

@@ -22,7 +22,7 @@ from ..core.smoothing import LinearStep, StatedCovariance
 from ..core.system import System
 from ..registry import FILTERS, limited
 from ..shapes import Float
-from ..types import Gaussian, StepOutput
+from ..types import Gaussian, Status, StepOutput
 from .base import Filter
 from .fwnkf import FrequencyWeightedNeuralKalmanFilter
 from .fwnkf_config import FWNKFConfig
@@ -133,7 +133,7 @@ class AdaptiveLevelFilter(FrequencyWeightedNeuralKalmanFilter):
 
     def _next_level(self, level: Tensor, out: StepOutput, weight: Tensor) -> Float[Tensor, " B"]:
         density = factored_density(out.innovation, out.innovation_cov, weight)
-        known = density.ok & (out.status == 0)
+        known = density.ok & ((out.status & int(Status.FACTORIZATION_FAILED)) == 0)
         channels = weight.sum(-1)
         nis = torch.where(known, density.white.square().sum(-1), 0.0) / channels.clamp_min(1.0)
         # a step that measures some of the channels counts for as much of a step

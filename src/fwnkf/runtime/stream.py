@@ -6,7 +6,6 @@ import json
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from typing import Any, get_args
 
 import numpy as np
@@ -221,7 +220,9 @@ class Stream:
         if self._estimates_belief:
             first = self._samples[: self._belief_from]
             join = torch.stack if self._sizes.block == 1 else torch.cat
-            held = list(accumulate((sample.u for sample in first), lambda last, new: last if new is None else new))
+            held: list[Any] = []
+            for sample in first:
+                held.append(held[-1] if held and sample.u is None else sample.u)
             u = None if held[0] is None else join(held, 1)
             y, mask = join([sample.y for sample in first], 1), join([sample.mask for sample in first], 1)
             prior = self.filter.initial_belief(y, u, mask)
