@@ -61,13 +61,19 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--only", nargs="*", default=[], help="names of the filters; all by default")
     parser.add_argument("--skip", nargs="*", default=[], help="names of filters to leave out")
+    parser.add_argument("--missing", choices=("export", "skip"), default="export", help="filters without a row")
     parser.add_argument("--markdown", type=Path, help="write the rows as a page of the documentation")
     options = parser.parse_args()
     torch.set_num_threads(1)
     known = options.rows.read_text().splitlines() if options.rows.exists() else []
     rows = {row["which"]: row for row in map(json.loads, known)}
     for name, build in candidates():
-        if name in rows or name in options.skip or (options.only and name not in options.only):
+        if (
+            options.missing == "skip"
+            or name in rows
+            or name in options.skip
+            or (options.only and name not in options.only)
+        ):
             continue
         rows[name] = export(name, build, options.steps)
         with options.rows.open("a") as file:

@@ -25,6 +25,10 @@ pytestmark = [
 ]
 QUICK = ("kf-cholesky", "adaptive", "fwnkf-paper")
 """Cases of the conformance suite that are exported in every run of the tests; the others are slow."""
+OUT_OF_RANGE = ("fwnkf-learned-matrix", "fwnkf-rotation", "fwnkf-hypotheses", "fwnkf-fallback")
+"""Random parameters with which the state leaves the range of float32; compared in double precision only."""
+IN_DOUBLE = ("dido-attitude", "uipdb")
+"""Trained filters whose float32 in PyTorch is as far from float64; compared in double precision."""
 MODELS = sorted(path.parent for path in Path("models").glob("*/config.json"))
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 
@@ -45,6 +49,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in CASES])
 @pytest.mark.parametrize("precision", ["float", pytest.param("double", marks=pytest.mark.slow)])
 def test_every_filter_exports_and_equals_itself_in_float64(name: str, precision: str, tmp_path: Path):
+    if precision == "float" and name in OUT_OF_RANGE:
+        pytest.skip("the state leaves the range of float32")
     parity = export_c(CASES[name].build(torch.float32), tmp_path, precision=precision, steps=100, measure=False)[
         "parity"
     ]
@@ -54,7 +60,8 @@ def test_every_filter_exports_and_equals_itself_in_float64(name: str, precision:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.name)
 def test_every_trained_filter_exports(path: Path, tmp_path: Path):
-    parity = export_c(fwnkf.load(path), tmp_path, steps=10_000, measure=False)["parity"]
+    precision = "double" if path.name in IN_DOUBLE else "float"
+    parity = export_c(fwnkf.load(path), tmp_path, precision=precision, steps=10_000, measure=False)["parity"]
     assert parity["ok"], parity
 
 
