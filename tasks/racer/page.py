@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from tasks.cards import table_row
 from tasks.results import Results, plus_minus
 
 TITLES = {
@@ -59,18 +58,18 @@ def page(kept: Results) -> str:
 
 
 def _methods(kept: Results, columns: tuple[str, ...]) -> list[str]:
-    lines = [table_row(("method", *columns)), "|---" * (1 + len(columns)) + "|"]
+    lines = [_row(("method", *columns)), "|---" * (1 + len(columns)) + "|"]
     for name, score in kept.baselines.items():
         if any(column in score.metrics for column in columns):
-            lines.append(table_row((name, *(_number(score.metrics.get(column)) for column in columns))))
+            lines.append(_row((name, *(_number(score.metrics.get(column)) for column in columns))))
     ours = (plus_minus(kept.mean(column), kept.std(column)) for column in columns)
-    return [*lines, table_row(("**ours**", *ours))]
+    return [*lines, _row(("**ours**", *ours))]
 
 
 def _table(rows: Mapping[str, Mapping[str, float]]) -> list[str]:
     columns = list(dict.fromkeys(name for row in rows.values() for name in row))
-    lines = [table_row(("", *columns)), "|---" * (1 + len(columns)) + "|"]
-    return lines + [table_row((name, *(_number(row.get(column)) for column in columns))) for name, row in rows.items()]
+    lines = [_row(("", *columns)), "|---" * (1 + len(columns)) + "|"]
+    return lines + [_row((name, *(_number(row.get(column)) for column in columns))) for name, row in rows.items()]
 
 
 def _curve(curve: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:
@@ -84,3 +83,7 @@ def _curve(curve: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
