@@ -165,5 +165,8 @@ def _report(options: argparse.Namespace, summary: Summary, seconds: float, notes
     if summary.missing:
         lines.append(f"{summary.missing:,} samples are missing; the filter predicts over them")
     if summary.flagged:
-        lines.append(f"{summary.flagged:,} steps failed: values that are not finite, or a covariance that is not")
+        lines.append(
+            f"{summary.flagged:,} steps are flagged: a measurement was not finite, an innovation covariance not positive "
+            "definite, or precision was lost to rounding (use float64)"
+        )
     return lines + [f"note: {printable(note)}" for note in notes]
