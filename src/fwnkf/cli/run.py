@@ -166,7 +166,7 @@ def _report(options: argparse.Namespace, summary: Summary, seconds: float, notes
         lines.append(f"{summary.missing:,} samples are missing; the filter predicts over them")
     if summary.flagged:
         lines.append(
-            f"{summary.flagged:,} steps are flagged: a measurement was not finite, an innovation covariance not positive "
-            "definite, or precision was lost to rounding (use float64)"
+            f"{summary.flagged:,} steps are flagged: a measurement was not finite, an innovation covariance not "
+            "positive definite, or precision was lost to rounding (use float64)"
         )
     return lines + [f"note: {printable(note)}" for note in notes]
