@@ -116,6 +116,7 @@ def _started_by_five() -> fwnkf.System:
         {"stale_after": -1.0},
         {"history": math.nan},
         {"prior_at": "tomorrow"},
+        {"prior": np.zeros(2)},
     ],
     ids=lambda options: next(iter(options)),
 )

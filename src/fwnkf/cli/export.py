@@ -46,6 +46,8 @@ def run(options: argparse.Namespace) -> int:
     from ..export.c import export_c
     from ..export.onnx import export_onnx
 
+    if options.steps < 0:
+        raise UsageError(f"--steps {options.steps} is negative; 0 writes the files without a comparison")
     if not options.folder.is_dir():
         raise UsageError(f"{options.folder} is not a folder")
     run_info = read_run(options.folder) if is_run(options.folder) else None
@@ -74,7 +76,7 @@ def _lines(facts: dict[str, Any], out: Path) -> list[str]:
         lines += _memory(facts)
     parity = facts["parity"]
     if parity is None:
-        lines.append("not compared with the filter: no C compiler found, or --steps 0")
+        lines.append("not compared with the filter: --steps 0, or no C compiler found (--to c)")
         return lines
     worst = max(parity["relative_error"], key=parity["relative_error"].__getitem__)
     lines.append(

@@ -115,11 +115,7 @@ def _trace(model: Filter, outputs: tuple[str, ...], table: dict[Any, Callable[..
 
         return function
 
-    names = list(examples)
-    try:
-        advance(model.step)(*leaves.values(), *examples.values())
-    except ConfigError:  # a discrete filter, which takes no dt
-        names.remove("dt")
+    names = [name for name in examples if name != "dt" or model.takes_dt]
     given = [examples[name] for name in names]
     inputs = (*state, *(_field(name, value) for name, value in zip(names, given, strict=True)))
 

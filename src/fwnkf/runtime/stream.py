@@ -352,6 +352,8 @@ class Stream:
         if prior is None:
             return None
         like = torch.zeros((), dtype=self.filter.dtype, device=self.filter.device)
+        if not isinstance(prior, (tuple, list)) or len(prior) != 2:
+            raise ConfigError("prior must be a pair (mean, covariance)")
         mean, cov = (torch.as_tensor(item).to(like) for item in prior)
         return Gaussian(mean, cov)
 
