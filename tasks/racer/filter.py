@@ -106,7 +106,7 @@ def new_filter(
 def scale(model: FrequencyWeightedNeuralKalmanFilter, group: Sequence[Flight]) -> None:
     """Set the scales of the networks from the states of the linear filter on training flights."""
     y, u = (torch.cat(values) for values in zip(*(steps(one) for one in group[:4]), strict=True))
-    records = 64
+    records = max(1, min(64, len(y) // 100))  # of at least 100 steps, of which the first half lets the filter settle
     length = len(y) // records
     y, u = (item[: records * length].unflatten(0, (records, length))[:, :100] for item in (y, u))
     states = model.run(y, u if model.control_dim else None).mean[:, 50:].flatten(0, 1)

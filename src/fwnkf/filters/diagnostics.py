@@ -50,7 +50,7 @@ def noise_over_time(
     >>> Q.shape, R.shape
     (torch.Size([4, 10, 2]), torch.Size([4, 10, 1]))
     """
-    fwnkf = _as_fwnkf(model)
+    fwnkf = _with_fixed_level(model)
     fwnkf._check(y, u, mask, dt, time_axes=1)
     rests_first = prior is not None and prior_at == "first_measurement"
     prior = fwnkf.initial_belief(y, u, mask, dt) if prior is None else prior
@@ -82,7 +82,7 @@ def noise_over_time(
 def nominal_noise(model: Filter) -> tuple[Float[Tensor, " d"], Float[Tensor, " m"]]:
     """The diagonals of ``Q`` and ``R`` of one nominal step with the encoder at its initial state (``h = 0``).
 
-    Without an encoder these are the covariances of all steps.
+    Without an encoder these are the covariances of all steps; those of a filter with a changing level are at level one.
     """
     fwnkf = _as_fwnkf(model)
     head = fwnkf.head_bias[fwnkf.transition.head_size :].unsqueeze(0)
@@ -107,7 +107,7 @@ def steady_state_loop(model: Filter) -> Loop:
     linearisation about one state. Errors grow if the spectral radius exceeds 1. Raises NumericalFailureError if the
     gain does not reach a steady state.
     """
-    fwnkf = _as_fwnkf(model)
+    fwnkf = _with_fixed_level(model)
     if fwnkf.shaper is None or fwnkf.config.gain != "kalman":
         raise ConfigError(
             f"shaping={fwnkf.config.shaping!r} with gain={fwnkf.config.gain!r} has no loop of one gain and a shaper; "
@@ -154,9 +154,13 @@ def _as_fwnkf(model: Filter) -> FrequencyWeightedNeuralKalmanFilter:
         )
     if isinstance(model, FrequencyHypotheses):
         raise ConfigError(f"filter {model.name!r} has noise covariances for each hypothesis, not a single one")
+    return model
+
+
+def _with_fixed_level(model: Filter) -> FrequencyWeightedNeuralKalmanFilter:
     if isinstance(model, AdaptiveLevelFilter):
         raise ConfigError(f"filter {model.name!r} scales its covariances by a level; use the same filter as 'fwnkf'")
-    return model
+    return _as_fwnkf(model)
 
 
 class _Conditions(NamedTuple):
