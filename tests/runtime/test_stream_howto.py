@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -30,5 +31,8 @@ def test_the_code_runs_and_ends_healthy_after_a_jump(page):
 
 def test_every_option_is_described():
     text = PAGE.read_text(encoding="utf-8") + (fwnkf.Stream.__doc__ or "")
-    for name in fwnkf.Stream.__init__.__kwdefaults__:
+    parameters = inspect.signature(fwnkf.Stream).parameters.values()
+    options = [item.name for item in parameters if item.kind is item.KEYWORD_ONLY]
+    assert "history" in options
+    for name in options:
         assert f"`{name}" in text or f"{name}=" in text, name
