@@ -206,7 +206,7 @@ def _precise(before: Tensor, after: Tensor, IKH: Tensor, H: Tensor, noise: Noise
     return held & (std.square() >= eps * matvec(IKH.abs(), prior_std).square()).all(-1)
 
 
-def masked(S: Float[Tensor, "*B m m"], weight: Float[Tensor, "*B m"]) -> Float[Tensor, "*C m m"]:
+def masked(S: Float[Tensor, "*A m m"], weight: Float[Tensor, "*B m"]) -> Float[Tensor, "*C m m"]:
     """``w S w + diag(1 - w)``, whose inverse is that of the unmasked channels."""
     return S * (weight.unsqueeze(-1) * weight.unsqueeze(-2)) + torch.diag_embed(1 - weight)
 
