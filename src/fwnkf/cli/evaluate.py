@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .bench import add_data_flags
-from .output import UsageError, add_json, add_store, say_table, store
+from .output import UsageError, add_folder, add_json, add_store, read_folder, say_table, store
 
 if TYPE_CHECKING:
     from ..data.protocols import Protocol
@@ -24,10 +24,9 @@ def add(commands: Any) -> None:
         description="A run is scored on its own test records, or on other records with --data. A filter saved with "
         "fwnkf.save has no records of its own and needs --data.",
     )
-    parser.add_argument("folder", type=Path, metavar="RUN_OR_MODEL", help="folder of a run or of a saved filter")
+    add_folder(parser)
     add_data_flags(parser, files=True)
     parser.add_argument("--seed", type=int, help="seed of the data, with --data only (default: 0)")
-    parser.add_argument("--which", choices=("best", "last"), help="which filter of a run (default: best)")
     parser.add_argument("--smooth", action="store_true", help="add the filter with all measurements of each record")
     parser.add_argument("--references", action="store_true", help="add the baselines")
     add_store(parser)
@@ -40,24 +39,19 @@ def run(options: argparse.Namespace) -> int:
     from .. import load
     from ..evaluation.baselines import baselines
     from ..evaluation.evaluate import evaluate
-    from ..evaluation.runs import is_run, read_run
 
     flags = ("protocol", "scenario", "seed")
     unused = [f"--{name}" for name in flags if getattr(options, name) is not None]
     if unused and options.data is None:
         raise UsageError(f"{', '.join(unused)} needs --data")
-    if not options.folder.is_dir():
-        raise UsageError(f"{options.folder} is not a folder")
-    run_info = read_run(options.folder) if is_run(options.folder) else None
+    folder, run_info = read_folder(options)
     if run_info is not None:
-        folder, experiment = run_info.model_folder(options.which or "best"), run_info.experiment
+        experiment = run_info.experiment
         method = str(experiment.get("name", run_info.name))
     else:
-        if options.which:
-            raise UsageError(f"--which applies to run folders only; {options.folder} has no run.json")
         if options.data is None:
             raise UsageError(f"{options.folder} is a saved filter without data of its own; select records with --data")
-        folder, method, experiment = options.folder, options.folder.resolve().name, {}
+        method, experiment = options.folder.resolve().name, {}
     model = load(folder)
     protocol, labels = _from_flags(options) if options.data else _from_experiment(experiment, str(options.folder))
     if run_info is not None and options.data is None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .output import UsageError, add_json, say
+from .output import UsageError, add_folder, add_json, read_folder, say
 
 FORMATS = ("c", "onnx")
 
@@ -19,7 +19,7 @@ def add(commands: Any) -> None:
         description="Writes one step of the filter, with its state as an argument, and reports how far it is from the "
         "filter in float64 over steps with missing channels and irregular dt.",
     )
-    parser.add_argument("folder", type=Path, metavar="RUN_OR_MODEL", help="folder of a run or of a saved filter")
+    add_folder(parser)
     parser.add_argument("--to", choices=FORMATS, default="c", help="format (default: c)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: NAME_FORMAT)")
     parser.add_argument("--name", help="name of the filter in the generated files (default: from the folder)")
@@ -34,7 +34,6 @@ def add(commands: Any) -> None:
         "shaped_innovation, innovation_cov (default: %(default)s)",
     )
     parser.add_argument("--steps", type=int, default=1000, help="steps of the comparison; 0: none (default: 1000)")
-    parser.add_argument("--which", choices=("best", "last"), help="which filter of a run (default: best)")
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -42,18 +41,13 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Export; the exit code is 1 if the exported filter differs from the filter by more than the limit."""
     from .. import load
-    from ..evaluation.runs import is_run, read_run
     from ..export.c import export_c
     from ..export.onnx import export_onnx
 
     if options.steps < 0:
         raise UsageError(f"--steps {options.steps} is negative; 0 writes the files without a comparison")
-    if not options.folder.is_dir():
-        raise UsageError(f"{options.folder} is not a folder")
-    run_info = read_run(options.folder) if is_run(options.folder) else None
-    if run_info is None and options.which:
-        raise UsageError(f"--which applies to run folders only; {options.folder} has no run.json")
-    model = load(options.folder if run_info is None else run_info.model_folder(options.which or "best"))
+    folder, _ = read_folder(options)
+    model = load(folder)
     name = options.name or _identifier(options.folder.resolve().name)
     out = options.out or Path(f"{name}_{options.to}")
     outputs = tuple(item.strip() for item in options.outputs.split(",") if item.strip())

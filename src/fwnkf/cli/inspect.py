@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .output import UsageError, add_html, add_json, command_line, say, table
+from .output import add_folder, add_html, add_json, command_line, read_folder, say, table
 
 
 def add(commands: Any) -> None:
@@ -16,8 +16,7 @@ def add(commands: Any) -> None:
         help="show what a filter has learned: poles and zeros, spectra, noise over time",
         description="For a run folder, Q_t and R_t over its test records are shown too.",
     )
-    parser.add_argument("folder", type=Path, metavar="RUN_OR_MODEL", help="folder of a run or of a saved filter")
-    parser.add_argument("--which", choices=("best", "last"), help="which filter of a run (default: best)")
+    add_folder(parser)
     parser.add_argument(
         "--plots", type=Path, metavar="FOLDER", help="draw Bode magnitude, group delay, poles, Q_t and R_t"
     )
@@ -29,16 +28,11 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the facts, and draw plots with ``--plots``."""
     from .. import load
-    from ..evaluation.runs import is_run, read_run
     from ..report import plots
     from ..report.inspect import inspect
 
-    if not options.folder.is_dir():
-        raise UsageError(f"{options.folder} is not a folder")
-    run_info = read_run(options.folder) if is_run(options.folder) else None
-    if run_info is None and options.which:
-        raise UsageError(f"--which applies to run folders only; {options.folder} has no run.json")
-    model = load(options.folder if run_info is None else run_info.model_folder(options.which or "best"))
+    folder, run_info = read_folder(options)
+    model = load(folder)
     facts = inspect(model)
     figures: dict[str, Any] = {}
     draws = options.plots is not None or options.html is not None

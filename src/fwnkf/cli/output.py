@@ -8,9 +8,12 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FwnkfError
+
+if TYPE_CHECKING:
+    from ..evaluation.runs import Run
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -32,6 +35,26 @@ def add_store(parser: argparse.ArgumentParser) -> None:
 def add_html(parser: argparse.ArgumentParser) -> None:
     """Add ``--html``, for commands whose result is also written as a page."""
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a report: one HTML file with figures")
+
+
+def add_folder(parser: argparse.ArgumentParser) -> None:
+    """Add the folder of a run or of a saved filter, and ``--which``; see :func:`read_folder`."""
+    parser.add_argument("folder", type=Path, metavar="RUN_OR_MODEL", help="folder of a run or of a saved filter")
+    parser.add_argument("--which", choices=("best", "last"), help="which filter of a run (default: best)")
+
+
+def read_folder(options: argparse.Namespace) -> tuple[Path, Run | None]:
+    """The folder of the filter, and the run it belongs to. Raises UsageError where there is none."""
+    from ..evaluation.runs import is_run, read_run
+
+    if not options.folder.is_dir():
+        raise UsageError(f"{options.folder} is not a folder")
+    if is_run(options.folder):
+        run = read_run(options.folder)
+        return run.model_folder(options.which or "best"), run
+    if options.which:
+        raise UsageError(f"--which applies to run folders only; {options.folder} has no run.json")
+    return options.folder, None
 
 
 def command_line(options: argparse.Namespace) -> str:

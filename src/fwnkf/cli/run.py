@@ -110,10 +110,9 @@ def run(options: argparse.Namespace) -> int:
 def _names(model: Filter, log: Log, options: argparse.Namespace) -> list[str]:
     """Names of the signals for the channels and the controls of a filter."""
     from ..logs.results import component_names
-    from ..runtime.long_run import channel_count, control_count
 
     channels, controls = list(split_names(options.channels)), list(split_names(options.controls))
-    count, inputs = channel_count(model), control_count(model)
+    count, inputs, _ = model.input_sizes
     if not channels and model.preprocess is None:
         channels = list(component_names(model.observation_layout.describe()))
         signals = {name for source in log.sources() for name in source.columns}

@@ -46,7 +46,7 @@ def gap_errors(
     >>> found.cov.flatten().diff().round()  # four more steps of Q
     tensor([4.])
     """
-    block = 1 if model.preprocess is None else model.preprocess.block
+    block = model.input_sizes.block
     odd = [number for number in (begin, *lengths) if number < block or number % block]
     if odd or list(lengths) != sorted(set(lengths)) or begin + max(lengths) > y.shape[1]:
         raise ConfigError(

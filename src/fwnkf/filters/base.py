@@ -54,7 +54,7 @@ class Filter(FilterDefinition):
         if y.shape[1] == 0:
             return None
         y, weight, _ = clean(y, mask)
-        count = self.initial_steps * (1 if self.preprocess is None else self.preprocess.block)
+        count = self.initial_steps * self.input_sizes.block
         first = slice(count)
         inputs = Inputs(
             y[:, first], weight[:, first], None if u is None else u[:, first], None if dt is None else dt[:, first]
@@ -224,7 +224,7 @@ class Filter(FilterDefinition):
             prior = self.initial_belief(y, u, mask, dt) if prior is None else prior
             state = self.init(y.shape[0], prior, generator=generator)
         y, weight, flagged = clean(y, mask)
-        block = 1 if self.preprocess is None else self.preprocess.block
+        block = self.input_sizes.block
         if prepared is None:
             prepared = self.prepare()
 
@@ -270,16 +270,18 @@ class Filter(FilterDefinition):
             )
         self.covariance_scale = None if scale is None else scale.detach().clone().to(self._like())
 
+    @property
+    def input_sizes(self) -> InputSizes:
+        """Channels of a raw measurement, of a raw control, and samples per step: those before preprocessing."""
+        preprocess = self.preprocess
+        if preprocess is None:
+            return InputSizes(self.observation_dim, self.control_dim)
+        return InputSizes(preprocess.observation_dim, preprocess.control_dim, preprocess.block)
+
     # ---- helpers --------------------------------------------------------------------------------------------
 
     def _check(self, y: Tensor, u: Tensor | None, mask: Tensor | None, dt: Tensor | None, time_axes: int) -> None:
-        preprocess = self.preprocess
-        sizes = (
-            InputSizes(self.observation_dim, self.control_dim)
-            if preprocess is None
-            else InputSizes(preprocess.observation_dim, preprocess.control_dim, preprocess.block)
-        )
-        check_inputs(self.name, sizes, self._like(), y, u, mask, dt, time_axes)
+        check_inputs(self.name, self.input_sizes, self._like(), y, u, mask, dt, time_axes)
 
 
 def adopt(module: Filter, system: System | None) -> System:

@@ -101,7 +101,7 @@ def smooth_in_chunks(
     """
     if chunk < 1:
         raise ConfigError(f"chunk = {chunk}: give a positive number of steps")
-    samples = chunk * (1 if model.preprocess is None else model.preprocess.block)
+    samples = chunk * model.input_sizes.block
     parts = (_split(item, samples, y.shape[1]) for item in (y, u, mask, dt))
     pieces: list[Piece] = list(zip(*parts, strict=True))
     smoothed: Smoothed = _joined(tuple(reversed(list(smooth_pieces(model, pieces, **start)))))

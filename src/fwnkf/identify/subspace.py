@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..core.gaussian import safe_cholesky
 from ..core.linear import LinearSystem
 from ..errors import DataError
 from ..shapes import Float
@@ -72,7 +73,7 @@ def subspace(
     measured[:m] = torch.eye(m).to(cov)
     # directions of the past that are uncorrelated with the present measurement
     wanted = wanted - measured @ torch.linalg.solve(cov[:m, :m], cov[:m] @ wanted)
-    root = torch.linalg.cholesky(cov)
+    root, _ = safe_cholesky(cov)  # positive definite by the line above
     directions = torch.linalg.svd(root.mT @ wanted, full_matrices=False)[0][:, : order - m]
     to_state = torch.cat((measured, torch.linalg.solve_triangular(root.mT, directions, upper=True)), -1)
     return _regression(records, to_state, past, stride, dt, measurement_share)

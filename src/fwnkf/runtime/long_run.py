@@ -85,7 +85,7 @@ class _Clock(NamedTuple):
 
 def clock_of(model: Filter, time: Array, summary: Summary, stamps: bool) -> _Clock:
     """How the filter follows the samples: with its own step, or with the time between samples."""
-    block = 1 if model.preprocess is None else model.preprocess.block
+    block = model.input_sizes.block
     step = fitted_step(time)
     if step <= 0:
         raise DataError("the log has a single sample; a filter needs at least two")
@@ -102,27 +102,16 @@ def clock_of(model: Filter, time: Array, summary: Summary, stamps: bool) -> _Clo
     return _Clock(nominal if summary.regular else step, summary.regular)
 
 
-def channel_count(model: Filter) -> int:
-    """Number of channels of a raw sample."""
-    return model.observation_dim if model.preprocess is None else model.preprocess.observation_dim
-
-
-def control_count(model: Filter) -> int:
-    """Number of control inputs with a raw sample."""
-    return model.control_dim if model.preprocess is None else model.preprocess.control_dim
-
-
 def pieces(
     model: Filter, blocks: Iterable[tuple[Array, Array]], summary: Summary, steps: int = STEPS, stamps: bool = False
 ) -> Iterator[Piece]:
     """Cut samples into pieces of ``steps`` steps of the filter; gaps become masked steps or longer ones."""
-    block = 1 if model.preprocess is None else model.preprocess.block
+    channels, controls, block = model.input_sizes
     length = max(steps, model.initial_steps) * block
     clock: _Clock | None = None
     buffer: list[tuple[Array, Array, NDArray[np.bool_], Array]] = []
     held, first, last = 0, True, math.nan
-    channels = channel_count(model)
-    control = np.zeros(control_count(model))
+    control = np.zeros(controls)
 
     def joined(count: int) -> Piece:
         nonlocal buffer, held, first
@@ -218,8 +207,8 @@ class _Runner:
 
     def __init__(self, model: Filter, write: Write, summary: Summary) -> None:
         self.model, self.write, self.summary = model, write, summary
-        self.channels = channel_count(model)
-        self.block = 1 if model.preprocess is None else model.preprocess.block
+        self.channels = model.input_sizes.channels
+        self.block = model.input_sizes.block
 
     def inputs(self, piece: Piece) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
         """``y, u, mask, dt`` with a batch axis; columns beyond the channels are controls."""

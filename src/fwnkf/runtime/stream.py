@@ -373,9 +373,7 @@ class _Sizes:
 
     def __init__(self, model: Filter) -> None:
         self.dtype, self.device = model.dtype, model.device  # a filter looks for them among its tensors in every call
-        source: Any = model if model.preprocess is None else model.preprocess
-        self.channels, self.controls = int(source.observation_dim), int(source.control_dim)
-        self.block = 1 if model.preprocess is None else model.preprocess.block
+        self.channels, self.controls, self.block = model.input_sizes
 
 
 def _sensors(model: Filter, channels: int, given: Mapping[str, Sequence[int]] | None) -> dict[str, list[int]]:
