@@ -15,7 +15,10 @@ from .shapes import Float, Int
 
 
 class Status(IntFlag):
-    """Bits for the faults of a step. A step sets them and never raises; ``Trajectory.raise_for_status`` does."""
+    """Bits for the faults of a step. A step sets them and never raises; ``Trajectory.raise_for_status`` does.
+
+    ``PRECISION_LOST`` is a warning: the measurement was used.
+    """
 
     OK = 0
     FACTORIZATION_FAILED = 1

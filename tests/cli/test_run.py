@@ -206,3 +206,19 @@ def test_what_does_not_fit_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     )  # fmt: skip
     assert printed["samples"] == 300
     assert math.isfinite(printed["nis"])
+
+
+def test_lost_precision_is_a_warning_and_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Six sensors of one number with a tiny noise: in float32 their innovations are the same up to rounding."""
+    write_log(tmp_path / "run.mcap")
+    kf = fwnkf.KF(
+        F=torch.zeros(1, 1), H=torch.ones(6, 1), Q=torch.eye(1), R=2e-6 * torch.eye(6), continuous=True, dt=0.01,
+        layout=(("x", "euclidean", 1),), channels=CHANNELS,
+    )  # fmt: skip
+    fwnkf.save(kf, tmp_path / "filter")
+    arguments = (tmp_path / "run.mcap", "--filter", tmp_path / "filter", "-o", tmp_path / "out.parquet")
+    printed = run(capsys, *arguments)
+    assert printed["flagged_steps"] == 0
+    assert printed["imprecise_steps"] > 0
+    assert main(["run", *map(str, arguments)]) == 0
+    assert "rounding may have changed the estimate" in capsys.readouterr().out

@@ -235,3 +235,30 @@ def test_safe_cholesky_never_returns_nan():
     assert ok.tolist() == [True, False, False]
     assert torch.equal(factor[0], 2 * torch.eye(2))
     assert torch.equal(factor[1:], torch.eye(2).expand(2, 2, 2))
+
+
+@pytest.mark.parametrize("form", ["unrolled", "cholesky"])
+@pytest.mark.parametrize("difference", [0.0, 1e-4, 1e-2, 1.0])
+def test_nearly_equal_sensors_are_never_silently_wrong(form: gaussian.SolveForm, difference: float):
+    """In float32 the second pivot of S is a small difference of large numbers, and with it the gain."""
+    generator = torch.Generator().manual_seed(0)
+    root = torch.randn(300, 2, 2, generator=generator, dtype=torch.float64)
+    H = torch.tensor([[1.0, 0.0], [1.0, difference]], dtype=torch.float64)
+    P = (root @ root.mT + 1e-3 * torch.eye(2)).float()
+    flagged = 0
+    for variance in (1e-2, 1e-4, 1e-6, 1e-8):
+        noise = gaussian.DiagonalNoise(torch.full((2,), variance))
+        exact = gaussian.DiagonalNoise(noise.variance.double())
+        S = H @ P.double() @ H.mT + gaussian.dense(exact)
+        drawn = torch.randn(300, 2, 1, generator=generator, dtype=torch.float64)
+        innovation = (torch.linalg.cholesky(S) @ drawn).squeeze(-1).float()
+        found = gaussian.condition(P, innovation, H.float(), noise, form=form)
+        # the scalar updates need no pivots
+        wanted = gaussian.condition(P.double(), innovation.double(), H, exact, form="sequential")
+        std = wanted.cov.diagonal(dim1=-2, dim2=-1).sqrt()
+        wrong = ((found.correction - wanted.correction).abs() > 0.1 * std).any(-1)
+        wrong |= (found.cov.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt() / std - 1).abs().amax(-1) > 0.01
+        assert not (wrong & found.ok & found.precise).any()
+        assert bool(found.precise.all()) or variance < 1e-4  # and no alarm where nothing is wrong
+        flagged += int((~found.precise).sum())
+    assert flagged > 0 or difference == 1.0

@@ -122,7 +122,7 @@ def test_a_status_says_where_no_form_can_help():
     status = run_wide("square_root", torch.float32, scale=1e4).status
     assert bool((status == Status.PRECISION_LOST).all())
     assert not run_wide("square_root", torch.float64, scale=1e4).status.any()
-    with pytest.raises(fwnkf.errors.NumericalFailureError, match="PRECISION_LOST"):
+    with pytest.warns(RuntimeWarning, match="PRECISION_LOST"):  # the updates were made
         run_wide("square_root", torch.float32, scale=1e4).raise_for_status()
 
 

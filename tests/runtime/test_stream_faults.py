@@ -123,3 +123,16 @@ def _started_by_five() -> fwnkf.System:
 def test_options_without_a_meaning_are_refused(options):
     with pytest.raises(ConfigError, match=next(iter(options))):
         two_sensors(**options)
+
+
+@pytest.mark.parametrize("outlier", [1e30, 1e20])
+def test_a_value_whose_square_overflows_leaves_the_health_as_it_was(outlier: float):
+    """In float32 1e20 squared is infinite, and an average with infinity in it judges nothing any more."""
+    stream = fwnkf.Stream(fwnkf.KF(F=torch.eye(1), H=torch.eye(1), Q=torch.eye(1), R=torch.eye(1)))
+    noise = np.random.default_rng(0).standard_normal(400)
+    for k, value in enumerate(noise):
+        estimate = stream.step(outlier if k == 50 else value)
+    assert estimate.health == "ok"
+    monitor = stream._done[-1][0].monitor
+    assert all(bool(leaf.isfinite().all()) for leaf in monitor)
+    assert float(monitor.averages[0, 0, 0]) == pytest.approx(2.0, rel=0.5)  # the change of white noise of variance 1

@@ -100,8 +100,8 @@ def run(options: argparse.Namespace) -> int:
     seconds = time.monotonic() - began
     machine = {
         **facts, "output": str(options.output), "samples": summary.samples, "missing": summary.missing,
-        "flagged_steps": summary.flagged, "restarts": summary.restarts, "rate_hz": summary.rate, "nis": summary.nis,
-        "seconds": seconds, "notes": notes,
+        "flagged_steps": summary.flagged, "imprecise_steps": summary.imprecise, "restarts": summary.restarts,
+        "rate_hz": summary.rate, "nis": summary.nis, "seconds": seconds, "notes": notes,
     }  # fmt: skip
     say(options, machine, "\n".join(_report(options, summary, seconds, notes)))
     return 1 if summary.flagged else 0
@@ -165,7 +165,12 @@ def _report(options: argparse.Namespace, summary: Summary, seconds: float, notes
         lines.append(f"{summary.missing:,} samples are missing; the filter predicts over them")
     if summary.flagged:
         lines.append(
-            f"{summary.flagged:,} steps are flagged: a measurement was not finite, an innovation covariance not "
-            "positive definite, or precision was lost to rounding (use float64)"
+            f"{summary.flagged:,} steps are flagged: a measurement was not finite, or an innovation covariance not "
+            "positive definite"
+        )
+    if summary.imprecise:
+        lines.append(
+            f"warning: in {summary.imprecise:,} steps rounding may have changed the estimate by more than a percent; "
+            "use a filter with solve='square_root', or in float64"
         )
     return lines + [f"note: {printable(note)}" for note in notes]

@@ -181,14 +181,34 @@ def gain(
     form: SolveForm = "auto",
 ) -> tuple[Float[Tensor, "*B n m"], Float[Tensor, "*B m m"], Bool[Tensor, "*B"]]:
     """Kalman gain ``P Hᵀ S⁻¹`` with zero columns where masked, the full ``S``, and a success flag per item."""
+    K, S, ok, _ = _gain(P, H, noise, weight, form)
+    return K, S, ok
+
+
+def _gain(
+    P: Tensor, H: Tensor, noise: Noise, weight: Tensor | None, form: SolveForm
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As :func:`gain`, with the pivots of ``S``."""
     PHt = P @ H.mT
     S = H @ PHt + dense(noise)
-    if pick_form(form, noise, S.shape[-1]) == "cholesky":
-        K, ok = _cholesky_right_solve(PHt, S, weight)
-    else:
-        K, ok = _unrolled_right_solve(PHt, S, weight)
+    unrolled = pick_form(form, noise, S.shape[-1]) != "cholesky"
+    K, ok, pivots = (_unrolled_right_solve if unrolled else _cholesky_right_solve)(PHt, S, weight)
     # callers get an exactly symmetric S; the solve above reads one triangle only, which spares it this gradient
-    return torch.where(ok[..., None, None], K, 0.0), symmetrize(S), ok
+    return torch.where(ok[..., None, None], K, 0.0), symmetrize(S), ok, pivots
+
+
+@torch.no_grad()
+def _resolved(after: Tensor, K: Tensor, S: Tensor, pivots: Tensor, weight: Tensor | None) -> Tensor:
+    """Whether the rounding of ``S`` moves the mean by less than the posterior standard deviations.
+
+    A pivot is the variance of a channel given those before it, and small where two channels measure nearly the same.
+    With ``|dS| ≤ ε s sᵀ`` for ``s² = diag S``, the error ``K dS S⁻¹ r`` of a correction has standard deviations of at
+    most ``ε |K| s`` times the root of ``Σ s²ᵢ / pivotᵢ``.
+    """
+    variance = torch.diagonal(S, dim1=-2, dim2=-1)
+    growth = variance / pivots if weight is None else weight * variance / pivots
+    error = (20 * torch.finfo(S.dtype).eps * matvec(K.abs(), variance.clamp_min(0).sqrt())).square()
+    return (torch.diagonal(after, dim1=-2, dim2=-1) >= error * growth.sum(-1, keepdim=True)).all(-1)
 
 
 @torch.no_grad()
@@ -217,20 +237,21 @@ def normalized_square(
     """``rᵀ S⁻¹ r`` over the unmasked channels, and a success flag per item."""
     row = residual.unsqueeze(-2)
     solve = _unrolled_right_solve if S.shape[-1] <= UNROLL_LIMIT else _cholesky_right_solve
-    solved, ok = solve(row, S, weight)
+    solved, ok, _ = solve(row, S, weight)
     return (solved * row).sum((-2, -1)), ok
 
 
-def _cholesky_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-    """``C S⁻¹`` over the unmasked channels."""
+def _cholesky_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """``C S⁻¹`` over the unmasked channels; ``ok`` and the pivots are as in the unrolled form."""
     if weight is not None:
         C, S = C * weight.unsqueeze(-2), masked(S, weight)
-    solved, ok = solve_psd(S, C.mT)
-    return solved.mT, ok
+    factor, ok = safe_cholesky(S)
+    pivots = torch.diagonal(factor.detach(), dim1=-2, dim2=-1).square()
+    return torch.cholesky_solve(C.mT, factor).mT, ok, pivots
 
 
-def _unrolled_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-    """``C S⁻¹`` by ``S = L D Lᵀ`` written out entry by entry; ``ok`` is True where every pivot is positive.
+def _unrolled_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """``C S⁻¹`` by ``S = L D Lᵀ`` written out entry by entry; ``ok`` is True where every pivot in ``D`` is positive.
 
     The inverse pivot of a masked channel is zero: the channel takes part in no elimination and its column of the result
     is zero.
@@ -259,10 +280,8 @@ def _unrolled_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[
         columns[i] = columns[i] * inverse[i]
         for k in range(i + 1, m):
             columns[i] = torch.addcmul(columns[i], low[k, i], columns[k], value=-1)
-    smallest = pivots[0]
-    for pivot in pivots[1:]:
-        smallest = torch.minimum(smallest, pivot)
-    return torch.stack(columns, -1), smallest.squeeze(-1) > 0
+    diagonal = torch.cat(pivots, -1)
+    return torch.stack(columns, -1), (diagonal > 0).all(-1), diagonal
 
 
 def _condition_sequentially(P: Tensor, drive: Tensor, H: Tensor, noise: DiagonalNoise, weight: Tensor | None) -> Update:
@@ -305,10 +324,11 @@ def condition(
         if isinstance(noise, FullNoise):
             raise TypeError("the sequential form needs DiagonalNoise; use 'unrolled' or 'cholesky' for a full R")
         return _condition_sequentially(P, innovation, H, noise, weight)
-    K, S, ok = gain(P, H, noise, weight, form)
+    K, S, ok, pivots = _gain(P, H, noise, weight, form)
     IKH = _remaining(K, H)
     posterior = _joseph(P, IKH, K, noise)
-    return Update(matvec(K, innovation), posterior, S, ok, _precise(P, posterior, IKH, H, noise, weight))
+    precise = _precise(P, posterior, IKH, H, noise, weight) & _resolved(posterior, K, S, pivots, weight)
+    return Update(matvec(K, innovation), posterior, S, ok, precise)
 
 
 def log_prob(

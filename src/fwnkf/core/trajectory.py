@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from ..errors import NoObservationModelError, NumericalFailureError
-from ..shapes import Float, Int
+from ..shapes import Bool, Float, Int
 from ..types import Status
 from .gaussian import log_prob
 from .tree import tree_map
@@ -67,19 +68,42 @@ class Trajectory(NamedTuple):
         return arrays
 
     def raise_for_status(self, streams: Sequence[str] | None = None) -> Trajectory:
-        """Raise :class:`NumericalFailureError` naming the first failing stream and step, or return ``self``."""
-        failed = self.status.nonzero()
+        """Raise :class:`NumericalFailureError` naming the first failing stream and step, or return ``self``.
+
+        Steps that lost precision and made their update are a :class:`RuntimeWarning`.
+        """
+        failed = faulty(self.status).nonzero()
         if len(failed) == 0:
+            imprecise = self.status.nonzero()
+            if len(imprecise):
+                warnings.warn(
+                    f"{self._place(imprecise, streams)}. A covariance is too ill-conditioned for the dtype, and "
+                    "rounding may have changed the estimate: use solve='square_root', or float64.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
             return self
-        stream, step = (int(i) for i in failed[0])
-        flags = Status(int(self.status[stream, step]))
-        name = streams[stream] if streams is not None else f"number {stream}"
         raise NumericalFailureError(
-            f"stream {name}, step {step}: {flags!r}; {len(failed)} step(s) in all. "
-            "Mask observations that are not finite (mask=False there). A failed factorisation means that the "
-            "innovation covariance was not positive definite: increase R or Q, or run in float64. Where precision was "
-            "lost, a covariance is too ill-conditioned for the dtype: solve='square_root', or float64."
+            f"{self._place(failed, streams)}. Mask observations that are not finite (mask=False there). A failed "
+            "factorisation means that the innovation covariance was not positive definite: increase R or Q, or run in "
+            "float64."
         )
+
+    def _place(self, found: Int[Tensor, "k 2"], streams: Sequence[str] | None) -> str:
+        """The first of the steps that were found, with its status, and their number."""
+        stream, step = (int(i) for i in found[0])
+        name = streams[stream] if streams is not None else f"number {stream}"
+        return f"stream {name}, step {step}: {Status(int(self.status[stream, step]))!r}; {len(found)} step(s) in all"
+
+
+def faulty(status: Int[Tensor, "*B"]) -> Bool[Tensor, "*B"]:
+    """Whether a measurement was not used; a loss of precision alone is no fault.
+
+    >>> import torch
+    >>> faulty(torch.tensor([0, 1, 2, 4, 6]))
+    tensor([False,  True,  True, False,  True])
+    """
+    return (status & ~int(Status.PRECISION_LOST)) != 0
 
 
 def _as_array(leaf: Tensor | None) -> Any:

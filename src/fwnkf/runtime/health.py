@@ -154,26 +154,27 @@ class Watch:
         )
         stated = torch.diagonal(out.innovation_cov, dim1=-2, dim2=-1)
         lowest = torch.where(measured & ~(known & (monitor.lowest < stated)), stated, monitor.lowest)
-        seen = monitor.seen + measured
         # a plain mean until there are enough measurements for a moving one
-        rate = torch.maximum(1 / seen.clamp_min(1).unsqueeze(1), self.forgetting)
+        rate = torch.maximum(1 / (monitor.seen + measured).clamp_min(1).unsqueeze(1), self.forgetting)
         errors = torch.lerp(monitor.averages[:, :2], torch.stack((change, away), 1).square(), rate[:, :2])
         trivial = torch.maximum(errors.amax(1), RESOLUTION * lowest)
         error = (out.innovation.square() / trivial).clamp_max(CLIPPED[0])
         relative = (stated / torch.maximum(trivial, lowest)).clamp_max(CLIPPED[1])
         scores = torch.lerp(monitor.averages[:, 2:], torch.stack((error, error, relative), 1), rate[:, 2:])
-        averages = torch.where(measured.unsqueeze(1), torch.cat((errors, scores), 1), monitor.averages)
+        averages = torch.cat((errors, scores), 1)
+        # a value whose square overflows, or an estimate that is not finite, would stay in the averages for ever
+        used = measured & averages.isfinite().all(1) & lowest.isfinite()
         mean = torch.where(known, self.layout.boxplus(monitor.mean, rate[:, 0] * away), y)
         pace = rate[:, 0].amin(-1)
         excess = torch.lerp(monitor.excess, nis.clamp_max(CLIPPED[1]), pace)
         excess = torch.where(nis.isfinite(), excess, monitor.excess)
         heard = (measured.to(y.dtype) @ self.groups.mT) > 0
         return Monitor(
-            seen,
-            torch.where(measured, y, monitor.last),
-            torch.where(measured, mean, monitor.mean),
-            averages,
-            lowest,
+            monitor.seen + used,
+            torch.where(used, y, monitor.last),
+            torch.where(used, mean, monitor.mean),
+            torch.where(used.unsqueeze(1), averages, monitor.averages),
+            torch.where(used, lowest, monitor.lowest),
             excess,
             torch.where(heard, 0.0, monitor.rejected),
         )

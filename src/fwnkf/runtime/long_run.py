@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.gaussian import masked
-from ..core.trajectory import Trajectory
+from ..core.trajectory import Trajectory, faulty
 from ..errors import DataError
 from ..filters.base import Filter
 from ..filters.smoothing import smooth, smooth_pieces
@@ -46,7 +46,9 @@ class Summary:
     missing: int = 0
     """Samples that are missing, for which the filter took a step without measurement."""
     flagged: int = 0
-    """Steps with a status: values that were not finite, or a factorisation that failed."""
+    """Steps that did not use a measurement: values that were not finite, or a factorisation that failed."""
+    imprecise: int = 0
+    """Steps whose update was made and may have been changed by rounding."""
     restarts: int = 0
     rate: float = 0.0
     """Samples per second of the log."""
@@ -241,7 +243,9 @@ class _Runner:
 
     def note(self, track: Trajectory) -> None:
         summary = self.summary
-        summary.flagged += int((track.status != 0).sum())
+        faults = faulty(track.status)
+        summary.flagged += int(faults.sum())
+        summary.imprecise += int(((track.status != 0) & ~faults).sum())
         if track.weight is not None and track.weight.shape == track.innovation.shape:
             # channels that were not measured count neither in the sum nor in their number
             weight = track.weight
