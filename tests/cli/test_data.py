@@ -6,11 +6,13 @@ import dataclasses
 import hashlib
 import json
 
+import numpy as np
 import pytest
 
 from fwnkf import cli
 from fwnkf.data import catalogue
 from fwnkf.data.catalogue import RemoteFile
+from fwnkf.logs import open_log
 
 from ..data import miniatures
 from ..data.test_sources import no_proxy_and_no_pauses, serve, server  # noqa: F401  (fixtures)
@@ -53,3 +55,16 @@ def test_fetch_downloads_and_verify_compares(home, server, monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out) == [{"path": "01_a.mat", "status": "ok"}]
     (home / "broad" / "01_a.mat").write_bytes(b"changed")
     assert cli.main(["data", "verify", "broad"]) == 1
+
+
+def test_example_writes_a_flight_whose_line_is_where_it_says(tmp_path, capsys):
+    path = tmp_path / "flight.csv"
+    assert cli.main(["data", "example", str(path), "--seconds", "8", "--json"]) == 0
+    (cause,) = json.loads(capsys.readouterr().out)["causes"]
+    imu = open_log(path).signal("imu")
+    spectrum = np.abs(np.fft.rfft(imu.columns["accel_z"] - imu.columns["accel_z"].mean())) ** 2
+    frequencies = np.fft.rfftfreq(len(imu.time), np.diff(imu.time).mean())
+    above = frequencies > 20  # the motion of the vehicle is slower
+    assert frequencies[above][spectrum[above].argmax()] == pytest.approx(cause["frequency_hz"], rel=0.05)
+    assert cli.main(["data", "example", str(path), "--cause", "gremlins"]) == 2
+    assert "rotor_vibration" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``fwnkf data``: list, describe, download and verify recorded data sets."""
+"""``fwnkf data``: list, describe, download and verify recorded data sets; write a simulated flight."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .output import add_json, say
+from .output import UsageError, add_json, say
 
 
 def add(commands: Any) -> None:
     """Add the command and its actions."""
-    data = commands.add_parser("data", help="list, describe, download and verify recorded data sets")
+    data = commands.add_parser("data", help="recorded data sets, and a simulated flight to try commands on")
     actions = data.add_subparsers(dest="action", required=True, metavar="ACTION")
     actions.add_parser("list", help="the data sets, and the number of local recordings")
     for action, text in (
@@ -24,6 +24,11 @@ def add(commands: Any) -> None:
         one.add_argument("name", help="name of a data set, see fwnkf data list")
         if action != "info":
             one.add_argument("--folder", type=Path, help="default: $FWNKF_DATA/NAME")
+    example = actions.add_parser("example", help="write a simulated flight whose fault is known, as CSV")
+    example.add_argument("file", type=Path, help="file to write, such as flight.csv")
+    example.add_argument("--cause", default="rotor_vibration", help="its fault, or none (default: %(default)s)")
+    example.add_argument("--seconds", type=float, default=20.0, help="length of the flight (default: %(default)g)")
+    example.add_argument("--seed", type=int, default=0, help="seed of vehicle, motion and fault (default: 0)")
     for one in actions.choices.values():
         add_json(one)
         one.set_defaults(run=run)
@@ -31,6 +36,8 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run an action; ``verify`` returns 1 if a file differs or is missing."""
+    if options.action == "example":
+        return _example(options)
     from ..data import catalogue
 
     if options.action == "list":
@@ -65,3 +72,26 @@ def run(options: argparse.Namespace) -> int:
 def _show_progress(path: str, received: int, total: int | None) -> None:
     share = f"{100 * received / total:5.1f} %" if total else f"{received / 1e6:8.1f} MB"
     print(f"\r{share} {path}", end="", file=sys.stderr, flush=True)
+
+
+def _example(options: argparse.Namespace) -> int:
+    """Write a simulated flight and say what is wrong with it, which a diagnosis should find."""
+    from ..data.flight_table import write_flight_csv
+    from ..data.flights import FAULTS, flight
+
+    if options.cause not in ("none", *FAULTS):
+        raise UsageError(f"--cause {options.cause}: no such fault; there are none, {', '.join(FAULTS)}")
+    if not 1 <= options.seconds <= 3600:
+        raise UsageError(f"--seconds {options.seconds:g}: give between 1 and 3600")
+    simulated = flight(None if options.cause == "none" else options.cause, seed=options.seed, seconds=options.seconds)
+    write_flight_csv(simulated, options.file)
+    causes = [{"cause": cause.name, **cause.figures} for cause in simulated.causes]
+    facts = {"file": str(options.file), "samples": len(simulated.imu_time), "rate": simulated.rate, "causes": causes}
+    said = "; ".join(", ".join(f"{key} {_short(value)}" for key, value in cause.items()) for cause in causes) or "none"
+    human = f"{options.file}: {facts['samples']:,} samples at {simulated.rate:g} Hz; simulated fault: {said}"
+    say(options, facts, human)
+    return 0
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
