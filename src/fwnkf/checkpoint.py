@@ -51,7 +51,25 @@ _PART_FIELDS = {"name", "config"}
 
 
 def save(model: Filter, folder: str | Path) -> Path:
-    """Write a filter to a folder, which is created if needed; returns the folder."""
+    """Write a filter to a folder: ``config.json`` with names and options, ``model.safetensors`` with its tensors.
+
+    Args:
+        model: a registered filter, with its system and its preprocessing.
+        folder: where to; it is created if needed.
+
+    Returns:
+        The folder.
+
+    Raises:
+        CheckpointError: the filter, its system or its preprocessing is not registered.
+
+    >>> import tempfile, torch, fwnkf
+    >>> eye = torch.eye(1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = fwnkf.save(fwnkf.KF(F=eye, H=eye, Q=eye, R=eye), folder)
+    ...     fwnkf.load(folder).name
+    'kf'
+    """
     description = {
         "format": FORMAT,
         "dtype": str(model.dtype).removeprefix("torch."),
@@ -66,7 +84,25 @@ def save(model: Filter, folder: str | Path) -> Path:
 
 
 def load(folder: str | Path, device: str | torch.device = "cpu") -> Filter:
-    """Read a filter written by :func:`save`. Raises CheckpointError naming file and field on any mismatch."""
+    """Read a filter written by :func:`save`. Reading runs no code of the files.
+
+    Args:
+        folder: the folder of the filter.
+        device: where its tensors go.
+
+    Returns:
+        The filter, preprocessing included.
+
+    Raises:
+        CheckpointError: the files do not fit each other; the message names file and field.
+
+    >>> import tempfile, torch, fwnkf
+    >>> eye = torch.eye(1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = fwnkf.save(fwnkf.KF(F=eye, H=eye, Q=eye, R=3 * eye), folder)
+    ...     fwnkf.load(folder).system.measurement_covariance()
+    tensor([[3.]])
+    """
     folder = Path(folder)
     description = _read_config(folder / CONFIG_FILE)
     saved = _read_header(folder / TENSOR_FILE)
@@ -77,13 +113,45 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Filter:
 
 
 def dump_state(model: Filter, state: Any) -> bytes:
-    """A filter's state as safetensors bytes, from which another process can continue."""
+    """A filter's state as safetensors bytes, from which another process can continue.
+
+    Args:
+        model: the filter.
+        state: the state of a step, or ``trajectory.state`` of a run.
+
+    Returns:
+        The bytes, for :func:`load_state`.
+
+    >>> import torch, fwnkf
+    >>> eye = torch.eye(1)
+    >>> kf = fwnkf.KF(F=eye, H=eye, Q=eye, R=eye)
+    >>> data = fwnkf.dump_state(kf, kf.run(torch.ones(1, 5, 1)).state)
+    >>> kf.run(torch.ones(1, 5, 1), state=fwnkf.load_state(kf, data)).mean.shape
+    torch.Size([1, 5, 1])
+    """
     tensors = {key: value.detach().cpu().contiguous() for key, value in named_leaves(state)}
     return tensors_to_bytes(tensors, metadata={"fwnkf_state": str(FORMAT), "filter": model.name})
 
 
 def load_state(model: Filter, data: bytes) -> Any:
-    """The state written by :func:`dump_state`, on the device of the filter. Raises CheckpointError for other bytes."""
+    """The state written by :func:`dump_state`, on the device of the filter.
+
+    Args:
+        model: a filter of the same kind and sizes.
+        data: the bytes.
+
+    Returns:
+        The state, bit for bit.
+
+    Raises:
+        CheckpointError: the bytes are not a state, or one of another filter.
+
+    >>> import torch, fwnkf
+    >>> eye = torch.eye(1)
+    >>> kf = fwnkf.KF(F=eye, H=eye, Q=eye, R=eye)
+    >>> fwnkf.load_state(kf, fwnkf.dump_state(kf, kf.init(2))).mean.shape
+    torch.Size([2, 1])
+    """
     try:
         tensors = tensors_from_bytes(data)
     except SafetensorError as error:

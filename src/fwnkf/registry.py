@@ -32,10 +32,27 @@ class Registry(Generic[T]):
         self._modules.update({name: f"{package}.{module}" for name, module in modules.items()})
 
     def register(self, name: str, *, again: bool = False) -> Callable[[C], C]:
-        """A class decorator that registers the class under ``name``, by which ``build`` and ``load`` refer to it.
+        """A decorator that registers a class, or a loader of data, under a name.
 
-        ``again`` allows a module to replace its own class, as when a cell of a notebook is run again. A decorated class
-        keeps its type (``C``, not the ``T`` of the registry, which may be Any).
+        ``build``, ``load``, experiments and commands refer to it by this name. What is decorated keeps its type.
+
+        Args:
+            name: the name.
+            again: lets a module replace its own class, as when a cell of a notebook is run again.
+
+        Returns:
+            The decorator.
+
+        Raises:
+            ConfigError: the name is taken.
+
+        >>> from fwnkf.registry import Registry
+        >>> toys = Registry("toy")  # fwnkf.register_filter and its kin are this method of the package's registries
+        >>> @toys.register("ball")
+        ... class Ball:
+        ...     pass
+        >>> toys["ball"].__name__
+        'Ball'
         """
 
         def add(cls: C) -> C:

@@ -18,9 +18,14 @@ class Status(IntFlag):
     """Bits for the faults of a step. A step sets them and never raises; ``Trajectory.raise_for_status`` does.
 
     ``PRECISION_LOST`` is a warning: the measurement was used.
+
+    >>> import fwnkf
+    >>> fwnkf.Status.FACTORIZATION_FAILED in fwnkf.Status(3)
+    True
     """
 
     OK = 0
+    """No fault."""
     FACTORIZATION_FAILED = 1
     """The innovation covariance was not positive definite: the update was skipped."""
     NON_FINITE_OBSERVATION = 2
@@ -43,24 +48,38 @@ class Gaussian(NamedTuple):
     """
 
     mean: Float[Tensor, "*B n"]
+    """The mean, as the state is stored."""
     cov: Float[Tensor, "*B d d"]
+    """The covariance."""
 
 
 class StepOutput(NamedTuple):
     """The output of one step: posterior, prior, innovations and status.
 
-    ``innovation`` and ``shaped_innovation`` are zero in masked channels; ``innovation_cov`` is the full predicted
-    covariance ``H P Hᵀ + R``, independent of the mask.
+    >>> import torch, fwnkf
+    >>> one = torch.eye(1)
+    >>> kf = fwnkf.KF(F=one, H=one, Q=one, R=one)
+    >>> state, out = kf.step(kf.init(1), torch.tensor([[3.0]]))
+    >>> out.prior_mean, out.innovation, out.mean
+    (tensor([[0.]]), tensor([[3.]]), tensor([[2.]]))
     """
 
     mean: Float[Tensor, "*B n"]
+    """Posterior mean."""
     cov: Float[Tensor, "*B d d"]
+    """Posterior covariance, in the tangent space at :attr:`mean`."""
     prior_mean: Float[Tensor, "*B n"]
+    """Predicted mean, before the measurement."""
     prior_cov: Float[Tensor, "*B d d"]
+    """Predicted covariance."""
     innovation: Float[Tensor, "*B m"]
+    """``y ⊟ ŷ``, zero in masked channels."""
     shaped_innovation: Float[Tensor, "*B m"]
+    """The innovation after the filter's shaping; without any the innovation itself. Zero in masked channels."""
     innovation_cov: Float[Tensor, "*B m m"]
+    """The full predicted covariance ``H P Hᵀ + R`` of the innovation, whatever the mask."""
     status: Int[Tensor, "*B"]
+    """Bits of :class:`fwnkf.Status`."""
 
 
 class Statistics(NamedTuple):

@@ -23,11 +23,19 @@ Kind = Literal["euclidean", "angle", "quaternion"]
 
 @dataclass(frozen=True)
 class Part:
-    """A named block of components of one kind; ``size`` counts the numbers stored (4 for a quaternion)."""
+    """A named block of components of one kind.
+
+    >>> from fwnkf import Part
+    >>> Part("attitude", "quaternion", 4).tangent_size
+    3
+    """
 
     name: str
+    """What the components are called in tables and plots."""
     kind: Kind
+    """``"euclidean"``, ``"angle"`` (radians, wrapped) or ``"quaternion"`` (unit norm; w, x, y, z)."""
     size: int
+    """How many numbers are stored: 4 for a quaternion."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -40,6 +48,7 @@ class Part:
 
     @property
     def tangent_size(self) -> int:
+        """Dimension of the tangent space: 3 for a quaternion, otherwise :attr:`size`."""
         return 3 if self.kind == "quaternion" else self.size
 
 
@@ -53,6 +62,7 @@ class Layout:
     """
 
     parts: tuple[Part, ...]
+    """The parts in the order in which they are stored."""
     size: int = field(init=False, repr=False, compare=False)
     """Numbers stored."""
     tangent_size: int = field(init=False, repr=False, compare=False)
@@ -80,19 +90,42 @@ class Layout:
 
     @classmethod
     def euclidean(cls, size: int, name: str = "x") -> Layout:
+        """A layout of one Euclidean part.
+
+        Args:
+            size: number of components.
+            name: name of the part.
+
+        Returns:
+            The layout.
+        """
         return cls((Part(name, "euclidean", size),))
 
     @classmethod
     def parse(cls, parts: Sequence[Sequence[Any]]) -> Layout:
-        """From ``[(name, kind, size), …]``, the form stored in ``config.json``."""
+        """From ``[(name, kind, size), …]``, the form stored in ``config.json``.
+
+        Args:
+            parts: name, kind and size of each part.
+
+        Returns:
+            The layout.
+        """
         return cls(tuple(Part(*part) for part in parts))
 
     def describe(self) -> tuple[tuple[str, str, int], ...]:
-        """The inverse of :meth:`parse`."""
+        """The inverse of :meth:`parse`.
+
+        Returns:
+            Name, kind and size of each part.
+        """
         return tuple((part.name, part.kind, part.size) for part in self.parts)
 
     def linear(self) -> Layout:
         """The same parts with angles as plain numbers, so that its features are what a matrix is multiplied with.
+
+        Returns:
+            A new layout.
 
         >>> Layout.parse([("theta", "angle", 1), ("q", "quaternion", 4)]).linear().feature_size
         10
@@ -100,7 +133,15 @@ class Layout:
         return Layout(tuple(replace(part, kind="euclidean") if part.kind == "angle" else part for part in self.parts))
 
     def boxplus(self, x: Float[Tensor, "*B n"], delta: Float[Tensor, "*B d"]) -> Float[Tensor, "*B n"]:
-        """``x ⊞ δ``: the point reached from ``x`` along the tangent vector ``δ``."""
+        """``x ⊞ δ``: the point reached from ``x`` along the tangent vector ``δ``.
+
+        Args:
+            x: the point.
+            delta: the tangent vector at ``x``.
+
+        Returns:
+            The point reached, angles wrapped and quaternions of unit norm.
+        """
         if self.flat:
             return x + delta
         moved = []
@@ -113,7 +154,15 @@ class Layout:
         return torch.cat(moved, -1)
 
     def boxminus(self, x: Float[Tensor, "*B n"], y: Float[Tensor, "*B n"]) -> Float[Tensor, "*B d"]:
-        """``x ⊟ y``: the tangent vector at ``y`` that leads to ``x`` along the shortest path."""
+        """``x ⊟ y``: the tangent vector at ``y`` that leads to ``x`` along the shortest path.
+
+        Args:
+            x: where the vector leads.
+            y: where it starts.
+
+        Returns:
+            The vector, the inverse of :meth:`boxplus`.
+        """
         if self.flat:
             return x - y
         differences = []
@@ -125,7 +174,14 @@ class Layout:
         return torch.cat(differences, -1)
 
     def project(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B n"]:
-        """The same point with angles wrapped and quaternions of unit norm."""
+        """The same point with angles wrapped and quaternions of unit norm.
+
+        Args:
+            x: the point.
+
+        Returns:
+            The point in the range of its parts.
+        """
         if self.flat:
             return x
         maps = {"quaternion": rotation.normalize, "angle": rotation.wrap}
@@ -133,17 +189,38 @@ class Layout:
         return torch.cat([maps[part.kind](piece) if part.kind in maps else piece for part, piece in pieces], -1)
 
     def split(self, x: Float[Tensor, "*B n"]) -> tuple[Tensor, ...]:
-        """The parts of a point."""
+        """Split a point into its parts.
+
+        Args:
+            x: the point.
+
+        Returns:
+            One tensor for each part.
+        """
         return x.split(self._sizes, -1)
 
     def split_tangent(self, delta: Float[Tensor, "*B d"]) -> tuple[Tensor, ...]:
-        """The parts of a tangent vector."""
+        """Split a tangent vector into its parts.
+
+        Args:
+            delta: the vector.
+
+        Returns:
+            One tensor for each part.
+        """
         return delta.split(self._tangent_sizes, -1)
 
     def boxplus_jacobians(
         self, delta: Float[Tensor, "*B d"]
     ) -> tuple[Float[Tensor, "*C d d"], Float[Tensor, "*C d d"]]:
-        """Jacobians of ``x ⊞ δ`` in its tangent space, with respect to ``x`` and to ``δ``; identities where flat."""
+        """Jacobians of ``x ⊞ δ`` in its tangent space, with respect to ``x`` and to ``δ``; identities where flat.
+
+        Args:
+            delta: the tangent vector ``δ``.
+
+        Returns:
+            The Jacobians with respect to ``x`` and to ``δ``.
+        """
         on_state, on_delta = [], []
         for part, piece in zip(self.parts, delta.split(self._tangent_sizes, -1), strict=True):
             eye = torch.eye(part.tangent_size, dtype=delta.dtype, device=delta.device)
@@ -160,14 +237,28 @@ class Layout:
         return whole
 
     def origin(self, like: Tensor) -> Float[Tensor, " n"]:
-        """Zero, with the identity rotation for quaternions; dtype and device of ``like``."""
+        """Zero, with the identity rotation for quaternions; dtype and device of ``like``.
+
+        Args:
+            like: a tensor with the dtype and device wanted.
+
+        Returns:
+            The point.
+        """
         values: list[float] = []
         for part in self.parts:
             values += [1.0, 0.0, 0.0, 0.0] if part.kind == "quaternion" else [0.0] * part.size
         return like.new_tensor(values)
 
     def features(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B f"]:
-        """The state as a continuous network input: cosine and sine for angles, rotation matrices for quaternions."""
+        """The state as a continuous network input: cosine and sine for angles, rotation matrices for quaternions.
+
+        Args:
+            x: the state.
+
+        Returns:
+            :attr:`feature_size` numbers for each state.
+        """
         if self.flat:
             return x
         features = []
@@ -183,7 +274,15 @@ class Layout:
     def tangent_scales(
         self, mean: Float[Tensor, " f"], std: Float[Tensor, " f"]
     ) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
-        """Mean and deviation of each tangent coordinate from those of the features; 0 and 1 rad where it turns."""
+        """Mean and deviation of each tangent coordinate from those of the features; 0 and 1 rad where it turns.
+
+        Args:
+            mean: means of the features.
+            std: standard deviations of the features.
+
+        Returns:
+            Mean and standard deviation of each tangent coordinate.
+        """
         means, stds = mean.new_zeros(self.tangent_size), std.new_ones(self.tangent_size)
         start = at = 0
         for part in self.parts:
@@ -195,7 +294,14 @@ class Layout:
         return means, stds
 
     def features_jacobian(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B f d"]:
-        """Jacobian of :meth:`features` with respect to the tangent vector at ``x``."""
+        """Jacobian of :meth:`features` with respect to the tangent vector at ``x``.
+
+        Args:
+            x: the state.
+
+        Returns:
+            The Jacobian.
+        """
         rows = []
         start = 0
         for part, a in zip(self.parts, x.split(self._sizes, -1), strict=True):

@@ -40,7 +40,24 @@ class LinearConfig:
 
 @SYSTEMS.register("linear")
 class LinearSystem(System):
-    """``x⁺ = F x + B u + w``, ``y = H x + v`` with ``w ~ N(0, Q)``, ``v ~ N(0, R)`` (Eqs. ssm_state, ssm_measure)."""
+    """``x⁺ = F x + B u + w``, ``y = H x + v`` with ``w ~ N(0, Q)``, ``v ~ N(0, R)`` (Eqs. ssm_state, ssm_measure).
+
+    :meth:`of` infers the config from the matrices.
+
+    Args:
+        config: sizes and options.
+        F: transition ``[n, n]``, or the drift matrix of a continuous system; by default the identity.
+        B: control input ``[n, p]``; by default zero.
+        H: observation ``[m, n]``; by default the first ``m`` components.
+        Q: covariance of the process noise ``[n, n]``, or its spectral density; by default the identity.
+        R: covariance of the measurement noise ``[m, m]``; by default the identity.
+
+    >>> import torch, fwnkf
+    >>> eye = torch.eye(2)
+    >>> system = fwnkf.LinearSystem.of(F=2 * eye, H=eye[:1], Q=eye, R=torch.eye(1))
+    >>> system.transition(torch.ones(1, 2), None, None)
+    tensor([[2., 2.]])
+    """
 
     Config = LinearConfig
     F: Tensor
@@ -102,7 +119,19 @@ class LinearSystem(System):
     def of(  # type: ignore[override]  # from matrices instead of functions
         cls, F: Tensor, H: Tensor, Q: Tensor, R: Tensor, B: Tensor | None = None, **options: Any
     ) -> LinearSystem:
-        """Build from matrices; sizes, and whether ``R`` is diagonal, are inferred."""
+        """Build from matrices; sizes, and whether ``R`` is diagonal, are inferred.
+
+        Args:
+            F: transition ``[n, n]``, or the drift matrix of a continuous system.
+            H: observation ``[m, n]``.
+            Q: covariance of the process noise ``[n, n]``, or its spectral density.
+            R: covariance of the measurement noise ``[m, m]``.
+            B: control input ``[n, p]``; None for a system without control.
+            **options: fields of :class:`LinearConfig`, such as ``learn`` or ``continuous``.
+
+        Returns:
+            The system.
+        """
         sizes = {
             "state_dim": F.shape[-1],
             "observation_dim": H.shape[-2],
@@ -113,6 +142,7 @@ class LinearSystem(System):
 
     @property
     def discretizes(self) -> bool:  # type: ignore[override]
+        """Whether the matrices of a step are computed for its length, as those of a continuous system are."""
         return bool(self.config.continuous)
 
     @property
@@ -120,7 +150,17 @@ class LinearSystem(System):
         return bool(self.config.continuous)
 
     def matrices(self, dt: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """``F, B, Q`` of one step of ``dt`` seconds: ``[n, n]`` without ``dt``, otherwise one per batch item."""
+        """The matrices ``F, B, Q`` of one step.
+
+        Args:
+            dt: the length of the step in seconds; None for the nominal one.
+
+        Returns:
+            ``F``, ``B`` and ``Q``: ``[n, n]`` without ``dt``, otherwise one per batch item.
+
+        Raises:
+            ConfigError: ``dt`` is given to a discrete system.
+        """
         Q = self.Q()
         if not self.config.continuous:
             if dt is not None:

@@ -38,7 +38,18 @@ class Preprocess(nn.Module):
     """Base class of all preprocessing: a pure function of its memory and the raw samples of one step.
 
     One step of the filter takes ``block`` raw samples. With ``block > 1`` a step reads ``[B, block, …]`` and ``run``
-    returns one output for each complete block; an incomplete block at the end is dropped.
+    returns one output for each complete block; an incomplete block at the end is dropped. A subclass implements
+    :meth:`forward`, and :meth:`init` if it has a memory.
+
+    Args:
+        config: options, a frozen dataclass of plain values; saved with the filter.
+
+    >>> import torch, fwnkf
+    >>> from fwnkf.core.preprocess import Calibration, CalibrationConfig
+    >>> kf = fwnkf.KF(F=torch.eye(1), H=torch.eye(1), Q=torch.eye(1), R=torch.eye(1))
+    >>> kf.preprocess = Calibration(CalibrationConfig(channels=1, block=10))
+    >>> kf.run(torch.zeros(1, 100, 1)).mean.shape  # one output for ten samples
+    torch.Size([1, 10, 1])
     """
 
     Config: ClassVar[type]
@@ -47,6 +58,7 @@ class Preprocess(nn.Module):
     control_dim: int = 0
     """Number of raw control inputs."""
     block: int = 1
+    """Number of raw samples that one step of the filter reads."""
     inner: Any
     """An optional filter that runs inside the preprocessing; it is saved and loaded with it."""
 
@@ -56,11 +68,27 @@ class Preprocess(nn.Module):
         self.inner = None  # set on the instance, because a class attribute would hide a module assigned to it
 
     def init(self, batch: int, like: Tensor) -> Any:
-        """The memory before the first sample: a tuple of tensors with a batch axis, empty by default."""
+        """The memory before the first sample.
+
+        Args:
+            batch: number of batch items.
+            like: a tensor with the dtype and device of the filter.
+
+        Returns:
+            A tuple of tensors with a batch axis, empty by default.
+        """
         return ()
 
     def forward(self, state: Any, raw: Inputs) -> tuple[Any, Inputs]:
-        """The next memory and the inputs of the filter."""
+        """Turn the raw samples of one step into the inputs of the filter.
+
+        Args:
+            state: the memory of the step before.
+            raw: the raw inputs; with ``block > 1`` they have a second axis, the samples of the block.
+
+        Returns:
+            The next memory and the inputs of the filter.
+        """
         raise NotImplementedError
 
 
@@ -69,7 +97,9 @@ class CalibrationConfig:
     """Sizes of a :class:`Calibration`; bias and matrix are tensors of the module."""
 
     channels: int = at_least(1, 1)
+    """Number of channels of a raw sample."""
     block: int = at_least(1, 1)
+    """Number of samples in a block."""
 
 
 @PREPROCESS.register("calibration")
@@ -78,6 +108,12 @@ class Calibration(Preprocess):
 
     An output channel is missing where any input channel with a nonzero entry in its row of ``A`` is missing. The mean
     is over the samples that are not missing. For a block the control is averaged and ``dt`` is summed.
+
+    Args:
+        config: sizes.
+        system: that of the filter, whose controls are passed on.
+        bias: ``b``, one number for each channel; by default zero.
+        matrix: ``A``; by default the identity.
 
     >>> unit = Calibration(CalibrationConfig(channels=2), bias=torch.ones(2))
     >>> unit((), Inputs(torch.zeros(1, 2), torch.ones(1, 2), None, None))[1].y

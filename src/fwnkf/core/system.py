@@ -18,34 +18,29 @@ from torch import Tensor, nn
 from ..errors import ConfigError, ShapeError
 from ..registry import SYSTEMS, parse_config
 from ..shapes import Float
-from ..types import Gaussian, Statistics
+from ..types import Gaussian
 from . import constrain, linearize
 from .covariance import Covariance
 from .functions import Definition, Parts, Values, config_class, covariance, define, examples, is_diagonal, join, plain
-from .gaussian import DiagonalNoise, FullNoise, Noise
 from .integrate import discretize, error_drift, runge_kutta
 from .layout import Layout
+from .system_definition import SystemDefinition
 
 
-class System(nn.Module):
+class System(SystemDefinition):
     """Transition, observation and noise of a system. Subclass it, and register the subclass to save filters on it.
 
-    ``dt`` is the nominal step in seconds, used where a call has no ``dt``. ``diagonal_noise`` declares the channels of
-    the measurement noise independent, which allows the fastest updates.
+    A subclass implements ``transition``, ``observe``, ``process_noise`` and ``measurement_covariance``, and its own
+    Jacobians where they should be fast. :meth:`of` builds a system from functions.
+
+    Args:
+        config: options of the system, a frozen dataclass of plain values; saved with every filter on it.
+
+    >>> import torch, fwnkf
+    >>> walk = fwnkf.System.of(lambda x: x, lambda x: x, Q=[0.01], R=[1.0])
+    >>> fwnkf.EKF(walk).run(torch.zeros(1, 5, 1)).mean.shape
+    torch.Size([1, 5, 1])
     """
-
-    Config: ClassVar[type]
-    layout: Layout
-    observation_layout: Layout
-    control_dim: int = 0
-    dt: float = 1.0
-    diagonal_noise: bool = False
-    discretizes: bool = False
-    """Whether a step with ``dt`` takes a discretisation that a step of nominal length does not."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__()
-        self.config = config
 
     @staticmethod
     def of(
@@ -86,10 +81,19 @@ class System(nn.Module):
             dt: the nominal step in seconds.
             state: names, kinds and sizes, e.g. ``{"position": 3, "heading": "angle", "attitude": "quaternion"}``.
             measurement, control: likewise; innovations of angles are wrapped.
-            learn: constants, ``Q`` and ``R`` that are parameters. Those in ``positive`` remain positive.
+            constants: values of constants by name, instead of the default values of arguments.
+            learn: names of the constants, and ``Q`` and ``R``, that are parameters.
+            positive: names of the constants that remain positive when they are learned.
+            continuous: whether ``f`` is the derivative of the state.
             F, H: functions that return the Jacobians of ``f`` and ``h``; by default they are differentiated.
             initial_mean, initial_std: the belief that filters start from without a prior.
             name: registers the system, as needed to save filters on it and to use it in experiment files.
+
+        Returns:
+            The system.
+
+        Raises:
+            ConfigError: an argument of a function is unknown, or a function fails for states near ``initial_mean``.
 
         >>> def move(position, velocity, dt, drag=0.1):
         ...     return position + dt * velocity, (1 - drag * dt) * velocity
@@ -122,67 +126,13 @@ class System(nn.Module):
         tensors = [item for item in (Q, R) if isinstance(item, Tensor) and item.is_floating_point()]
         return system.to(tensors[0].dtype) if tensors else system
 
-    @property
-    def takes_dt(self) -> bool:
-        """Whether ``dt`` can be given for each step; a discrete system has a fixed step length."""
-        return True
-
-    initial_steps: int = 0
-    """Number of steps that :meth:`initial_belief` reads; 0 for a system that needs a prior."""
-
-    def initial_belief(
-        self, y: Float[Tensor, "B k m"], weight: Float[Tensor, "B k m"], u: Float[Tensor, "B k p"] | None
-    ) -> Gaussian:
-        """The belief before the first step, from the first ``k ≤ initial_steps`` steps of a recording."""
-        raise NotImplementedError
-
-    def prior(self) -> Gaussian | None:
-        """The belief before any measurement, if the system states one: ``[n]`` and ``[d, d]``."""
-        return None
-
-    def complete_prior(self, prior: Gaussian) -> Gaussian:
-        """Complete a prior on the first parts of the state with the system's own prior on the other parts."""
-        return prior
-
-    def normalize(self, statistics: Statistics) -> None:
-        """Store the scales of training data in a system with networks; does nothing by default."""
-
-    def transition(
-        self, x: Float[Tensor, "B n"], u: Float[Tensor, "B p"] | None, dt: Float[Tensor, "B"] | None
-    ) -> Float[Tensor, "B n"]:
-        """The next state without noise."""
-        raise NotImplementedError
-
-    def observe(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B m"]:
-        """The measurement without noise; must accept any number of leading axes."""
-        raise NotImplementedError
-
-    def process_noise(self, dt: Float[Tensor, "B"] | None) -> Float[Tensor, "*B d d"]:
-        """``Q`` of one step."""
-        raise NotImplementedError
-
-    def measurement_covariance(self) -> Float[Tensor, "m m"]:
-        """``R``."""
-        raise NotImplementedError
-
-    def linearize_transition(
-        self, x: Float[Tensor, "B n"], u: Float[Tensor, "B p"] | None, dt: Float[Tensor, "B"] | None
-    ) -> tuple[Float[Tensor, "B n"], Float[Tensor, "*B d d"]]:
-        """The next state and its Jacobian ``F`` in the tangent space."""
-        return linearize.jacobian(lambda z: self.transition(z, u, dt), x, self.layout, self.layout)
-
-    def linearize_observation(self, x: Float[Tensor, "B n"]) -> tuple[Float[Tensor, "B m"], Float[Tensor, "*B m d"]]:
-        """The measurement and its Jacobian ``H`` in the tangent space."""
-        return linearize.jacobian(self.observe, x, self.layout, self.observation_layout)
-
-    def measurement_noise(self) -> Noise:
-        """``R`` in the form that the updates take."""
-        R = self.measurement_covariance()
-        return DiagonalNoise(torch.diagonal(R, dim1=-2, dim2=-1)) if self.diagonal_noise else FullNoise(R)
-
 
 class FunctionSystem(System):
-    """The system of :meth:`System.of`; each definition is a class of its own, whose config holds the numbers."""
+    """The system of :meth:`System.of`; each definition is a class of its own, whose config holds the numbers.
+
+    Args:
+        config: the numbers of the system.
+    """
 
     definition: ClassVar[Definition]
 
@@ -275,13 +225,24 @@ class FunctionSystem(System):
         return self.definition.takes_dt
 
     def replace(self, **options: Any) -> FunctionSystem:
-        """The same functions with other values in the config; learned values start from the config again."""
+        """The same functions with other values in the config; learned values start from the config again.
+
+        Args:
+            **options: fields of the config and their new values.
+
+        Returns:
+            A new system.
+        """
         values = {field.name: getattr(self.config, field.name) for field in dataclasses.fields(self.config)}
         config: Any = parse_config(self.Config, {**values, **options}, f"system {type(self).__name__}")
         return type(self)(config).to(self.get_buffer("initial_mean"))
 
     def constants(self) -> dict[str, Tensor]:
-        """The values of all constants by name, learned ones included."""
+        """The values of all constants by name, learned ones included.
+
+        Returns:
+            A tensor for each name.
+        """
         raw = dict(self.named_parameters(recurse=False))
         return {
             name: constrain.positive(raw[f"raw_{name}"]) if f"raw_{name}" in raw else getattr(self, name)

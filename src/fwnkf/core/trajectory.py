@@ -16,17 +16,33 @@ from .tree import tree_map
 
 
 class Trajectory(NamedTuple):
-    """:class:`StepOutput` stacked over time (axis 1), and the final state, from which ``run`` can continue."""
+    """:class:`StepOutput` stacked over time (axis 1), and the final state, from which ``run`` can continue.
+
+    >>> import torch, fwnkf
+    >>> one = torch.eye(1)
+    >>> track = fwnkf.KF(F=one, H=one, Q=one, R=one).run(torch.zeros(2, 5, 1))
+    >>> track.mean.shape, track.innovation_cov.shape
+    (torch.Size([2, 5, 1]), torch.Size([2, 5, 1, 1]))
+    """
 
     mean: Float[Tensor, "B T n"]
+    """Posterior means."""
     cov: Float[Tensor, "B T d d"]
+    """Posterior covariances, in the tangent space at :attr:`mean`."""
     prior_mean: Float[Tensor, "B T n"]
+    """Predicted means, before the measurement of each step."""
     prior_cov: Float[Tensor, "B T d d"]
+    """Predicted covariances."""
     innovation: Float[Tensor, "B T m"]
+    """``y ⊟ ŷ``, zero in masked channels."""
     shaped_innovation: Float[Tensor, "B T m"]
+    """The innovations after the filter's shaping; without any the innovations themselves."""
     innovation_cov: Float[Tensor, "B T m m"]
+    """Predicted covariances of the innovations, whatever the mask."""
     status: Int[Tensor, "B T"]
+    """Bits of :class:`fwnkf.Status`."""
     state: Any
+    """The filter's state after the last step."""
     linear: Any = None
     """The linear models of all steps (:class:`fwnkf.core.smoothing.LinearSteps`), with ``run(…, smoothing=True)``."""
 
@@ -59,6 +75,9 @@ class Trajectory(NamedTuple):
     def numpy(self) -> Trajectory:
         """The trajectory with NumPy arrays instead of tensors, on the CPU and without gradients; the state as well.
 
+        Returns:
+            A trajectory of arrays.
+
         >>> import torch, fwnkf
         >>> one = torch.eye(1)
         >>> type(fwnkf.KF(F=one, H=one, Q=one, R=one).run(torch.zeros(1, 5, 1)).numpy().mean).__name__
@@ -68,9 +87,18 @@ class Trajectory(NamedTuple):
         return arrays
 
     def raise_for_status(self, streams: Sequence[str] | None = None) -> Trajectory:
-        """Raise :class:`NumericalFailureError` naming the first failing stream and step, or return ``self``.
+        """Raise an error that names the first failing stream and step, if there is one.
 
         Steps that lost precision and made their update are a :class:`RuntimeWarning`.
+
+        Args:
+            streams: names of the batch items, for the message.
+
+        Returns:
+            The trajectory itself, so that the call can follow ``run``.
+
+        Raises:
+            NumericalFailureError: a measurement was not used.
         """
         failed = faulty(self.status).nonzero()
         if len(failed) == 0:

@@ -40,13 +40,7 @@ from .outputs import step_output
 
 @dataclass(frozen=True)
 class AdaptiveConfig:
-    """Sizes, and how ``Σ`` follows the innovations.
-
-    ``half_life`` counts measured steps: half the weight of ``Σ`` is younger than that; None keeps ``Σ`` as given.
-    ``update_every`` steps are gathered before ``Σ`` moves. ``shrink`` is the share of the correlations taken off before
-    use, for a covariance of few samples overstates them. ``nugget`` is the share of every variance of ``G Σ Gᵀ`` that
-    is added as independent noise: it keeps the covariances definite in float32.
-    """
+    """The options of :class:`AdaptiveKalmanFilter`, which describes them."""
 
     state_dim: int
     observation_dim: int
@@ -95,6 +89,24 @@ class AdaptiveKalmanFilter(Filter):
     so one step's ``e`` is what it adds to each channel (innovations form of ARMA models), and ``Σ`` has the units of
     the measurements squared. Without a prior the filter starts at the first measurement, ``H x = y_0``, with covariance
     ``P0``; a channel missing there starts at zero with its variance raised by one.
+
+    Args:
+        F: transition ``[n, n]``; by default the identity.
+        B: control input ``[n, p]``.
+        H: observation ``[m, n]``; by default the first ``m`` components.
+        G: noise input ``[n, m]`` with ``H G = I``.
+        S: ``Σ`` at the start ``[m, m]``; by default the identity.
+        R: covariance of the measurement noise ``[m, m]``; by default the identity.
+        c: constant input ``[n]``; by default zero.
+        P0: covariance of the initial belief ``[n, n]``; by default the identity.
+        state_dim, observation_dim, control_dim: ``n``, ``m`` and ``p``; they follow from the matrices.
+        half_life: measured steps in which the weight of the past in ``Σ`` halves; None keeps ``Σ`` as given.
+        update_every: steps that are gathered before ``Σ`` moves.
+        shrink: share of the correlations taken off before use, for a covariance of few samples overstates them.
+        nugget: share of every variance of ``G Σ Gᵀ`` that is added as independent noise: it keeps the covariances
+            definite in float32.
+        diagonal_noise: whether the channels are independent.
+        solve: implementation of the small linear solve (see :mod:`fwnkf.core.gaussian`).
 
     >>> import torch, fwnkf
     >>> eye = torch.eye(2)

@@ -23,11 +23,7 @@ from .outputs import step_output
 
 @dataclass(frozen=True)
 class AutoregressiveConfig:
-    """``x_t = Σ F_i x_{t-i} + B u + w``; ``learn`` lists which of ``F B H Q R`` are parameters.
-
-    ``lags`` says whether past states are estimated with the present one or taken for known once they are past,
-    ``start`` how the lagged states before the first step are distributed.
-    """
+    """The options of :class:`AutoregressiveKalmanFilter`, which describes them."""
 
     state_dim: int
     observation_dim: int
@@ -57,15 +53,28 @@ class Companion(NamedTuple):
 class AutoregressiveKalmanFilter(Filter):
     """Kalman filter of an autoregression ``x_t = Σ F_i x_{t-i} + B u + w``, ``y = H x + v``.
 
-    ``F`` is ``[order, n, n]``, the matrix of the last state first; the default is a random walk. The state of the
-    filter is ``[x_t; …; x_{t-k+1}]`` in companion form, so that every measurement also corrects the lagged states and
-    mean and covariance are exact. With ``lags="known"`` past states are taken for equal to their estimates: the mean is
-    the autoregression of past estimates and the covariance that of a filter with ``F_1`` alone.
+    The state of the filter is ``[x_t; …; x_{t-k+1}]`` in companion form, so that every measurement also corrects the
+    lagged states and mean and covariance are exact. Sizes and order follow from the matrices and need not be given.
 
-    The lagged states before the first step are independent, each distributed as the prior, or with ``step_cov [n, n]``
-    a random walk back from it with steps of that covariance: without it a prior that is exact would state that the
-    system was at rest. Known lags are equal to the prior's mean. A ``layout`` with angles says how errors are measured;
-    the autoregression itself is linear in the plain numbers and wraps nothing.
+    Args:
+        F: coefficients ``[order, n, n]``, the matrix of the last state first; by default a random walk.
+        B: control input ``[n, p]``.
+        H: observation ``[m, n]``; by default the first ``m`` components.
+        Q: covariance of the process noise ``[n, n]``; by default the identity.
+        R: covariance of the measurement noise ``[m, m]``; by default the identity.
+        step_cov: ``[n, n]``, covariance of the steps of ``start="random_walk"``.
+        state_dim, observation_dim, control_dim: ``n``, ``m`` and ``p``.
+        order: number of lags.
+        learn: which of ``"F"``, ``"B"``, ``"H"``, ``"Q"``, ``"R"`` are parameters.
+        diagonal_noise: whether the channels are independent.
+        lags: ``"known"`` takes past states for equal to their estimates: the mean is the autoregression of past
+            estimates and the covariance that of a filter with ``F_1`` alone.
+        start: how the lagged states before the first step are distributed: independent, each as the prior, or a
+            ``"random_walk"`` back from it. Without one, a prior that is exact would state that the system was at rest.
+            Known lags are equal to the prior's mean.
+        layout: name, kind and size of the parts of the state. Angles say how errors are measured; the autoregression
+            itself is linear in the plain numbers and wraps nothing.
+        solve: implementation of the small linear solve (see :mod:`fwnkf.core.gaussian`).
 
     >>> import torch, fwnkf
     >>> F = torch.tensor([[[1.8]], [[-0.9]]])  # a damped oscillation

@@ -29,7 +29,19 @@ PriorAt = Literal["first_measurement", "before_first_step"]
 
 
 class Filter(FilterDefinition):
-    """Base class of all filters. The state is a NamedTuple of tensors; a step changes nothing on ``self``."""
+    """Base class of all filters. The state is a NamedTuple of tensors; a step changes nothing on ``self``.
+
+    Args:
+        system: the equations of motion, for filters that take them.
+        **options: options of the filter's ``Config``, and its tensors by name.
+
+    >>> import torch, fwnkf
+    >>> eye = torch.eye(1)
+    >>> filter = fwnkf.KF(F=eye, H=eye, Q=eye, R=eye)
+    >>> state, out = filter.step(filter.init(1), torch.ones(1, 1))  # one measurement
+    >>> filter.run(torch.ones(1, 100, 1)).mean.shape  # a recording
+    torch.Size([1, 100, 1])
+    """
 
     @property
     def initial_steps(self) -> int:
@@ -43,10 +55,16 @@ class Filter(FilterDefinition):
         mask: Bool[Tensor, "B T m"] | None = None,
         dt: Float[Tensor, "B T"] | None = None,
     ) -> Gaussian | None:
-        """The belief before the first step, estimated from the first samples; None if ``initial_steps`` is 0.
+        """The belief before the first step, estimated from the first samples.
 
         :meth:`run` starts from it if neither a prior nor a state is given. Before :meth:`step`, pass it to
         :meth:`init`.
+
+        Args:
+            y, u, mask, dt: a recording, as :meth:`run` takes it; the first :attr:`initial_steps` steps are read.
+
+        Returns:
+            The belief, or None if :attr:`initial_steps` is 0.
         """
         if not self.initial_steps:
             return None
@@ -62,12 +80,26 @@ class Filter(FilterDefinition):
         return self.belief_from(inputs if self.preprocess is None else self.preprocessed(inputs))
 
     def belief_from(self, inputs: Inputs) -> Gaussian:
-        """The initial belief from the preprocessed inputs of the first steps."""
+        """The initial belief from the preprocessed inputs of the first steps.
+
+        Args:
+            inputs: preprocessed inputs with a time axis.
+
+        Returns:
+            The belief before the first step.
+        """
         assert self.system is not None
         return self.system.initial_belief(inputs.y, inputs.weight, inputs.u)
 
     def preprocessed(self, raw: Inputs) -> Inputs:
-        """Complete sequences after preprocessing, which starts without memory."""
+        """Complete sequences after preprocessing, which starts without memory.
+
+        Args:
+            raw: raw inputs with a time axis.
+
+        Returns:
+            The inputs of the filter, one for each complete block.
+        """
         preprocess = self.preprocess
         assert preprocess is not None
         items = [grouped(item, preprocess.block) for item in raw]
@@ -87,10 +119,19 @@ class Filter(FilterDefinition):
     ) -> Any:
         """The state from which :meth:`step` and :meth:`update` start.
 
-        ``prior`` has a batch axis or none; None is zero with unit covariance. If it is a belief at the time of the
-        first measurement, call :meth:`update` with that measurement and :meth:`step` with the next ones; if it is one
-        of a step before, call :meth:`step` with the first one too. ``generator`` is for filters that sample; without
-        it they use a fixed seed, so that the same call gives the same bits.
+        If the prior is a belief at the time of the first measurement, call :meth:`update` with that measurement and
+        :meth:`step` with the next ones; if it is one of a step before, call :meth:`step` with the first one too.
+
+        Args:
+            batch_size: number of batch items, or a shape of one axis.
+            prior: the belief, with a batch axis or without; None is zero with unit covariance.
+            generator: for filters that sample; by default a fixed seed, so that the same call gives the same bits.
+
+        Returns:
+            The state, a NamedTuple of tensors.
+
+        Raises:
+            ShapeError: the batch shape has more than one axis, or the prior does not fit the filter.
         """
         if isinstance(batch_size, tuple):
             if len(batch_size) != 1:
@@ -117,8 +158,19 @@ class Filter(FilterDefinition):
     ) -> tuple[Any, StepOutput]:
         """Predict, then condition on ``y``. Pure: same inputs, same bits.
 
-        ``mask`` is True where a channel was measured. For streaming, compute ``prepared = filter.prepare()`` once and
-        pass it to every step; compute it again whenever a parameter changes.
+        With a preprocessing of blocks, inputs have the samples of one block on a second axis ``N``.
+
+        Args:
+            state: the state of the last step, or that of :meth:`init`.
+            y: measurements; NaN where masked is allowed.
+            u: the control since the last step.
+            mask: True where a channel was measured; by default everywhere.
+            dt: the length of the step in seconds; by default the nominal one.
+            prepared: ``filter.prepare()``, computed once for all steps of a stream; compute it again whenever a
+                parameter changes.
+
+        Returns:
+            The next state, and the output of the step.
         """
         self._check(y, u, mask, dt, time_axes=0)
         return self._single(self.advance, state, y, u, mask, dt, prepared)
@@ -136,7 +188,18 @@ class Filter(FilterDefinition):
         """Condition on ``y`` without predicting, as a step of zero length would; pure.
 
         For a first measurement at the time of the prior: ``init``, ``update``, then ``step`` compute the same bits as
-        ``run``. The control moves nothing; it is read by an encoder. ``dt`` is read by a preprocessing.
+        ``run``.
+
+        Args:
+            state: that of :meth:`init`.
+            y: measurements.
+            u: the control, which moves nothing; an encoder reads it.
+            mask: True where a channel was measured; by default everywhere.
+            dt: read by a preprocessing only.
+            prepared: ``filter.prepare()``, as in :meth:`step`.
+
+        Returns:
+            The next state, and the output of the step.
         """
         self._check(y, u, mask, dt, time_axes=0)
         return self._single(self._advance_at_rest, state, y, u, mask, dt, prepared)
@@ -206,13 +269,31 @@ class Filter(FilterDefinition):
         """Filter complete sequences from a prior, or continue from the ``trajectory.state`` of an earlier run.
 
         The prior is the belief at the time of the first measurement: the first step conditions without predicting,
-        whatever ``u[:, 0]`` and ``dt[:, 0]`` are. With ``prior_at="before_first_step"`` it is the belief one step
-        earlier, and the first step predicts as every other. It does so as well without a prior, from
-        :meth:`initial_belief` or from zero with unit covariance, and with a state, which is that of the last step.
+        whatever ``u[:, 0]`` and ``dt[:, 0]`` are. Without a prior the first step predicts as every other, from
+        :meth:`initial_belief` or from zero with unit covariance; likewise with a state, which is that of the last step.
+        With a preprocessing that reads blocks of samples there is one output per complete block.
 
-        With a preprocessing that reads blocks of samples there is one output per complete block. ``truncate=k``
-        detaches the state every ``k`` steps, ``checkpoint=k`` trades time for memory in training. ``advance`` replaces
-        :meth:`advance`, for example by a compiled version. ``smoothing=True`` records what :func:`fwnkf.smooth` needs.
+        Args:
+            y: measurements.
+            u: controls.
+            mask: True where a channel was measured; by default everywhere.
+            dt: lengths of the steps in seconds; by default the nominal one.
+            prior: the belief to start from.
+            prior_at: ``"before_first_step"`` for a prior that is the belief one step before the first measurement.
+            state: the state to continue from, instead of a prior.
+            truncate: detach the state every so many steps (truncated backpropagation).
+            checkpoint: recompute blocks of so many steps in the backward pass, which trades time for memory.
+            generator: for filters that sample.
+            prepared: ``filter.prepare()``, if it was computed before.
+            advance: replaces :meth:`advance`, for example by a compiled version.
+            smoothing: record what :func:`fwnkf.smooth` needs.
+
+        Returns:
+            The outputs of all steps and the last state.
+
+        Raises:
+            ShapeError: inputs do not have the sizes or the dtype of the filter.
+            ConfigError: options that exclude each other.
         """
         self._check(y, u, mask, dt, time_axes=1)
         if state is not None and prior is not None:
@@ -259,10 +340,13 @@ class Filter(FilterDefinition):
 
     @torch.no_grad()
     def calibrate_covariance(self, scale: Float[Tensor, " d"] | None) -> None:
-        """Multiply the reported variances of the state by these factors, saved with the filter (None: remove).
+        """Multiply the reported variances of the state by constant factors, which are saved with the filter.
 
         Use it where errors on recordings that were not used for training are larger or smaller than the reported
         variance (:func:`fwnkf.metrics.consistency.variance_ratio`). Gains, innovations and NIS do not change.
+
+        Args:
+            scale: a positive factor for each tangent coordinate of the state; None removes them.
         """
         if scale is not None and (scale.shape != (self.layout.tangent_size,) or not bool((scale > 0).all())):
             raise ShapeError(

@@ -37,15 +37,7 @@ MODULUS, MULTIPLIER, INCREMENT = 2**32, 1664525, 1013904223
 
 @dataclass(frozen=True)
 class BayesianKalmanNetConfig:
-    """Members of the ensemble, kind of dropout, weights of its KL term, and widths of the network.
-
-    ``probability`` is the initial dropout probability of learned (``"concrete"``) dropout: one number, or two between
-    which the initial logit of each layer is drawn, as in the authors' code. ``"fixed"`` dropout needs one number.
-    ``redraw`` says when masks are drawn: anew in every step, as in the authors' code, or once for a trajectory, so that
-    a member is one network. ``unit_features`` scales each feature to length one as KalmanNet does; the authors' code
-    does not. ``gain_factor`` multiplies the initial weights of the last layer, 1 is the authors' initialisation.
-    ``seed`` is used when ``init`` has no generator.
-    """
+    """The options of :class:`BayesianKalmanNet`, which describes them."""
 
     members: int = at_least(1, 20)
     dropout: Literal["concrete", "fixed"] = "concrete"
@@ -141,6 +133,27 @@ class BayesianKalmanNet(SystemFilter):
 
     The covariance measures only the disagreement of the networks: it is zero before the first measurement whatever the
     prior covariance, does not include process noise, and has rank below ``J``.
+
+    Args:
+        system: the equations of motion.
+        members: ``J``, the size of the ensemble.
+        dropout: ``"concrete"`` learns the probability of each mask, ``"fixed"`` does not.
+        probability: the initial dropout probability: one number, or two between which the initial logit of each mask is
+            drawn, as in the authors' code. Fixed dropout needs one number.
+        redraw: when masks are drawn: anew in every step, as in the authors' code, or once for a trajectory, so that a
+            member is one network.
+        unit_features: scale each feature to length one as KalmanNet does; the authors' code does not.
+        weight_regularizer, dropout_regularizer: weights of the two parts of :meth:`regularization`.
+        in_mult, hidden_mult, out_mult: widths of the layer before the GRU, of the GRU and of the layer after it.
+        gru_layers: number of GRU layers.
+        gain_factor: multiplies the initial weights of the last layer; 1 is the authors' initialisation.
+        seed: of the masks when ``init`` has no generator.
+
+    >>> import torch, fwnkf
+    >>> eye = torch.eye(1)
+    >>> net = fwnkf.BayesianKalmanNet(fwnkf.LinearSystem.of(F=eye, H=eye, Q=eye, R=eye), members=5, in_mult=2)
+    >>> net.run(torch.zeros(1, 5, 1)).mean.shape
+    torch.Size([1, 5, 1])
     """
 
     Config = BayesianKalmanNetConfig
@@ -191,13 +204,21 @@ class BayesianKalmanNet(SystemFilter):
         return given[0], given[-1]
 
     def layer_logits(self) -> Float[Tensor, " 2"]:
-        """Logit of the dropout probability of each mask."""
+        """Logits of the dropout probabilities.
+
+        Returns:
+            One for each mask.
+        """
         if self.config.dropout == "concrete":
             return soft_clamp(self.raw_logits, LOGIT_RANGE)
         return torch.logit(self._like().new_full((MASKS,), self.config.probability[0]))
 
     def probabilities(self) -> Float[Tensor, " 2"]:
-        """The dropout probability of each mask."""
+        """The dropout probabilities.
+
+        Returns:
+            One for each mask.
+        """
         return self.layer_logits().sigmoid()
 
     def regularization(self) -> Float[Tensor, ""]:
@@ -250,7 +271,15 @@ class BayesianKalmanNet(SystemFilter):
         return Prepared(self.system.measurement_noise(), torch.cat([logit.expand(units) for logit, units in logits]))
 
     def dropout_scale(self, samples: Int[Tensor, "*B w"], logit: Float[Tensor, " w"]) -> Float[Tensor, "*B w"]:
-        """The factor of each unit: 0 where dropped, ``1/(1-p)`` where kept, in between for a relaxed mask."""
+        """The factor of each unit: 0 where dropped, ``1/(1-p)`` where kept, in between for a relaxed mask.
+
+        Args:
+            samples: 2³² times a uniform number for each unit.
+            logit: logit of the dropout probability of each unit.
+
+        Returns:
+            The factors.
+        """
         scale = 1 + logit.exp()
         uniforms = (samples.to(logit.dtype) + 0.5) / MODULUS
         if self.config.dropout == "fixed":

@@ -22,10 +22,7 @@ from .outputs import step_output
 
 @dataclass(frozen=True)
 class ExtendedConfig:
-    """``moments="second_order"`` adds the second-order correction of the transition (Gaussian second-order filter).
-
-    ``solve`` is the implementation of the small linear solve (see :mod:`fwnkf.core.gaussian`).
-    """
+    """The options of :class:`ExtendedKalmanFilter`, which describes them."""
 
     moments: Literal["linear", "second_order"] = "linear"
     solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto"
@@ -53,7 +50,16 @@ class SystemFilter(Filter):
         return self.system.observe(x)
 
     def innovation(self, y: Tensor, predicted: Tensor, weight: Tensor) -> Tensor:
-        """``y ⊟ ŷ``, zero where masked."""
+        """``y ⊟ ŷ``, zero where masked.
+
+        Args:
+            y: the measurement.
+            predicted: the measurement predicted.
+            weight: 1 where a channel was measured, else 0.
+
+        Returns:
+            The innovation.
+        """
         return self.observation_layout.boxminus(y, predicted) * weight
 
 
@@ -66,6 +72,7 @@ class KalmanRecursion(SystemFilter):
 
     @property
     def form(self) -> CovarianceForm:
+        """How the covariance is carried from step to step."""
         return covariance_form(self.config.solve)
 
     def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Belief:  # type: ignore[override]
@@ -78,7 +85,16 @@ class KalmanRecursion(SystemFilter):
     def conditioned(
         self, prior: tuple[Tensor, Tensor], measured: tuple[Tensor, Tensor, Tensor, Noise, Tensor], F: Tensor, Q: Tensor
     ) -> tuple[Belief, StepOutput, LinearStep]:
-        """The end of a step: the prior, its covariance as carried, conditioned on ``y, innovation, H, R, weight``."""
+        """The end of a step: the prior conditioned on the measurement.
+
+        Args:
+            prior: mean, and covariance in the form in which it is carried.
+            measured: ``y``, innovation, ``H``, ``R`` and weight.
+            F, Q: of the step, for its linear model.
+
+        Returns:
+            The next state, the output of the step, and its linear model.
+        """
         y, innovation, H, R, weight = measured
         form, (mean, carried) = self.form, prior
         update = form.condition(carried, innovation, H, R, weight)
@@ -94,7 +110,19 @@ class KalmanRecursion(SystemFilter):
 
 @FILTERS.register("ekf")
 class ExtendedKalmanFilter(KalmanRecursion):
-    """Extended Kalman filter on a given system; on a linear system it equals the Kalman filter."""
+    """Extended Kalman filter on a given system; on a linear system it equals the Kalman filter.
+
+    Args:
+        system: the equations of motion.
+        moments: ``"second_order"`` adds the second-order correction of the transition (Gaussian second-order filter).
+        solve: implementation of the small linear solve (see :mod:`fwnkf.core.gaussian`); ``"square_root"`` carries the
+            factors of the covariance instead of the covariance, for what float32 cannot hold.
+
+    >>> import torch, fwnkf
+    >>> system = fwnkf.systems.Pendulum(fwnkf.systems.PendulumConfig())
+    >>> fwnkf.EKF(system).run(torch.zeros(1, 5, system.observation_layout.size)).cov.shape
+    torch.Size([1, 5, 2, 2])
+    """
 
     Config = ExtendedConfig
 
@@ -113,7 +141,17 @@ class ExtendedKalmanFilter(KalmanRecursion):
     def predict(
         self, prepared: Any, belief: Belief, u: Tensor | None, dt: Tensor | None
     ) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor]:
-        """The belief after one step, before the measurement, and the ``F`` and ``Q`` of its covariance."""
+        """The belief after one step, before the measurement, and the ``F`` and ``Q`` of its covariance.
+
+        Args:
+            prepared: what :meth:`prepare` returned.
+            belief: the state of the last step.
+            u: the control since then.
+            dt: the length of the step in seconds; None for the nominal one.
+
+        Returns:
+            Mean and carried covariance, ``F``, and ``Q``.
+        """
         mean, F = self.system.linearize_transition(belief.mean, u, dt)
         Q = prepared.Q if dt is None else self.system.process_noise(dt)
         if self.config.moments == "linear":

@@ -10,7 +10,17 @@ from .base import Filter
 
 
 def build(name: str, **options: Any) -> Filter:
-    """Build a filter by name from options of its config, tensors by name, and ``system=…``.
+    """Build a filter by name, as files and commands do.
+
+    Args:
+        name: a registered name, see :func:`fwnkf.filters.available`.
+        **options: options of the filter's config, its tensors by name, and ``system=…``.
+
+    Returns:
+        The filter.
+
+    Raises:
+        ConfigError: the name or an option is unknown, or an option has no effect with the others.
 
     >>> import torch, fwnkf
     >>> eye = torch.eye(2)
@@ -26,7 +36,15 @@ def build(name: str, **options: Any) -> Filter:
 
 
 def available() -> list[str]:
-    """The names of all registered filters."""
+    """The names of all registered filters.
+
+    Returns:
+        The names, sorted.
+
+    >>> from fwnkf.filters import available
+    >>> "ekf" in available()
+    True
+    """
     return sorted(FILTERS)
 
 

@@ -13,34 +13,66 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..core import iir
 from ..core.covariance import Covariance
-from ..core.forms import CovarianceForm, covariance_form, representable
-from ..core.gaussian import DiagonalNoise, FullNoise, Noise, Update, block_diagonal, matvec, propagate
+from ..core.gaussian import DiagonalNoise, FullNoise, Noise, block_diagonal
 from ..core.linearize import SecondOrderCorrection, repeated, second_order_correction
 from ..core.observation import NetworkObservation, ObservationModel, make_observation
-from ..core.shaped import Shaper, condition_shaped, shaper_blocks
-from ..core.smoothing import LinearStep, Measurement, StatedCovariance
+from ..core.shaped import shaper_blocks
+from ..core.smoothing import LinearStep
 from ..core.system import System, as_layout
 from ..errors import ConfigError
 from ..registry import FILTERS
 from ..shapes import Float
 from ..types import Gaussian, Statistics, StepOutput
-from .base import Filter
 from .fwnkf_config import FWNKFConfig, infer_options, unused_options
 from .fwnkf_state import FWState, Prediction, Prepared
+from .fwnkf_updates import ShapedUpdates
 from .networks import GRUStack, Hidden, gru_step
 from .options import arguments
-from .outputs import step_output
-from .shaping import InnovationShaper, NoiseStates, OscillatorMatrices
+from .shaping import InnovationShaper, NoiseStates
 from .transition import LocallyLinearTransition, ResidualTransition, Transition
 
 
 @FILTERS.register("fwnkf")
-class FrequencyWeightedNeuralKalmanFilter(Filter):
+class FrequencyWeightedNeuralKalmanFilter(ShapedUpdates):
     """FW-NKF: an encoder conditions ``A_t, b_t, Q_t, R_t``; a learned spectrum shapes innovation or noise.
 
     Untrained, it equals the classical filter it extends: residuals start at zero, ``Φ`` as the identity.
+
+    Args:
+        system: the equations of motion, to which a residual network is added; None if the transition is learned.
+        H: observation ``[m, n]`` for ``observation="given_matrix"``.
+        Q: base covariance of the process noise ``[d, d]``, for a filter without a system; by default the identity.
+        R: base covariance of the measurement noise ``[m, m]``, likewise.
+        state_dim, observation_dim, control_dim: sizes of state, measurement and control; a system or the matrices
+            determine them.
+        layout: name, kind and size of the parts of the state; that of the system, or Euclidean.
+        dt: the nominal step in seconds; that of the system, or 1.
+        transition: ``"locally_linear"`` is Algorithm 3 of the paper; ``"residual"`` is a system, or the identity, plus
+            a network.
+        gate: form of the encoder's part of a locally linear transition.
+        rank: of a low-rank gate.
+        residual_width: width of the residual network; 0 leaves it out.
+        residual_order: 2 lets the residual network read products of state coordinates.
+        moments: ``"second_order"`` adds what the transition's curvature does to mean and covariance.
+        observation: a given matrix or function, a learned matrix, or a learned network.
+        observation_width: width of the observation network.
+        shaping: ``"innovation"`` is the paper's ``Φ``; ``"noise"`` are noise states, with exact covariance.
+        sections: biquads of ``Φ``, or oscillators of each channel alone.
+        modes: oscillators that all channels share, each with a gain and a phase for every channel (noise states only).
+        shared_shaper: whether all channels have the same shaping parameters.
+        pole_radius: bound on every pole that is learned.
+        covariance: ``"augmented"`` is the exact covariance of the paper's ``Φ``, ``"joseph"`` that of the paper.
+        gain: with ``"augmented"``: the Kalman gain of white noise, the optimal gain for the shaped innovation, or that
+            for innovation and memory together (``"joint"``).
+        encoder_reads: the ``"previous"`` measurement, or the ``"current"`` one as in the paper.
+        hidden: units in each layer of the GRU encoder; 0 leaves it out.
+        layers: number of GRU layers.
+        adapt: bound on how far the log-variances of ``Q_t`` and ``R_t`` move from their base, by the encoder or,
+            without it, by training.
+        diagonal_noise, diagonal_process: whether the base of ``R`` and ``Q`` is diagonal; follows from the matrices or
+            the system.
+        solve: implementation of the small linear solve, as in :class:`ExtendedKalmanFilter`.
 
     >>> import torch, fwnkf
     >>> filter = fwnkf.build("fwnkf", H=torch.eye(2, 3), Q=torch.eye(3), R=torch.eye(2))
@@ -225,7 +257,15 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
 
     @torch.no_grad()
     def set_noise(self, Q: Float[Tensor, "d d"], R: Float[Tensor, "m m"] | None = None) -> None:
-        """Base values of ``Q`` and ``R`` of a filter without a system, which has its own."""
+        """Set the base values of ``Q`` and ``R`` of a filter without a system.
+
+        Args:
+            Q: covariance of the process noise.
+            R: covariance of the measurement noise; None keeps it.
+
+        Raises:
+            ConfigError: the filter has a system, which has its own.
+        """
         if self.system is not None:
             raise ConfigError("filter fwnkf: Q and R come from the system; change them there")
         self.base_Q.assign(Q)
@@ -243,16 +283,6 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         return float(self.config.dt)
 
     # ---- parts of a step ------------------------------------------------------------------------------------
-
-    @property
-    def form(self) -> CovarianceForm:
-        """How the covariance is carried from step to step."""
-        return covariance_form(self.config.solve)
-
-    def _precise(self, update: Update, posterior: Gaussian, y: Tensor, noise: Noise, weight: Tensor) -> Tensor:
-        if update.precise is not None:
-            return update.precise
-        return representable(self.layout, posterior, y, noise, weight)
 
     @property
     def _plain_process(self) -> bool:
@@ -308,79 +338,6 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
 
         cov = self.form.covariance(state.cov)[..., :d, :d]
         return second_order_correction(moved, state.mean, cov, self.layout, self.layout)
-
-    def _plainly(
-        self, prepared: Prepared, state: FWState, ahead: Prediction, y: Tensor, weight: Tensor
-    ) -> tuple[FWState, StepOutput, LinearStep]:
-        """The paper's update: the gain of white noise on the shaped innovation."""
-        innovation = self.observation_layout.boxminus(y, ahead.observed) * weight
-        form = self.form
-        carried = form.propagate(state.cov, ahead.F, ahead.Q)
-        prior = Gaussian(ahead.mean, form.covariance(carried))
-        shaped, memory = innovation, state.memory
-        if prepared.shaper is not None:
-            shaped, memory = iir.step(prepared.shaper, innovation, state.memory)
-        update = form.condition(carried, shaped, ahead.H, ahead.noise, weight)
-        posterior = Gaussian(self.layout.boxplus(ahead.mean, update.correction), form.covariance(update.cov))
-        precise = self._precise(update, posterior, y, ahead.noise, weight)
-        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, shaped * weight, precise)
-        seen = torch.lerp(ahead.observed, y, weight)
-        following = FWState(posterior.mean, update.cov, state.noise, memory, seen, ahead.hidden)
-        measurement = Measurement(shaped, ahead.H, ahead.noise, weight, update.ok)
-        return following, out, LinearStep(ahead.F, ahead.Q, measurement, update.correction, posterior.mean)
-
-    def _with_noise_states(
-        self,
-        oscillators: OscillatorMatrices,
-        state: FWState,
-        ahead: Prediction,
-        y: Tensor,
-        weight: Tensor,
-        ratio: Tensor | None,
-    ) -> tuple[FWState, StepOutput, LinearStep]:
-        """The Kalman filter on ``[x; ν]``: exact gain and covariance for coloured noise."""
-        A, noise_Q, C = oscillators
-        if ratio is not None and self.noise_states is not None:
-            A, noise_Q = self.noise_states.transition(ratio)
-        d = self.layout.tangent_size
-        noise_mean = matvec(A, state.noise)
-        joint_F, joint_Q = block_diagonal(ahead.F, A), block_diagonal(ahead.Q, noise_Q)
-        form = self.form
-        carried = form.propagate(state.cov, joint_F, joint_Q)
-        innovation = self.observation_layout.boxminus(y, ahead.observed + matvec(C, noise_mean)) * weight
-        joint_H = torch.cat((ahead.H, C.expand(*ahead.H.shape[:-2], *C.shape)), -1)
-        update = form.condition(carried, innovation, joint_H, ahead.noise, weight)
-        prior = Gaussian(ahead.mean, form.covariance(carried)[..., :d, :d])
-        cov = form.covariance(update.cov)[..., :d, :d]
-        posterior = Gaussian(self.layout.boxplus(ahead.mean, update.correction[..., :d]), cov)
-        precise = self._precise(update, posterior, y, ahead.noise, weight)
-        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, precise=precise)
-        seen = torch.lerp(ahead.observed, y, weight)
-        noise_mean = noise_mean + update.correction[..., d:]
-        following = FWState(posterior.mean, update.cov, noise_mean, state.memory, seen, ahead.hidden)
-        measurement = Measurement(innovation, joint_H, ahead.noise, weight, update.ok)
-        return following, out, LinearStep(joint_F, joint_Q, measurement, update.correction, posterior.mean, noise_mean)
-
-    def _with_joint_covariance(
-        self, blocks: Shaper, state: FWState, ahead: Prediction, y: Tensor, weight: Tensor
-    ) -> tuple[FWState, StepOutput, LinearStep]:
-        """The paper's update with the exact covariance of error and shaper memory together."""
-        d = self.layout.tangent_size
-        still = torch.eye(state.cov.shape[-1] - d).to(ahead.F)  # the shaper's memory waits for the innovation
-        joint = propagate(state.cov, block_diagonal(ahead.F, still), block_diagonal(ahead.Q, torch.zeros_like(still)))
-        innovation = self.observation_layout.boxminus(y, ahead.observed) * weight
-        update = condition_shaped(
-            joint, innovation, state.memory.flatten(1), ahead.H, ahead.noise, blocks, weight, self.config.gain
-        )
-        prior = Gaussian(ahead.mean, joint[..., :d, :d])
-        posterior = Gaussian(self.layout.boxplus(ahead.mean, update.correction), update.joint_cov[..., :d, :d])
-        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, update.shaped * weight)
-        memory = update.memory.unflatten(1, state.memory.shape[1:])
-        seen = torch.lerp(ahead.observed, y, weight)
-        following = FWState(posterior.mean, update.joint_cov, state.noise, memory, seen, ahead.hidden)
-        # the memory is known, so the belief is about the state alone; its covariance is not that of a Kalman gain
-        stated = StatedCovariance(posterior.cov)
-        return following, out, LinearStep(ahead.F, ahead.Q, stated, update.correction, posterior.mean)
 
 
 def _outer_root(scale: Tensor) -> Tensor:

@@ -30,12 +30,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class TransitionOptions:
-    """``"locally_linear"`` is Algorithm 3 of the paper, with a ``gate`` (of ``rank``, if low-rank) from the encoder.
-
-    ``"residual"`` is a system, or the identity, plus a network of ``residual_width``; 0 leaves the network out.
-    ``residual_order=2`` lets it read products of state coordinates, and ``moments="second_order"`` adds what the
-    transition's curvature does to mean and covariance.
-    """
+    """Options of the transition, described in :class:`~fwnkf.FWNKF` as all others."""
 
     transition: Literal["locally_linear", "residual"] = "locally_linear"
     gate: Literal["diagonal", "low_rank", "full"] = "low_rank"
@@ -53,7 +48,7 @@ class TransitionOptions:
 
 @dataclass(frozen=True)
 class ObservationOptions:
-    """A given matrix or function, a learned matrix, or a learned network of ``observation_width``."""
+    """Options of the observation."""
 
     observation: Literal["given_matrix", "given_function", "learned_matrix", "learned_network"] = "given_matrix"
     observation_width: int = at_least(1, 64)
@@ -61,13 +56,7 @@ class ObservationOptions:
 
 @dataclass(frozen=True)
 class ShapingOptions:
-    """``"innovation"`` is the paper's ``Φ`` of ``sections`` biquads; ``"noise"`` are noise states.
-
-    For noise states, ``sections`` counts the oscillators of each channel alone and ``modes`` those that all channels
-    share, each with a gain and a phase for every channel. ``shared_shaper`` gives all channels the same parameters,
-    ``pole_radius`` bounds every pole that is learned. ``covariance="augmented"`` is exact for the paper's ``Φ``, and
-    ``gain`` then chooses what is optimised.
-    """
+    """Options of the shaping of innovation or noise."""
 
     shaping: Literal["none", "innovation", "noise"] = "innovation"
     sections: int = at_least(0, 1)
@@ -99,11 +88,7 @@ class ShapingOptions:
 
 @dataclass(frozen=True)
 class EncoderOptions:
-    """The GRU: ``hidden`` units in each of ``layers``; ``hidden=0`` leaves it out.
-
-    It reads the ``"previous"`` measurement, or the ``"current"`` one as in the paper. ``adapt`` bounds how far the
-    log-variances of ``Q_t`` and ``R_t`` move from their base, by the encoder or, without it, by training.
-    """
+    """Options of the GRU."""
 
     encoder_reads: Literal["previous", "current"] = "previous"
     hidden: int = at_least(0, 64)

@@ -36,11 +36,7 @@ FALLBACK_PRIOR = 0.01
 
 @dataclass(frozen=True)
 class HypothesesConfig(FWNKFConfig):
-    """The options of an FW-NKF with ``shaping="noise"``, and the number of hypotheses about the frequency.
-
-    ``fallback`` adds two hypotheses without parameters of their own: that the disturbance is absent, and that all noise
-    is white with the variance before training. They limit the error where the noise differs from that of training.
-    """
+    """The options of an FW-NKF with ``shaping="noise"``, and those of :class:`FrequencyHypotheses`."""
 
     shaping: Literal["none", "innovation", "noise"] = "noise"
     hypotheses: int = at_least(1, 8)
@@ -101,6 +97,14 @@ class HypothesisStates(NoiseStates):
 @FILTERS.register("fwnkf_hypotheses")
 class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
     """FW-NKFs with noise states of different frequencies, weighed by their likelihood.
+
+    All options but two are those of :class:`~fwnkf.FWNKF`; ``shaping`` is ``"noise"``.
+
+    Args:
+        hypotheses: number of frequencies.
+        fallback: adds two hypotheses without parameters of their own: that the disturbance is absent, and that all
+            noise is white with the variance before training. They limit the error where the noise differs from that of
+            training.
 
     >>> import torch, fwnkf
     >>> eye = {"H": torch.eye(1, 2), "Q": torch.eye(2), "R": torch.eye(1)}

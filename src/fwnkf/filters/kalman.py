@@ -20,7 +20,7 @@ from .options import arguments
 
 @dataclass(frozen=True)
 class KalmanConfig(LinearConfig):
-    """Sizes and options of the linear system, and the implementation of the small linear solve."""
+    """The options of :class:`KalmanFilter`, which describes them."""
 
     solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto"
 
@@ -37,10 +37,32 @@ class Matrices(NamedTuple):
 
 @FILTERS.register("kf")
 class KalmanFilter(KalmanRecursion):
-    """Kalman filter for ``x⁺ = F x + B u + w``, ``y = H x + v``.
+    """Kalman filter for ``x⁺ = F x + B u + w``, ``y = H x + v``, with ``w ~ N(0, Q)`` and ``v ~ N(0, R)``.
 
-    Build it from matrices, ``build("kf", F=…, H=…, Q=…, R=…)``, with ``learn=("Q", "R")`` to train some of them. With
-    ``continuous=True``, ``F`` and ``Q`` are drift matrix and spectral density, and irregular ``dt`` is exact.
+    Sizes, and whether ``R`` is diagonal, follow from the matrices and need not be given.
+
+    Args:
+        F: transition ``[n, n]``; by default the identity.
+        B: control input ``[n, p]``.
+        H: observation ``[m, n]``; by default the first ``m`` components.
+        Q: covariance of the process noise ``[n, n]``; by default the identity.
+        R: covariance of the measurement noise ``[m, m]``; by default the identity.
+        state_dim, observation_dim, control_dim: ``n``, ``m`` and ``p``.
+        learn: which of ``"F"``, ``"B"``, ``"H"``, ``"Q"``, ``"R"`` are parameters.
+        continuous: whether ``F`` and ``B`` are those of ``dx = F x dt + B u dt + noise`` and ``Q`` its spectral
+            density, discretised exactly for every ``dt``.
+        diagonal_noise: whether the channels are independent, which allows the fastest updates.
+        dt: the nominal step in seconds.
+        layout: name, kind and size of the parts of the state. Angles are plain numbers in the equations; corrected
+            states are wrapped, and errors are taken along the shortest arc.
+        channels: names of the measurements, for tables and plots.
+        solve: implementation of the small linear solve, as in :class:`ExtendedKalmanFilter`.
+
+    >>> import torch, fwnkf
+    >>> F, H = torch.tensor([[1.0, 0.1], [0.0, 1.0]]), torch.tensor([[1.0, 0.0]])
+    >>> kf = fwnkf.KF(F=F, H=H, Q=0.01 * torch.eye(2), R=torch.eye(1), learn=("Q", "R"))
+    >>> kf.run(torch.zeros(1, 5, 1)).mean.shape
+    torch.Size([1, 5, 2])
     """
 
     Config = KalmanConfig

@@ -23,12 +23,7 @@ from .outputs import step_output
 
 @dataclass(frozen=True)
 class KalmanNetConfig:
-    """Widths of the paper's network: ``in_mult`` of the layers before the GRUs, ``out_mult`` of those after them.
-
-    ``wiring="paper"`` sends F4 to the GRU of ``Q`` and F3 to that of ``Σ``, as the paper's figure 4;
-    ``"first_release"`` has them exchanged, as the authors' code at least until February 2024. ``gain_factor``
-    multiplies the initial weights of the layer that returns the gain; 1 is the authors' initialisation.
-    """
+    """The options of :class:`KalmanNet`, which describes them."""
 
     in_mult: int = at_least(1, 5)
     out_mult: int = at_least(1, 40)
@@ -108,10 +103,10 @@ class KalmanNet(SystemFilter):
     """KalmanNet (Revach et al. 2022, arXiv 2107.10043), architecture #2, on a given system.
 
     From the paper: ``x̂ = x̂⁻ ⊞ K (y ⊟ h(x̂⁻))`` with ``x̂⁻ = f(x̂)`` and ``K`` from a network with inputs F1
-    ``y_t ⊟ y_{t-1}``, F2 ``y_t ⊟ h(x̂⁻_t)``, F3 ``x̂_{t-1} ⊟ x̂_{t-2}`` and F4 ``x̂_{t-1} ⊟ x̂⁻_{t-1}``, each normalised
-    to length one. Neither ``Q`` nor ``R`` enters the estimate. From the authors' code: the memories of ``Q`` and ``S``
-    start from the identity, that of ``Σ`` from zero; before the first step the previous measurement is ``h(prior
-    mean)``, and F3 and F4 are zero.
+    ``y_t ⊟ y_{t-1}``, F2 ``y_t ⊟ h(x̂⁻_t)``, F3 ``x̂_{t-1} ⊟ x̂_{t-2}`` and F4 ``x̂_{t-1} ⊟ x̂⁻_{t-1}``, each
+    normalised to length one. Neither ``Q`` nor ``R`` enters the estimate. From the authors' code: the memories of ``Q``
+    and ``S`` start from the identity, that of ``Σ`` from zero; before the first step the previous measurement is
+    ``h(prior mean)``, and F3 and F4 are zero.
 
     Choices of this implementation: differences and gain are in the tangent space. A masked channel has no innovation,
     no change and no gain. The gain is small before training (``gain_factor``): random gains of order one make a
@@ -121,6 +116,15 @@ class KalmanNet(SystemFilter):
     ``H``, its ``Q`` and ``R``, and the gain of the network. On a linear system with the true ``Q`` and ``R`` it is the
     error covariance of any gain fixed in advance; since this gain depends on the data, it is an approximation. It does
     not affect the mean, so training on the mean alone is the paper's training.
+
+    Args:
+        system: the equations of motion.
+        in_mult: width of the layers before the GRUs, as a multiple of their inputs.
+        out_mult: width of the layers after the GRUs.
+        wiring: ``"paper"`` sends F4 to the GRU of ``Q`` and F3 to that of ``Σ``, as the paper's figure 4;
+            ``"first_release"`` has them exchanged, as the authors' code at least until February 2024.
+        gain_factor: multiplies the initial weights of the layer that returns the gain; 1 is the authors'
+            initialisation.
 
     >>> import torch, fwnkf
     >>> eye = torch.eye(2)
@@ -157,7 +161,15 @@ class KalmanNet(SystemFilter):
         return KalmanNetState(belief, self.system.observe(belief.mean), no_change, no_change.clone(), memory)
 
     def gain(self, memory: GainMemory, features: GainFeatures) -> tuple[Float[Tensor, "B d m"], GainMemory]:
-        """The gain before masking, and the next memory of the network."""
+        """One step of the network.
+
+        Args:
+            memory: the hidden states of its GRUs.
+            features: its inputs.
+
+        Returns:
+            The gain before masking, and the next memory.
+        """
         K, memory = self.network(memory, features)
         return K, memory
 

@@ -35,10 +35,7 @@ LOWEST, HIGHEST = 1e-6, 1e6
 
 @dataclass(frozen=True)
 class AdaptiveLevelConfig(FWNKFConfig):
-    """The options of an FW-NKF, and how its noise level follows the innovations.
-
-    ``half_life`` counts measured steps: half the weight of the level is younger than that; None keeps it at one.
-    """
+    """The options of an FW-NKF, and how its noise level follows the innovations; see :class:`AdaptiveLevelFilter`."""
 
     half_life: float | None = limited(None, above=0.0)
 
@@ -54,10 +51,15 @@ class AdaptiveLevelState(NamedTuple):
 class AdaptiveLevelFilter(FrequencyWeightedNeuralKalmanFilter):
     """An FW-NKF that states covariances as large as its innovations have lately been.
 
+    All options but one are those of :class:`~fwnkf.FWNKF`.
+
+    Args:
+        half_life: measured steps in which the weight of the past in the level halves; None keeps the level at one.
+
     >>> import torch, fwnkf
     >>> eye = torch.eye(1)
-    >>> filter = fwnkf.build("fwnkf_adaptive", H=eye, Q=eye, R=eye, shaping="none", hidden=0, half_life=20.0)
-    >>> calm, rough = 0.1 * torch.randn(1, 200, 1), 10 * torch.randn(1, 200, 1)
+    >>> filter = fwnkf.build("fwnkf_adaptive", H=eye, Q=eye, R=eye, shaping="none", hidden=0, half_life=5.0)
+    >>> calm, rough = 0.1 * torch.randn(1, 40, 1), 10 * torch.randn(1, 40, 1)
     >>> levels = [filter.run(y).state.level.item() for y in (calm, rough)]
     >>> levels[0] < 1 < levels[1]
     True

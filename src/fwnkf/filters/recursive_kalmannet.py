@@ -25,12 +25,7 @@ from .outputs import step_output
 
 @dataclass(frozen=True)
 class RecursiveKalmanNetConfig:
-    """Widths as multiples (see :class:`RecurrentNetwork`), and the inputs of the networks.
-
-    ``squared_features`` squares every feature and ``weight_factor`` multiplies the initial weights and biases of the
-    linear layers, both as in the authors' released code. ``previous_gain`` appends ``K_{t-1}`` to the inputs of the
-    gain network, as the FW-NKF paper describes this baseline; False is the authors' released code.
-    """
+    """The options of :class:`RecursiveKalmanNet`, which describes them."""
 
     fc1_mult: int = at_least(1, 10)
     hidden_mult: int = at_least(1, 10)
@@ -93,6 +88,21 @@ class RecursiveKalmanNet(SystemFilter):
 
     The default widths are large: 0.4 million parameters for three states and three channels, 8 million for nine states
     and three channels.
+
+    Args:
+        system: the equations of motion.
+        fc1_mult, hidden_mult, fc2_mult: widths as multiples: ``inputs · fc1_mult`` before the GRU,
+            ``hidden = outputs · hidden_mult`` in it, ``hidden · fc2_mult`` after it.
+        squared_features: square every feature, as in the authors' released code.
+        previous_gain: append ``K_{t-1}`` to the inputs of the gain network, as the FW-NKF paper describes this
+            baseline; False is the authors' released code.
+        weight_factor: multiplies the initial weights and biases of the linear layers, as in the authors' released code.
+
+    >>> import torch, fwnkf
+    >>> eye = torch.eye(1)
+    >>> net = fwnkf.RecursiveKalmanNet(fwnkf.LinearSystem.of(F=eye, H=eye, Q=eye, R=eye), fc2_mult=2)
+    >>> net.run(torch.zeros(1, 5, 1)).cov.shape
+    torch.Size([1, 5, 1, 1])
     """
 
     Config = RecursiveKalmanNetConfig
@@ -133,7 +143,17 @@ class RecursiveKalmanNet(SystemFilter):
         return state.belief.cov
 
     def features(self, innovation: Tensor, change: Tensor, H: Tensor, correction: Tensor) -> Float[Tensor, "B i"]:
-        """The inputs of both networks."""
+        """The inputs of both networks.
+
+        Args:
+            innovation: ``y ⊟ h(x̂⁻)``.
+            change: ``y_t ⊟ y_{t-1}``.
+            H: Jacobian of the observation, with a batch axis or without.
+            correction: ``x̂_{t-1} ⊟ x̂⁻_{t-1}``.
+
+        Returns:
+            All of them in a row, squared if so configured.
+        """
         rows = H.expand(len(innovation), *H.shape[-2:]).flatten(1)  # H of a linear system has no batch axis
         features = torch.cat((innovation, change, rows, correction), -1)
         return features.square() if self.config.squared_features else features

@@ -26,11 +26,7 @@ MIN_VARIANCE = 1e-6
 
 @dataclass(frozen=True)
 class RKNConfig:
-    """Sizes: the latent state has ``2 latent_dim`` components, ``bandwidth`` diagonals on each side.
-
-    ``hidden``, ``decoder_hidden`` and ``coefficient_hidden`` are widths of hidden layers; ``normalization`` says which
-    vector of the encoder is scaled to length one. ``with_observation`` is set where ``H`` is given.
-    """
+    """The options of :class:`RecurrentKalmanNetwork`, which describes them."""
 
     state_dim: int
     observation_dim: int
@@ -149,6 +145,22 @@ class RecurrentKalmanNetwork(Filter):
     on the features of the state, ``observe`` is ``H f(x)``, for losses that compare with measurements; the filter
     itself does not use it.
 
+    Args:
+        state_dim: number of components of the state.
+        observation_dim: number of channels.
+        H: observation ``[m, f]`` on the features of the state, see above.
+        latent_dim: ``l``, half the size of the latent state.
+        basis: number of matrices ``A_k``.
+        bandwidth: diagonals on each side of the main one in the blocks of ``A_k``.
+        hidden, decoder_hidden, coefficient_hidden: widths of the hidden layers of encoder, decoders and the network of
+            ``α``.
+        normalization: which vector of the encoder is scaled to length one.
+        initial_variance: of the latent state before the first measurement.
+        learn_initial_variance: whether it is a parameter.
+        process_variance: of the latent state, at the start of training.
+        layout: name, kind and size of the parts of the state; by default Euclidean.
+        with_observation: set by the filter itself where ``H`` is given.
+
     >>> import torch, fwnkf
     >>> rkn = fwnkf.RKN(state_dim=3, observation_dim=2)
     >>> rkn.run(torch.zeros(1, 5, 2)).mean.shape
@@ -261,7 +273,15 @@ class RecurrentKalmanNetwork(Filter):
     def encode(
         self, y: Float[Tensor, "B m"], weight: Float[Tensor, "B m"]
     ) -> tuple[Float[Tensor, "B l"], Float[Tensor, "B l"]]:
-        """The latent observation and its variance."""
+        """The latent observation and its variance.
+
+        Args:
+            y: the measurement, zero where missing.
+            weight: 1 where a channel was measured, else 0.
+
+        Returns:
+            ``w`` and ``σ²``.
+        """
         normalized = (y - self.shift) / self.scale
         hidden = self.encoder(torch.cat((normalized * weight, weight), -1))
         if self.config.normalization == "hidden":
@@ -272,11 +292,26 @@ class RecurrentKalmanNetwork(Filter):
         return mean, positive(self.encoded_variance(hidden))
 
     def mix(self, basis: Float[Tensor, "k 4 e"], mean: Float[Tensor, "B z"]) -> Float[Tensor, "B 4 e"]:
-        """The blocks of ``A``: the basis, weighted by a softmax of the latent mean."""
+        """The blocks of ``A``: the basis, weighted by a softmax of the latent mean.
+
+        Args:
+            basis: the entries of the blocks of all ``A_k``.
+            mean: the latent mean.
+
+        Returns:
+            The entries of the blocks of ``A``.
+        """
         return torch.einsum("bk,kce->bce", self.coefficients(mean).softmax(-1), basis)
 
     def decode(self, latent: Latent) -> Gaussian:
-        """The state and its diagonal covariance."""
+        """The state and its diagonal covariance.
+
+        Args:
+            latent: the latent belief.
+
+        Returns:
+            Mean and covariance of the state.
+        """
         moved = self.centre + self.spread * self.decoder(latent.mean)
         origin = self.layout.origin(moved).expand(*moved.shape[:-1], -1)
         variance = positive(self.variance_decoder(torch.cat(latent[1:], -1))) * self.spread.square()

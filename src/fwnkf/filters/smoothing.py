@@ -22,14 +22,22 @@ from .outputs import covariance_factor
 
 
 class Smoothed(NamedTuple):
-    """The belief in every step given the measurements after it too.
+    """The belief in every step given the measurements after it too; see :func:`smooth`.
 
-    ``cov`` is in the tangent space at ``mean``. It and ``cross_cov`` are scaled as the covariances of the filter are
-    (:meth:`Filter.calibrate_covariance`).
+    Covariances are scaled as those of the filter are (:meth:`Filter.calibrate_covariance`).
+
+    >>> import torch, fwnkf
+    >>> one = torch.eye(1)
+    >>> kf = fwnkf.KF(F=one, H=one, Q=one, R=one)
+    >>> smoothed = fwnkf.smooth(kf, kf.run(torch.zeros(1, 5, 1), smoothing=True))
+    >>> smoothed.mean.shape, smoothed.cross_cov.shape
+    (torch.Size([1, 5, 1]), torch.Size([1, 4, 1, 1]))
     """
 
     mean: Float[Tensor, "B T n"]
+    """Smoothed means."""
     cov: Float[Tensor, "B T d d"]
+    """Smoothed covariances, in the tangent space at :attr:`mean`."""
     cross_cov: Float[Tensor, "B S d d"] | None = None
     """The covariance of step ``t`` with step ``t + 1``, for ``S = T - 1`` steps; None for a fixed lag or a mixture."""
     noise: Gaussian | None = None
@@ -40,9 +48,20 @@ class Smoothed(NamedTuple):
 def smooth(model: Filter, trajectory: Trajectory, *, lag: int | None = None) -> Smoothed:
     """Smooth a trajectory of ``model.run(…, smoothing=True)``.
 
-    Without ``lag`` every step uses all measurements (fixed interval), with ``lag=k`` those up to ``k`` steps later. On
-    a linear Gaussian system this is the exact posterior. Elsewhere it is the Rauch-Tung-Striebel recursion on the
+    On a linear Gaussian system this is the exact posterior. Elsewhere it is the Rauch-Tung-Striebel recursion on the
     linear models that the filter used, about its own estimates. Gradients are not computed.
+
+    Args:
+        model: the filter that ran.
+        trajectory: what it returned.
+        lag: None for the fixed interval, in which every step uses all measurements; ``k`` for a fixed lag, in which
+            each uses those up to ``k`` steps later.
+
+    Returns:
+        The smoothed belief in every step.
+
+    Raises:
+        ConfigError: the trajectory was made without ``smoothing=True``, or the lag is negative.
 
     >>> import fwnkf
     >>> one = torch.eye(1)
@@ -89,7 +108,16 @@ def smooth_in_chunks(
     """Filter and smooth a long recording with, besides the result, the memory of ``chunk`` steps.
 
     The filter runs twice: once from the start, where only its state between chunks is stored, and again chunk by chunk
-    from the end. ``start`` is what :meth:`Filter.run` starts from: ``prior``, ``prior_at``, ``state``.
+    from the end.
+
+    Args:
+        model: the filter.
+        y, u, mask, dt: the recording, as :meth:`Filter.run` takes it.
+        chunk: number of steps in memory at once.
+        **start: what :meth:`Filter.run` starts from: ``prior``, ``prior_at``, ``state``.
+
+    Returns:
+        The smoothed belief in every step.
 
     >>> import fwnkf
     >>> one = torch.eye(1)

@@ -28,7 +28,7 @@ from .outputs import step_output
 
 @dataclass(frozen=True)
 class UnscentedConfig:
-    """Spread of the sigma points. The default is the cubature rule, whose covariances are positive semidefinite."""
+    """The options of :class:`UnscentedKalmanFilter`, which describes them."""
 
     alpha: float = 1.0
     beta: float = 0.0
@@ -51,7 +51,21 @@ class Used(NamedTuple):
 
 @FILTERS.register("ukf")
 class UnscentedKalmanFilter(SystemFilter):
-    """Unscented Kalman filter on a given system; sigma points are computed again after the prediction."""
+    """Unscented Kalman filter on a given system; sigma points are computed again after the prediction.
+
+    The default spread is the cubature rule, whose covariances are positive semidefinite.
+
+    Args:
+        system: the equations of motion.
+        alpha, kappa: sigma points lie ``α √(d + κ)`` standard deviations from the mean.
+        beta: extra weight of the central point in covariances; 2 is the usual choice for a Gaussian.
+        solve: implementation of the small linear solve (see :mod:`fwnkf.core.gaussian`).
+
+    >>> import torch, fwnkf
+    >>> system = fwnkf.systems.Pendulum(fwnkf.systems.PendulumConfig())
+    >>> fwnkf.UKF(system).run(torch.zeros(1, 5, system.observation_layout.size)).cov.shape
+    torch.Size([1, 5, 2, 2])
+    """
 
     Config = UnscentedConfig
 

@@ -13,11 +13,18 @@ from ..registry import PREPROCESS, at_least
 
 @dataclass(frozen=True)
 class LastSampleConfig:
-    """Channels of a measurement, inputs of one sample's control, and samples in a block."""
+    """Sizes of a :class:`LastSample`.
+
+    >>> LastSample(LastSampleConfig(channels=3, block=4)).block
+    4
+    """
 
     channels: int = at_least(1, 1)
+    """Channels of a measurement."""
     controls: int = at_least(0, 0)
+    """Control inputs of one sample."""
     block: int = at_least(1, 1)
+    """Samples in a block."""
 
 
 @PREPROCESS.register("last_sample")
@@ -27,6 +34,10 @@ class LastSample(Preprocess):
     For a measurement that was low-pass filtered before, so that every ``block``-th sample has all of it, and a control
     whose course within a block matters. A channel that is missing in the last sample is missing in the step; ``dt`` is
     summed.
+
+    Args:
+        config: sizes.
+        system: that of the filter, to check the sizes against.
 
     >>> import torch
     >>> unit = LastSample(LastSampleConfig(channels=1, controls=1, block=2))

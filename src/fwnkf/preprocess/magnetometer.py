@@ -22,9 +22,14 @@ from .preintegration import PreintegratedIMU, between_steps, part_of
 
 @dataclass(frozen=True)
 class TiltCompensatedMagnetometerConfig:
-    """``delay`` is the age of a sample of the magnetometer in seconds."""
+    """Options of a :class:`TiltCompensatedMagnetometer`.
+
+    >>> TiltCompensatedMagnetometerConfig(delay=0.01).delay
+    0.01
+    """
 
     delay: float = at_least(0.0, 0.0)
+    """Age of a sample of the magnetometer in seconds."""
 
 
 class LeveledField(NamedTuple):
@@ -72,8 +77,23 @@ class MagnetometerMemory(NamedTuple):
 class TiltCompensatedMagnetometer(Preprocess):
     """Samples ``(gyroscope, accelerometer, magnetometer)`` for a filter on :class:`~fwnkf.systems.Heading`.
 
-    ``inner`` estimates the tilt from gyroscope and accelerometer: a filter whose preprocessing is a
-    :class:`PreintegratedIMU`. It is stepped on each block; the field is rotated into its frame and averaged.
+    The inner filter is stepped on each block; the field is rotated into its frame and averaged.
+
+    Args:
+        config: options.
+        system: that of the filter, a :class:`~fwnkf.systems.Heading`.
+        inner: a filter that estimates the tilt from gyroscope and accelerometer, with a :class:`PreintegratedIMU`.
+
+    >>> import torch, fwnkf
+    >>> from fwnkf.preprocess import PreintegratedIMU, PreintegratedIMUConfig
+    >>> from fwnkf.systems import Handheld, HandheldConfig, Heading, HeadingConfig
+    >>> tilt = fwnkf.EKF(Handheld(HandheldConfig(dt=0.24)))
+    >>> tilt.preprocess = PreintegratedIMU(PreintegratedIMUConfig(sample_rate=100.0, block=24), tilt.system)
+    >>> model = fwnkf.EKF(Heading(HeadingConfig(dt=0.24)))
+    >>> model.preprocess = TiltCompensatedMagnetometer(TiltCompensatedMagnetometerConfig(), model.system, tilt)
+    >>> samples = torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, 9.81, 0.0, 15.0, -41.0]).expand(1, 48, 9)
+    >>> model.run(samples).mean.shape
+    torch.Size([1, 2, 13])
     """
 
     Config = TiltCompensatedMagnetometerConfig
@@ -127,6 +147,14 @@ class TiltCompensatedMagnetometer(Preprocess):
         """The orientation at every sample, causal: that of the tilt filter, rotated by the last heading estimated.
 
         The tilt filter is run again over the samples, which must be without missing ones.
+
+        Args:
+            samples: those of the run; the ones after the last whole block are included.
+            trajectory: what the run returned.
+            dt: lengths of the samples in seconds; by default those of the nominal rate.
+
+        Returns:
+            Unit quaternions, sensor to world.
         """
         imu = samples[..., :6]
         path = self.inner.preprocess.orientation(imu, self.inner.run(imu, dt=dt), dt)

@@ -16,11 +16,18 @@ from ..registry import PREPROCESS
 
 @dataclass(frozen=True)
 class PooledIMUConfig(CalibrationConfig):
-    """Channels of a raw sample, samples in a block, and which channels are observed and which are control inputs."""
+    """Channels of a raw sample, samples in a block, and which channels are observed and which are control inputs.
+
+    >>> PooledIMU(PooledIMUConfig(block=8)).block
+    8
+    """
 
     channels: int = 6
+    """Number of channels of a raw sample."""
     observed: tuple[int, ...] = (3, 4, 5)
+    """Channels that become the observation."""
     control: tuple[int, ...] = (0, 1, 2)
+    """Channels that become the control."""
 
 
 @PREPROCESS.register("pooled_imu")
@@ -29,6 +36,12 @@ class PooledIMU(Calibration):
 
     Motion is driven by the sensor itself (gyroscope, accelerometer), so it takes no control from outside. A control
     channel without a sample in the whole block keeps its last value, zero at the start.
+
+    Args:
+        config: sizes and channels.
+        system: that of the filter, to check the sizes against.
+        bias: ``b``, one number for each channel; by default zero.
+        matrix: ``A``; by default the identity.
 
     >>> unit = PooledIMU(PooledIMUConfig(block=2))
     >>> samples = torch.tensor([[[0.0, 0, 0, 1, 0, 9.8], [0.2, 0, 0, 3, 0, 9.8]]])

@@ -82,24 +82,30 @@ def exponential_mean(
 class PreintegratedIMUConfig:
     """Sampling, delay, and how rest and speed are detected.
 
-    ``block`` samples at ``sample_rate`` (Hz) make one step. ``delay`` is the age of a sample of the gyroscope in
-    seconds: the filter's state is as old, and :meth:`PreintegratedIMU.orientation` compensates it.
+    The conditions and thresholds of rest are those of VQF (Laidig, Seel 2023).
 
-    The sensor is at rest if for ``rest_seconds`` rate and force have stayed within ``rest_rate`` (rad/s) and
-    ``rest_force`` (m/s²) of their exponential means over ``rest_mean_seconds``, and the mean rate below ``rest_rate``:
-    the conditions and thresholds of VQF (Laidig, Seel 2023). The speed is the root mean square of an axis over
-    ``speed_seconds``, with force integrated over ``integration_seconds``.
+    >>> PreintegratedIMUConfig(sample_rate=200.0, block=10).block / 200.0
+    0.05
     """
 
     sample_rate: float = limited(100.0, above=0.0)
+    """Samples per second (Hz)."""
     block: int = at_least(1, 24)
+    """Samples in one step."""
     delay: float = at_least(0.0, 0.0)
+    """Age of a gyroscope sample (s), and so of the state; :meth:`PreintegratedIMU.orientation` makes up for it."""
     rest_seconds: float = limited(1.5, above=0.0)
+    """Time for which the sensor must have been still to be at rest (s)."""
     rest_mean_seconds: float = limited(0.5, above=0.0)
+    """Time constant of the means of rate and force that a still sensor stays close to (s)."""
     rest_rate: float = limited(math.radians(2.0), above=0.0)
+    """Distance of the rate from its mean, and of that from zero, of a still sensor (rad/s)."""
     rest_force: float = limited(0.5, above=0.0)
+    """Distance of the force from its mean, of a still sensor (m/s²)."""
     speed_seconds: float = limited(3.0, above=0.0)
+    """Time constant of the speed, the root mean square of an axis (s)."""
     integration_seconds: float = limited(1.0, above=0.0)
+    """Time constant over which force is integrated to velocity (s)."""
 
 
 class RestMemory(NamedTuple):
@@ -134,6 +140,10 @@ class PreintegratedIMU(Preprocess):
 
     Gives ``u = (rate, force, speed of the hand)`` of each block and ``y = (0, 0, rate)``; the position is observed at
     every step, velocity and gyroscope bias at rest only. A missing sample is replaced by the one before it.
+
+    Args:
+        config: sampling and thresholds.
+        system: that of the filter, whose state has an orientation and a gyroscope bias.
 
     >>> import fwnkf
     >>> from fwnkf.systems import Handheld, HandheldConfig
@@ -172,7 +182,15 @@ class PreintegratedIMU(Preprocess):
         return memory, inputs
 
     def step(self, state: IMUMemory, raw: Inputs) -> tuple[IMUMemory, Inputs, Preintegrated]:
-        """As :meth:`forward`, with the rotations within the block."""
+        """As :meth:`forward`, with the rotations within the block.
+
+        Args:
+            state: the memory of the step before.
+            raw: the raw inputs of one block.
+
+        Returns:
+            The next memory, the inputs of the filter, and the preintegrated block.
+        """
         samples = raw.y.unsqueeze(1) if self.block == 1 and raw.y.ndim == 2 else raw.y
         weight = raw.weight.reshape(samples.shape)
         dt = self.sample_seconds(samples, raw.dt)
@@ -202,9 +220,15 @@ class PreintegratedIMU(Preprocess):
     ) -> Float[Tensor, "B T 4"]:
         """The orientation at every sample, causal: the last estimate and the gyroscope since, minus its bias.
 
-        ``imu`` are the samples of the run, without missing ones; those after the last whole block are included.
-        ``start`` is the orientation before the first sample if a prior was given (otherwise that of the initial
-        belief). The delay compensated is that of the configuration unless another is given in seconds.
+        Args:
+            imu: the samples of the run, without missing ones; those after the last whole block are included.
+            trajectory: what the run returned.
+            dt: lengths of the samples in seconds; by default those of the nominal rate.
+            start: the orientation before the first sample if a prior was given; by default that of the initial belief.
+            delay: the delay compensated, in seconds; by default that of the config.
+
+        Returns:
+            Unit quaternions, sensor to world.
         """
         system = self._system[0]
         q, bias = (part_of(system, trajectory.mean, name) for name in ("orientation", "gyro_bias"))
@@ -234,7 +258,15 @@ class PreintegratedIMU(Preprocess):
         return rotation.extrapolate(path, imu[..., :3], self.config.delay if delay is None else delay)
 
     def sample_seconds(self, samples: Float[Tensor, "B N m"], dt: Float[Tensor, "*C"] | None) -> Float[Tensor, "B N"]:
-        """The length of each sample: ``dt``, or that of the nominal rate."""
+        """The length of each sample in seconds.
+
+        Args:
+            samples: samples, for their number and dtype.
+            dt: the lengths, if they are known.
+
+        Returns:
+            ``dt``, or the lengths at the nominal rate.
+        """
         if dt is None:
             return samples.new_full(samples.shape[:2], 1 / self.config.sample_rate)
         return dt.reshape(samples.shape[:2])

@@ -20,7 +20,11 @@ from .strapdown_imu import Samples, StrapdownIMU, StrapdownIMUConfig
 
 @dataclass(frozen=True)
 class RotorDragConfig(StrapdownIMUConfig):
-    """No options: axes, drag coefficients, thresholds and sizes of blocks are those of the system."""
+    """No options: axes, drag coefficients, thresholds and sizes of blocks are those of the system.
+
+    >>> RotorDragConfig()
+    RotorDragConfig()
+    """
 
 
 class BlockMemory(NamedTuple):
@@ -45,6 +49,10 @@ class RotorDrag(StrapdownIMU):
     At the end of a block the first two channels are the velocity across the rotor axis, measured in flight, and the
     other three the velocity in the body frame, zero while the vehicle stands. All else is masked. Causal: nothing
     depends on later samples.
+
+    Args:
+        config: no options.
+        system: that of the filter, a :class:`~fwnkf.systems.DragStrapdown`.
 
     >>> from fwnkf.systems import DragStrapdownConfig
     >>> unit = RotorDrag(RotorDragConfig(), DragStrapdown(DragStrapdownConfig(block=1)))

@@ -18,7 +18,11 @@ from ..systems.inertial_calibrated import CalibratedStrapdown
 
 @dataclass(frozen=True)
 class StrapdownIMUConfig:
-    """No options: sizes follow from the system."""
+    """No options: sizes follow from the system.
+
+    >>> StrapdownIMUConfig()
+    StrapdownIMUConfig()
+    """
 
 
 class Samples(NamedTuple):
@@ -35,6 +39,10 @@ class StrapdownIMU(Preprocess):
 
     The raw control is the one-hot site, if the system has sites. A sample (or channel) that is missing is replaced by
     the one before it.
+
+    Args:
+        config: no options.
+        system: that of the filter, a :class:`~fwnkf.systems.CalibratedStrapdown`.
 
     >>> from fwnkf.systems import CalibratedStrapdownConfig
     >>> unit = StrapdownIMU(StrapdownIMUConfig(), CalibratedStrapdown(CalibratedStrapdownConfig()))
@@ -68,7 +76,15 @@ class StrapdownIMU(Preprocess):
         return samples, Inputs(nothing, nothing, u, raw.dt)
 
     def control(self, samples: Samples, raw: Inputs) -> tuple[Samples, Float[Tensor, "B p"]]:
-        """The samples with the new one among them, and the control."""
+        """The samples with the new one among them, and the control.
+
+        Args:
+            samples: the last samples.
+            raw: the raw inputs of one sample.
+
+        Returns:
+            The samples with the new one among them, and the control.
+        """
         now = torch.where(raw.weight > 0, raw.y, samples.last)
         before = torch.where(samples.number.unsqueeze(-1) > 0, samples.last, now)
         parts = [before, now]

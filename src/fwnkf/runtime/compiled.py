@@ -31,9 +31,16 @@ def compiler_available() -> bool:
 def compile_step(model: Filter, *, dynamic: bool = False) -> CompiledStep:
     """Compile the step of a trained filter, for streams of measurements.
 
-    Returns a function ``step(state, y, u=None, mask=None, dt=None)`` that computes the same as ``model.step``, without
-    gradients. It is compiled on the first call, which takes tens of seconds for each batch size; ``dynamic=True``
-    compiles once for all batch sizes and runs slower. On the CPU a C++ compiler is needed.
+    It is compiled on the first call, which takes tens of seconds for each batch size. On the CPU a C++ compiler is
+    needed.
+
+    Args:
+        model: the filter; its parameters are those at the time of compilation.
+        dynamic: compile once for all batch sizes, which runs slower.
+
+    Returns:
+        A function ``step(state, y, u=None, mask=None, dt=None)`` that computes the same as ``model.step``, without
+        gradients.
 
     >>> import torch, fwnkf
     >>> eye = torch.eye(2)

@@ -32,33 +32,47 @@ SPEED_LIMITS = (0.05, 20.0)
 class HandheldConfig:
     """Noise of the sensors, and the process that models the displacement of the hand.
 
-    The displacement of each axis is the sum of an oscillator (standard deviation ``oscillation_std`` in m, frequency
-    ``oscillation_hertz``, correlation time ``oscillation_seconds``) and a first-order Gauss-Markov process
-    (``drift_std`` in m, correlation time ``drift_seconds``), times ``(speed / 0.3 m/s) ** speed_exponent``.
+    The displacement of each axis is the sum of an oscillator and a first-order Gauss-Markov process, times
+    ``(speed / 0.3 m/s) ** speed_exponent``.
 
-    ``rate_error_std`` is the gyroscope's error relative to the rate (scale factor, misalignment, timing), with the
-    correlation time ``rate_error_seconds``. ``position_std`` is the white part of the position observation. At rest,
-    velocity and gyroscope bias are observed with ``rest_velocity_std`` (m/s) and ``rest_rate_std`` (rad/s).
-    ``accelerometer_bias_std`` (m/s²) is that of the initial belief. The others are as in :class:`StrapdownConfig`.
+    >>> Handheld(HandheldConfig(position_std=0.02)).observation_layout.size
+    9
     """
 
     oscillation_std: float = limited(0.3, above=0.0)
+    """Standard deviation of the oscillator (m)."""
     oscillation_hertz: float = limited(0.4, above=0.0)
+    """Its frequency (Hz)."""
     oscillation_seconds: float = limited(1.0, above=0.0)
+    """Its correlation time (s)."""
     drift_std: float = limited(0.45, above=0.0)
+    """Standard deviation of the Gauss-Markov process (m)."""
     drift_seconds: float = limited(10.0, above=0.0)
+    """Its correlation time (s)."""
     speed_exponent: float = at_least(0.0, 0.6)
+    """How the displacement grows with the speed of the hand."""
     gyro_density: float = limited(2e-3, above=0.0)
+    """Noise of the gyroscope (rad/s/√Hz)."""
     gyro_walk: float = limited(2e-5, above=0.0)
+    """Random walk of its bias (rad/s²/√Hz)."""
     accelerometer_density: float = limited(0.02, above=0.0)
+    """Noise of the accelerometer (m/s²/√Hz)."""
     accelerometer_walk: float = limited(1e-4, above=0.0)
+    """Random walk of its bias (m/s³/√Hz)."""
     rate_error_std: float = limited(5e-3, above=0.0)
+    """The gyroscope's error relative to the rate (scale factor, misalignment, timing)."""
     rate_error_seconds: float = limited(1.0, above=0.0)
+    """Its correlation time (s)."""
     position_std: float = limited(0.01, above=0.0)
+    """The white part of the position observation (m)."""
     rest_velocity_std: float = limited(0.01, above=0.0)
+    """Standard deviation of the velocity observed at rest (m/s)."""
     rest_rate_std: float = limited(2e-3, above=0.0)
+    """Standard deviation of the gyroscope bias observed at rest (rad/s)."""
     accelerometer_bias_std: float = limited(0.03, above=0.0)
+    """Standard deviation of the accelerometer's bias in the initial belief (m/s²)."""
     dt: float = limited(0.084, above=0.0)
+    """Nominal step (s)."""
 
 
 @SYSTEMS.register("handheld")
@@ -170,13 +184,24 @@ class Handheld(System):
         return torch.diag_embed(self.eye.new_tensor(stds).square())
 
     def initial_variances(self) -> Float[Tensor, "*B 28"]:
-        """Of a state at rest before the first step: tilt known to a degree, gyroscope bias to half a degree/s."""
+        """Variances of a state at rest before the first step: tilt known to a degree, gyro bias to half a degree/s.
+
+        Returns:
+            One for each tangent coordinate.
+        """
         config = self.config
         stds = [0.01, 0.01, 0.02, math.radians(0.5), config.accelerometer_bias_std, config.rate_error_std, 1, 1, 1]
         return torch.nn.functional.pad(self.eye.new_tensor(stds).square().repeat_interleave(3), (0, 1))
 
     def disturbance_matrix(self, dt: Tensor | None) -> Float[Tensor, "*B 12 12"]:
-        """Transition matrix of rate error, oscillation and drift."""
+        """Transition matrix of rate error, oscillation and drift.
+
+        Args:
+            dt: the length of the step in seconds; None for the nominal one.
+
+        Returns:
+            The matrix.
+        """
         step = self.eye.new_tensor(self.dt) if dt is None else dt
         rate, oscillation, drift = (decay[..., None, None] for decay in self._decay(dt))
         turn = 2 * math.pi * self.config.oscillation_hertz * step[..., None, None]

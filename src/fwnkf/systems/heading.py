@@ -27,28 +27,36 @@ UP = (0.0, 0.0, 1.0)
 
 @dataclass(frozen=True)
 class HeadingConfig:
-    """Drift of an integrated heading, and the field a magnetometer measures; fields in µT.
+    """Drift of an integrated heading, and the field a magnetometer measures.
 
-    ``field`` is that of the earth: east, north, up (a non-zero east component is the declination against the north
-    wanted). The drift has a bias (``bias_std`` in rad/s at the start, random walk ``bias_walk``), an error relative to
-    the rate (``rate_error_std``, correlation time ``rate_error_seconds``) and white noise (``density``).
-    ``hard_iron_std`` is the standard deviation of the constant field fixed to the sensor, ``disturbance_std`` that of
-    the field's deviation in the world frame, with the correlation time ``disturbance_seconds``, ``magnetometer_std``
-    that of the noise of one observation. ``heading_std`` (rad) is that of the initial heading.
+    >>> Heading(HeadingConfig(magnetometer_std=2.0)).measurement_covariance().diagonal()
+    tensor([4., 4., 4.])
     """
 
     field: tuple[float, ...] = (0.0, 15.0, -41.0)
+    """Field of the earth (µT): east, north, up. An east component is the declination against the north wanted."""
     heading_std: float = limited(0.1, above=0.0)
+    """Standard deviation of the initial heading (rad)."""
     bias_std: float = limited(1e-3, above=0.0)
+    """Standard deviation of the drift's bias at the start (rad/s)."""
     bias_walk: float = limited(2e-5, above=0.0)
+    """Random walk of that bias (rad/s²/√Hz)."""
     rate_error_std: float = limited(6e-3, above=0.0)
+    """Standard deviation of the drift relative to the rate."""
     rate_error_seconds: float = limited(1.0, above=0.0)
+    """Its correlation time (s)."""
     density: float = limited(1e-3, above=0.0)
+    """White noise of the drift (rad/s/√Hz)."""
     hard_iron_std: float = limited(1.0, above=0.0)
+    """Standard deviation of the constant field fixed to the sensor (µT)."""
     disturbance_std: float = limited(1.5, above=0.0)
+    """Standard deviation of the field's deviation in the world frame (µT)."""
     disturbance_seconds: float = limited(8.0, above=0.0)
+    """Its correlation time (s)."""
     magnetometer_std: float = limited(3.0, above=0.0)
+    """Standard deviation of the noise of one observation (µT)."""
     dt: float = limited(0.084, above=0.0)
+    """Nominal step (s)."""
 
 
 @SYSTEMS.register("heading")
@@ -140,14 +148,25 @@ class Heading(System):
         return self.config.magnetometer_std**2 * self.eye[:3, :3]
 
     def initial_variances(self) -> Float[Tensor, "*B 12"]:
-        """Before the first step, if its observation gave the heading."""
+        """Variances of the state before the first step, if its observation gave the heading.
+
+        Returns:
+            One for each tangent coordinate.
+        """
         config = self.config
         fields = [config.hard_iron_std] * 3 + [config.disturbance_std] * 3
         stds = [config.heading_std, config.bias_std, config.rate_error_std, *fields, 0.0, 0.0, 0.0]
         return self.eye.new_tensor(stds).square()
 
     def decay(self, dt: Tensor | None) -> tuple[Float[Tensor, "*B 1"], Float[Tensor, "*B 1"]]:
-        """``exp(-dt / correlation time)`` of rate error and disturbance."""
+        """``exp(-dt / correlation time)`` of rate error and disturbance.
+
+        Args:
+            dt: the length of the step in seconds; None for the nominal one.
+
+        Returns:
+            The factor of the rate error and that of the disturbance.
+        """
         step = self._seconds(dt)
         return (-step / self.config.rate_error_seconds).exp(), (-step / self.config.disturbance_seconds).exp()
 

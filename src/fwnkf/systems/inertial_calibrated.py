@@ -30,12 +30,14 @@ CALIBRATION = sum(PARTS.values())
 class CalibratedStrapdownConfig(StrapdownConfig):
     """As :class:`StrapdownConfig`, and how many calibrations there are.
 
-    ``sites`` is the number of calibrations beside the common one, selected by a one-hot row in the control.
-    ``variances`` of the observed velocities replace ``variance`` where they are given.
+    >>> CalibratedStrapdown(CalibratedStrapdownConfig(sites=2)).control_dim
+    14
     """
 
     sites: int = at_least(0, 0)
+    """Number of calibrations beside the common one, selected by a one-hot row in the control."""
     variances: tuple[float, ...] = ()
+    """Variances of the observed velocities (m²/s²), which replace ``variance`` where they are given."""
 
 
 class ImuCalibration(NamedTuple):
@@ -65,8 +67,8 @@ class CalibratedStrapdown(Strapdown):
     >>> model = fwnkf.build("ekf", system=system)
     >>> model.preprocess = StrapdownIMU(StrapdownIMUConfig(), system)
     >>> start = fwnkf.Gaussian(torch.eye(10)[6:7], 0.01 * torch.eye(9))
-    >>> model.run(torch.tensor([[[0, 0, 0, 0, 0, 9.81]]]).expand(1, 200, 6), prior=start).mean.shape
-    torch.Size([1, 200, 16])
+    >>> model.run(torch.tensor([[[0, 0, 0, 0, 0, 9.81]]]).expand(1, 20, 6), prior=start).mean.shape
+    torch.Size([1, 20, 16])
     """
 
     Config = CalibratedStrapdownConfig
@@ -85,7 +87,14 @@ class CalibratedStrapdown(Strapdown):
     # ---- motion ---------------------------------------------------------------------------------------------
 
     def calibrated(self, u: Float[Tensor, "*B p"]) -> tuple[Float[Tensor, "*B 6"], Float[Tensor, "*B 3"]]:
-        """Rate and specific force with the calibration applied, and the correction of gravity."""
+        """Rate and specific force with the calibration applied, and the correction of gravity.
+
+        Args:
+            u: the control: previous sample, current sample, one-hot site.
+
+        Returns:
+            Rate and force, and the correction of gravity.
+        """
         numbers = self.calibration[0] + u[..., 12:] @ self.calibration[1:]
         return calibrate(u[..., :6], u[..., 6:12], ImuCalibration(*numbers.split(list(PARTS.values()), -1)))
 

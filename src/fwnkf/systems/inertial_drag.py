@@ -30,20 +30,26 @@ STANDING_BLOCKS = 5
 
 @dataclass(frozen=True)
 class DragStrapdownConfig(CalibratedStrapdownConfig):
-    """As :class:`CalibratedStrapdownConfig`, and how flight is distinguished from standing.
+    """As :class:`CalibratedStrapdownConfig` with five ``variances``, and how flight is told from standing.
 
     The sensor is averaged over blocks of samples. Vibration is the root mean square of the second difference of the
     specific force (m/s²) in a block. Motion is the standard deviation of the block means, of the angular rate (rad/s)
-    and of the specific force (m/s²). Both are taken over the last ``recent`` blocks, or as many as there are. The
-    vehicle stands if both kinds of motion are below ``still``, from the fifth block on. It flies if it does not stand
-    and its vibration is above ``flying``. Otherwise (carried by hand, rotors off) its velocity is unknown.
-    ``variances`` has five numbers.
+    and of the specific force (m/s²). The vehicle stands if both kinds of motion are small, from the fifth block on. It
+    flies if it does not stand and its vibration is large. Otherwise (carried by hand, rotors off) its velocity is
+    unknown.
+
+    >>> DragStrapdown(DragStrapdownConfig(block=20)).blocks(torch.zeros(1, 100, 6)).shape
+    torch.Size([1, 5, 6])
     """
 
     block: int = at_least(1, 10)
+    """Number of samples in a block."""
     flying: float = at_least(0.0, 2.5)
+    """Vibration above which the vehicle may fly (m/s²)."""
     still: tuple[float, ...] = (0.025, 0.12)
+    """Motion below which it may stand: angular rate (rad/s), specific force (m/s²)."""
     recent: int = at_least(1, 10)
+    """Number of blocks over which vibration and motion are taken, or as many as there are."""
 
 
 class Modes(NamedTuple):
@@ -136,15 +142,28 @@ class DragStrapdown(CalibratedStrapdown):
     # ---- blocks of samples ----------------------------------------------------------------------------------
 
     def block_features(self, mean: Float[Tensor, "*B 6"], before: Float[Tensor, "*B 6"]) -> Float[Tensor, "*B 6"]:
-        """The regressors of velocity from the mean of a block and that of the block before it."""
+        """The regressors of velocity from the mean of a block and that of the block before it.
+
+        Args:
+            mean: mean of the block.
+            before: mean of the block before.
+
+        Returns:
+            ``(f₂, f₃, α₁, α₂, α₃, 1)``.
+        """
         change = matvec(self.axes, mean[..., :3] - before[..., :3]) / (self.config.block * self.dt)
         across = matvec(self.axes, mean[..., 3:])[..., 1:]
         return torch.cat((across, change, torch.ones_like(across[..., :1])), -1)
 
     def block_modes(self, window: Float[Tensor, "*B recent 7"], count: Float[Tensor, "*B"]) -> Modes:
-        """Flying and standing from the last ``recent`` blocks, newest last: block means and vibration.
+        """Flying and standing from the last ``recent`` blocks.
 
-        ``count`` is the number of blocks so far; the first rows of a window not yet full are ignored.
+        Args:
+            window: block means and vibration, newest last; the first rows of a window not yet full are ignored.
+            count: number of blocks so far.
+
+        Returns:
+            The mode at the end of the last block.
         """
         recent = self.config.recent
         filled = count.clamp_max(recent)
@@ -157,17 +176,38 @@ class DragStrapdown(CalibratedStrapdown):
         return Modes((mean[..., 6] > self.config.flying) & ~standing, standing)
 
     def blocks(self, imu: Float[Tensor, "B T 6"]) -> Float[Tensor, "B K 6"]:
-        """Means over whole blocks of samples."""
+        """Means over whole blocks of samples.
+
+        Args:
+            imu: angular rate and specific force.
+
+        Returns:
+            One row for each block.
+        """
         whole = imu.shape[1] // self.config.block * self.config.block
         return imu[:, :whole].unflatten(1, (-1, self.config.block)).mean(2)
 
     def features(self, imu: Float[Tensor, "B T 6"]) -> Float[Tensor, "B K 6"]:
-        """:meth:`block_features` of whole recordings; the first block counts as one without angular acceleration."""
+        """:meth:`block_features` of whole recordings; the first block counts as one without angular acceleration.
+
+        Args:
+            imu: angular rate and specific force.
+
+        Returns:
+            One row for each block.
+        """
         means = self.blocks(imu)
         return self.block_features(means, torch.cat((means[:, :1], means[:, :-1]), 1))
 
     def modes(self, imu: Float[Tensor, "B T 6"]) -> Modes:
-        """:meth:`block_modes` of whole recordings, at the end of each block."""
+        """:meth:`block_modes` of whole recordings, at the end of each block.
+
+        Args:
+            imu: angular rate and specific force.
+
+        Returns:
+            The mode at the end of each block.
+        """
         means = self.blocks(imu)
         recent, count = self.config.recent, means.shape[1]
         squares = nn.functional.pad(imu[..., 3:].diff(n=2, dim=1), (0, 0, 2, 0)).square().sum(-1, keepdim=True)

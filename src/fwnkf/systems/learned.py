@@ -21,25 +21,34 @@ from ..types import Statistics
 
 @dataclass(frozen=True)
 class LearnedConfig:
-    """Sizes, the network of the motion (``width``, ``order``), and the observation.
+    """Sizes, the network of the motion, and the observation of a :class:`LearnedSystem`.
 
-    ``order=2`` lets the network read products of its inputs, as an ``fwnkf`` with ``residual_order=2`` does.
-    ``observation`` is a given or learned matrix, a matrix plus a network of ``observation_width``, or the function of
-    the system that ``observed_by`` names: ``{"name": "pendulum", "config": {}}``. ``learn`` lists which of ``Q`` and
-    ``R`` are parameters.
+    >>> LearnedSystem(LearnedConfig(state_dim=3, observation_dim=2, learn=("Q",))).layout.size
+    3
     """
 
     state_dim: int
+    """Number of components of the state."""
     observation_dim: int
+    """Number of channels."""
     control_dim: int = 0
+    """Number of control inputs."""
     layout: tuple[Any, ...] = ()
+    """Name, kind and size of the parts of the state; by default Euclidean."""
     dt: float = 1.0
+    """Nominal step ``dt₀`` (s)."""
     width: int = at_least(1, 64)
+    """Width of the network ``g``."""
     order: Literal[1, 2] = 1
+    """2 lets the network read products of its inputs, as an ``fwnkf`` with ``residual_order=2`` does."""
     observation: Literal["given_matrix", "given_function", "learned_matrix", "learned_network"] = "given_matrix"
+    """A given or learned matrix, a matrix plus a network, or the function of another system."""
     observation_width: int = at_least(1, 64)
+    """Width of the observation network."""
     observed_by: dict[str, Any] = field(default_factory=dict)
+    """The system whose observation is given: ``{"name": "pendulum", "config": {}}``."""
     learn: tuple[str, ...] = ()
+    """Which of ``"Q"`` and ``"R"`` are parameters."""
 
 
 @SYSTEMS.register("learned")
@@ -47,8 +56,15 @@ class LearnedSystem(System):
     """``x⁺ = x ⊞ (dt/dt₀) g(x, u) + w``, ``y = h(x) + v``, with a network ``g`` that is zero before training.
 
     With it every filter on a system can be trained without equations of motion: untrained it is a random walk, and
-    ``g`` is trained together with the filter, or before it by regression on true states. ``H`` starts or stays at the
-    given matrix; for ``observation="learned_network"`` it multiplies :meth:`Layout.features`.
+    ``g`` is trained together with the filter, or before it by regression on true states.
+
+    Args:
+        config: sizes and options.
+        H: where the matrix of the observation starts or stays; for ``observation="learned_network"`` it multiplies
+            :meth:`Layout.features`.
+        Q: covariance of the process noise of a nominal step; by default the identity.
+        R: covariance of the measurement noise, diagonal; by default the identity.
+        observed_by: the system whose observation is given, instead of its name in the config.
 
     >>> import torch, fwnkf
     >>> system = LearnedSystem(LearnedConfig(state_dim=3, observation_dim=2), Q=0.1 * torch.eye(3))
@@ -124,7 +140,12 @@ class LearnedSystem(System):
             self.observation.normalize(statistics)
 
     def set_noise(self, Q: Float[Tensor, "d d"], R: Float[Tensor, "m m"] | None = None) -> None:
-        """Set ``Q`` of a nominal step, and ``R``."""
+        """Set the values of ``Q`` and ``R``.
+
+        Args:
+            Q: covariance of the process noise of a nominal step.
+            R: covariance of the measurement noise; None keeps it.
+        """
         self.Q.assign(Q)
         if R is not None:
             self.R.assign(R)

@@ -20,20 +20,34 @@ LORENZ_STEP = 1 / 99
 class LorenzConfig:
     """``dx/dt = σ (y - x)``, ``dy/dt = x (ρ - z) - y``, ``dz/dt = x y - β z``, integrated by RK4.
 
-    ``variance`` is that of one measurement: 0.5² of the sensor and 0.1² of the paper's "process perturbation", which
-    its generator adds to the measurements and not to the states. The truth therefore follows the equations exactly, and
-    ``process`` (variance per second and state) only keeps an EKF from trusting its linearisation: 1e-6 per second
-    costs it nothing over one second and keeps its covariance definite; raise it where the equations are uncertain.
+    >>> Lorenz(LorenzConfig(observed="full")).observation_layout.size
+    3
     """
 
     sigma: float = 10.0
+    """``σ``."""
     rho: float = 28.0
+    """``ρ``."""
     beta: float = 8 / 3
+    """``β``."""
     observed: Literal["partial", "full"] = "partial"
+    """``"partial"``: ``x`` and ``y`` are measured; ``"full"``: all three states."""
     variance: float = at_least(0.0, 0.5**2 + 0.1**2)
+    """Variance of one measurement.
+
+    The default is 0.5² of the sensor and 0.1² of the paper's "process perturbation", which its generator adds to the
+    measurements and not to the states.
+    """
     process: float = at_least(0.0, 1e-6)
+    """Variance per second and state.
+
+    The truth follows the equations exactly, so this only keeps an EKF from trusting its linearisation: 1e-6 per second
+    costs it nothing over one second and keeps its covariance definite; raise it where the equations are uncertain.
+    """
     substeps: int = at_least(1, 1)
+    """Runge-Kutta steps in one step."""
     dt: float = LORENZ_STEP
+    """Nominal step (s)."""
 
 
 @SYSTEMS.register("lorenz")

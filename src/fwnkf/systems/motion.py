@@ -14,12 +14,20 @@ from ..registry import SYSTEMS, at_least
 
 @dataclass(frozen=True)
 class ConstantVelocityConfig:
-    """``density`` is the spectral density of the acceleration (m²/s³); ``variance`` that of a position coordinate."""
+    """Dimensions and noise of a :class:`ConstantVelocity`.
+
+    >>> ConstantVelocity(ConstantVelocityConfig(dims=3, variance=0.01)).layout.size
+    6
+    """
 
     dims: int = at_least(1, 2)
+    """Number of dimensions."""
     density: float = at_least(0.0, 1.0)
+    """Spectral density of the acceleration (m²/s³)."""
     variance: float = at_least(0.0, 1.0)
+    """Variance of each measured coordinate (m²)."""
     dt: float = 1.0
+    """Nominal step (s)."""
 
 
 @SYSTEMS.register("constant_velocity")

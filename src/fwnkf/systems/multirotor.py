@@ -34,27 +34,34 @@ LAYOUT = Layout.parse(
 class MultirotorConfig:
     """Where learning starts from; the learned values are tensors of the system.
 
-    ``drag`` (1/s) along body x and y; densities per root hertz of velocity (m/s²), angle (rad/s), gyro bias (rad/s²)
-    and force offset (m/s³); ``deviation`` of the measured force (m/s²). ``sink`` (1/s) pulls the vertical velocity,
-    which is not observable here, to zero. ``gravity`` is its size, the world's z axis points up.
-
-    Without a prior a filter starts at rest, at the tilt of the mean force of the first ``initial_seconds``, with
-    ``initial_offset`` of the force across the axis and the standard deviations ``initial_std`` of velocity (m/s),
-    attitude (rad), gyro bias (rad/s) and offset (m/s²).
+    >>> Multirotor(MultirotorConfig(drag=0.4)).drag.tolist()
+    [0.4000000059604645, 0.4000000059604645]
     """
 
     drag: float = at_least(0.0, 0.32)
+    """Drag along body x and y (1/s)."""
     velocity_density: float = at_least(0.0, 0.05)
+    """Noise of the velocity, per root hertz (m/s²)."""
     angle_density: float = at_least(0.0, 1e-3)
+    """Noise of the angles, per root hertz (rad/s)."""
     bias_density: float = at_least(0.0, 1e-5)
+    """Walk of the gyro bias, per root hertz (rad/s²)."""
     offset_density: float = at_least(0.0, 1e-3)
+    """Walk of the force offset, per root hertz (m/s³)."""
     deviation: float = at_least(0.0, 0.3)
+    """Standard deviation of the measured force (m/s²)."""
     sink: float = at_least(0.0, 0.2)
+    """Rate (1/s) at which the vertical velocity, which is not observable here, goes to zero."""
     gravity: float = at_least(0.0, 9.81)
+    """Size of gravity (m/s²); the world's z axis points up."""
     dt: float = 0.01
+    """Nominal step (s)."""
     initial_seconds: float = limited(1.0, above=0.0)
+    """Without a prior a filter starts at rest, at the tilt of the mean force of this time (s)."""
     initial_offset: tuple[float, ...] = (0.0, 0.0)
+    """Initial offset of the force across the axis, x and y (m/s²)."""
     initial_std: tuple[float, ...] = at_least(0.0, (0.1, 0.01, 2e-4, 0.03))
+    """Initial standard deviations of velocity (m/s), attitude (rad), gyro bias (rad/s) and offset (m/s²)."""
 
     def __post_init__(self) -> None:
         if len(self.initial_offset) != 2 or len(self.initial_std) != 4:
@@ -71,6 +78,11 @@ class Multirotor(System):
     ``v⁺ = v + h (a + Rᵀg - ω × v - sink v_z)`` with ``R`` halfway, ``q⁺ = q ⊗ exp(ω h)``, ``ω = gyro - b``; what is
     observed is the force across the rotors' axis, ``-drag v + c``. Drag and noise levels are parameters. The
     preprocessing ``pooled_imu`` makes observation and control of raw IMU samples.
+
+    >>> import torch, fwnkf
+    >>> still = torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, 9.81]).expand(1, 5, 6)
+    >>> fwnkf.EKF(Multirotor(MultirotorConfig())).run(torch.zeros(1, 5, 2), still).mean[0, -1, :3].abs().max() < 1e-4
+    tensor(True)
     """
 
     Config = MultirotorConfig

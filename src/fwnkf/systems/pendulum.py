@@ -16,17 +16,24 @@ from ..registry import SYSTEMS, at_least
 class PendulumConfig:
     """``dθ/dt = ω``, ``dω/dt = -(g/L) sin θ - (b/m) ω + u/m`` by one forward Euler step.
 
-    ``process`` is the variance of both states per nominal step; a step of another length gets its share, as a random
-    walk does. ``variance`` is that of each coordinate of the tip.
+    >>> Pendulum(PendulumConfig(length=2.0)).observe(torch.zeros(1, 2))
+    tensor([[ 0., -2.]])
     """
 
     gravity: float = 9.81
+    """``g`` (m/s²)."""
     length: float = 1.0
+    """``L`` (m)."""
     damping: float = 0.1
+    """``b`` (kg/s)."""
     mass: float = 1.0
+    """``m`` (kg)."""
     process: float = at_least(0.0, 0.05**2)
+    """Variance of both states per nominal step; a step of another length gets its share, as a random walk does."""
     variance: float = at_least(0.0, 0.1**2)
+    """Variance of each coordinate of the tip (m²)."""
     dt: float = 0.02
+    """Nominal step (s)."""
 
 
 @SYSTEMS.register("pendulum")

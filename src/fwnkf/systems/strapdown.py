@@ -18,28 +18,36 @@ from ..shapes import Float
 
 @dataclass(frozen=True)
 class StrapdownConfig:
-    """Noise of the sensors, gravity, and what is observed.
+    """Noise of the sensors (by default that of the data sheet of an ADIS16448), gravity, and what is observed.
 
-    ``biases`` adds those of gyroscope and accelerometer to the state. Densities are per root hertz (rad/s/√Hz and
-    m/s²/√Hz), walks those of the biases (rad/s²/√Hz, m/s³/√Hz); the defaults are those of the
-    data sheet of an ADIS16448. ``gravity`` is in the world frame.
-
-    ``observed`` is ``"position"``, ``"velocity"`` (a zero-velocity update, say) or ``"pose"``: position, roll, pitch
-    and yaw, that is six channels, of which the angles wrap. Pose is singular where the pitch is ±90 degrees. Pure
-    inertial navigation is any of these with every channel masked. ``variance`` belongs to position or velocity,
-    ``angle_variance`` to roll, pitch and yaw.
+    >>> Strapdown(StrapdownConfig(observed="pose")).observation_layout.size
+    6
     """
 
     biases: bool = True
+    """Whether those of gyroscope and accelerometer are in the state."""
     gravity: tuple[float, ...] = (0.0, 0.0, -9.81)
+    """In the world frame (m/s²)."""
     gyro_density: float = at_least(0.0, 1.6968e-4)
+    """Noise of the gyroscope (rad/s/√Hz)."""
     accelerometer_density: float = at_least(0.0, 2.0e-3)
+    """Noise of the accelerometer (m/s²/√Hz)."""
     gyro_walk: float = at_least(0.0, 1.9393e-5)
+    """Random walk of the gyroscope's bias (rad/s²/√Hz)."""
     accelerometer_walk: float = at_least(0.0, 3.0e-3)
+    """Random walk of the accelerometer's bias (m/s³/√Hz)."""
     observed: Literal["position", "velocity", "pose"] = "position"
+    """``"position"``, ``"velocity"`` (a zero-velocity update, say) or ``"pose"``.
+
+    A pose is position, roll, pitch and yaw, that is six channels, of which the angles wrap; it is singular where the
+    pitch is ±90 degrees. Pure inertial navigation is any of these with every channel masked.
+    """
     variance: float = at_least(0.0, 1e-4)
+    """Variance of an observed position (m²) or velocity (m²/s²)."""
     angle_variance: float = at_least(0.0, 1e-4)
+    """Variance of observed roll, pitch and yaw (rad²)."""
     dt: float = 0.005
+    """Nominal step (s)."""
 
 
 @SYSTEMS.register("strapdown")

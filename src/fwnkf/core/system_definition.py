@@ -1,0 +1,165 @@
+"""What a system implements: transition, observation, their noise, and Jacobians where they should be fast."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..shapes import Float
+from ..types import Gaussian, Statistics
+from . import linearize
+from .gaussian import DiagonalNoise, FullNoise, Noise
+from .layout import Layout
+
+
+class SystemDefinition(nn.Module):
+    """The methods of a system, see :class:`~fwnkf.System`; Jacobians are by automatic differentiation by default."""
+
+    Config: ClassVar[type]
+    layout: Layout
+    """Parts of the state."""
+    observation_layout: Layout
+    """Parts of the measurement."""
+    control_dim: int = 0
+    """Number of control inputs."""
+    dt: float = 1.0
+    """The nominal step in seconds, used where a call has no ``dt``."""
+    diagonal_noise: bool = False
+    """Whether the channels of the measurement noise are independent, which allows the fastest updates."""
+    discretizes: bool = False
+    """Whether a step with ``dt`` takes a discretisation that a step of nominal length does not."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config = config
+
+    @property
+    def takes_dt(self) -> bool:
+        """Whether ``dt`` can be given for each step; a discrete system has a fixed step length."""
+        return True
+
+    initial_steps: int = 0
+    """Number of steps that :meth:`initial_belief` reads; 0 for a system that needs a prior."""
+
+    def initial_belief(
+        self, y: Float[Tensor, "B k m"], weight: Float[Tensor, "B k m"], u: Float[Tensor, "B k p"] | None
+    ) -> Gaussian:
+        """The belief before the first step, from the first ``k ≤ initial_steps`` steps of a recording.
+
+        Args:
+            y: measurements of these steps, zero where masked.
+            weight: 1 where a channel was measured, else 0.
+            u: controls of these steps.
+
+        Returns:
+            The belief, ``[B, n]`` and ``[B, d, d]``.
+        """
+        raise NotImplementedError
+
+    def prior(self) -> Gaussian | None:
+        """The belief before any measurement, if the system states one.
+
+        Returns:
+            ``[n]`` and ``[d, d]``, or None.
+        """
+        return None
+
+    def complete_prior(self, prior: Gaussian) -> Gaussian:
+        """Complete a prior on the first parts of the state with the system's own prior on the other parts.
+
+        Args:
+            prior: a belief about all parts of the state, or about the first ones only.
+
+        Returns:
+            A belief about all parts.
+        """
+        return prior
+
+    def normalize(self, statistics: Statistics) -> None:
+        """Store the scales of training data in a system with networks; does nothing by default.
+
+        Args:
+            statistics: means and standard deviations of the training data.
+        """
+
+    def transition(
+        self, x: Float[Tensor, "B n"], u: Float[Tensor, "B p"] | None, dt: Float[Tensor, "B"] | None
+    ) -> Float[Tensor, "B n"]:
+        """The next state without noise.
+
+        Args:
+            x: the state.
+            u: the control since the last step; None for none.
+            dt: the length of the step in seconds; None for the nominal one.
+
+        Returns:
+            The state after the step.
+        """
+        raise NotImplementedError
+
+    def observe(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B m"]:
+        """The measurement without noise; must accept any number of leading axes.
+
+        Args:
+            x: the state.
+
+        Returns:
+            What the sensors would measure.
+        """
+        raise NotImplementedError
+
+    def process_noise(self, dt: Float[Tensor, "B"] | None) -> Float[Tensor, "*B d d"]:
+        """The covariance ``Q`` of the process noise of one step.
+
+        Args:
+            dt: the length of the step in seconds; None for the nominal one.
+
+        Returns:
+            ``Q`` in the tangent space, ``[d, d]`` or one for each batch item.
+        """
+        raise NotImplementedError
+
+    def measurement_covariance(self) -> Float[Tensor, "m m"]:
+        """The covariance ``R`` of the measurement noise.
+
+        Returns:
+            ``R``.
+        """
+        raise NotImplementedError
+
+    def linearize_transition(
+        self, x: Float[Tensor, "B n"], u: Float[Tensor, "B p"] | None, dt: Float[Tensor, "B"] | None
+    ) -> tuple[Float[Tensor, "B n"], Float[Tensor, "*B d d"]]:
+        """The next state and its Jacobian ``F`` in the tangent space.
+
+        Args:
+            x: the state.
+            u: the control since the last step; None for none.
+            dt: the length of the step in seconds; None for the nominal one.
+
+        Returns:
+            The state after the step and ``F``, which may lack the batch axis.
+        """
+        return linearize.jacobian(lambda z: self.transition(z, u, dt), x, self.layout, self.layout)
+
+    def linearize_observation(self, x: Float[Tensor, "B n"]) -> tuple[Float[Tensor, "B m"], Float[Tensor, "*B m d"]]:
+        """The measurement and its Jacobian ``H`` in the tangent space.
+
+        Args:
+            x: the state.
+
+        Returns:
+            The measurement without noise and ``H``, which may lack the batch axis.
+        """
+        return linearize.jacobian(self.observe, x, self.layout, self.observation_layout)
+
+    def measurement_noise(self) -> Noise:
+        """``R`` in the form that the updates take.
+
+        Returns:
+            Variances if the channels are independent, else the matrix.
+        """
+        R = self.measurement_covariance()
+        return DiagonalNoise(torch.diagonal(R, dim1=-2, dim2=-1)) if self.diagonal_noise else FullNoise(R)

@@ -1,0 +1,106 @@
+"""The updates of the FW-NKF with a measurement: as in the paper, with noise states, and with the exact covariance."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..core import iir
+from ..core.forms import CovarianceForm, covariance_form, representable
+from ..core.gaussian import Noise, Update, block_diagonal, matvec, propagate
+from ..core.shaped import Shaper, condition_shaped
+from ..core.smoothing import LinearStep, Measurement, StatedCovariance
+from ..types import Gaussian, StepOutput
+from .base import Filter
+from .fwnkf_state import FWState, Prediction, Prepared
+from .outputs import step_output
+from .shaping import NoiseStates, OscillatorMatrices
+
+
+class ShapedUpdates(Filter):
+    """Base class of the FW-NKF: what follows the prediction in each of its forms."""
+
+    noise_states: NoiseStates | None
+
+    @property
+    def form(self) -> CovarianceForm:
+        """How the covariance is carried from step to step."""
+        return covariance_form(self.config.solve)
+
+    def _precise(self, update: Update, posterior: Gaussian, y: Tensor, noise: Noise, weight: Tensor) -> Tensor:
+        if update.precise is not None:
+            return update.precise
+        return representable(self.layout, posterior, y, noise, weight)
+
+    def _plainly(
+        self, prepared: Prepared, state: FWState, ahead: Prediction, y: Tensor, weight: Tensor
+    ) -> tuple[FWState, StepOutput, LinearStep]:
+        """The paper's update: the gain of white noise on the shaped innovation."""
+        innovation = self.observation_layout.boxminus(y, ahead.observed) * weight
+        form = self.form
+        carried = form.propagate(state.cov, ahead.F, ahead.Q)
+        prior = Gaussian(ahead.mean, form.covariance(carried))
+        shaped, memory = innovation, state.memory
+        if prepared.shaper is not None:
+            shaped, memory = iir.step(prepared.shaper, innovation, state.memory)
+        update = form.condition(carried, shaped, ahead.H, ahead.noise, weight)
+        posterior = Gaussian(self.layout.boxplus(ahead.mean, update.correction), form.covariance(update.cov))
+        precise = self._precise(update, posterior, y, ahead.noise, weight)
+        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, shaped * weight, precise)
+        seen = torch.lerp(ahead.observed, y, weight)
+        following = FWState(posterior.mean, update.cov, state.noise, memory, seen, ahead.hidden)
+        measurement = Measurement(shaped, ahead.H, ahead.noise, weight, update.ok)
+        return following, out, LinearStep(ahead.F, ahead.Q, measurement, update.correction, posterior.mean)
+
+    def _with_noise_states(
+        self,
+        oscillators: OscillatorMatrices,
+        state: FWState,
+        ahead: Prediction,
+        y: Tensor,
+        weight: Tensor,
+        ratio: Tensor | None,
+    ) -> tuple[FWState, StepOutput, LinearStep]:
+        """The Kalman filter on ``[x; ν]``: exact gain and covariance for coloured noise."""
+        A, noise_Q, C = oscillators
+        if ratio is not None and self.noise_states is not None:
+            A, noise_Q = self.noise_states.transition(ratio)
+        d = self.layout.tangent_size
+        noise_mean = matvec(A, state.noise)
+        joint_F, joint_Q = block_diagonal(ahead.F, A), block_diagonal(ahead.Q, noise_Q)
+        form = self.form
+        carried = form.propagate(state.cov, joint_F, joint_Q)
+        innovation = self.observation_layout.boxminus(y, ahead.observed + matvec(C, noise_mean)) * weight
+        joint_H = torch.cat((ahead.H, C.expand(*ahead.H.shape[:-2], *C.shape)), -1)
+        update = form.condition(carried, innovation, joint_H, ahead.noise, weight)
+        prior = Gaussian(ahead.mean, form.covariance(carried)[..., :d, :d])
+        cov = form.covariance(update.cov)[..., :d, :d]
+        posterior = Gaussian(self.layout.boxplus(ahead.mean, update.correction[..., :d]), cov)
+        precise = self._precise(update, posterior, y, ahead.noise, weight)
+        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, precise=precise)
+        seen = torch.lerp(ahead.observed, y, weight)
+        noise_mean = noise_mean + update.correction[..., d:]
+        following = FWState(posterior.mean, update.cov, noise_mean, state.memory, seen, ahead.hidden)
+        measurement = Measurement(innovation, joint_H, ahead.noise, weight, update.ok)
+        return following, out, LinearStep(joint_F, joint_Q, measurement, update.correction, posterior.mean, noise_mean)
+
+    def _with_joint_covariance(
+        self, blocks: Shaper, state: FWState, ahead: Prediction, y: Tensor, weight: Tensor
+    ) -> tuple[FWState, StepOutput, LinearStep]:
+        """The paper's update with the exact covariance of error and shaper memory together."""
+        d = self.layout.tangent_size
+        still = torch.eye(state.cov.shape[-1] - d).to(ahead.F)  # the shaper's memory waits for the innovation
+        joint = propagate(state.cov, block_diagonal(ahead.F, still), block_diagonal(ahead.Q, torch.zeros_like(still)))
+        innovation = self.observation_layout.boxminus(y, ahead.observed) * weight
+        update = condition_shaped(
+            joint, innovation, state.memory.flatten(1), ahead.H, ahead.noise, blocks, weight, self.config.gain
+        )
+        prior = Gaussian(ahead.mean, joint[..., :d, :d])
+        posterior = Gaussian(self.layout.boxplus(ahead.mean, update.correction), update.joint_cov[..., :d, :d])
+        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, update.shaped * weight)
+        memory = update.memory.unflatten(1, state.memory.shape[1:])
+        seen = torch.lerp(ahead.observed, y, weight)
+        following = FWState(posterior.mean, update.joint_cov, state.noise, memory, seen, ahead.hidden)
+        # the memory is known, so the belief is about the state alone; its covariance is not that of a Kalman gain
+        stated = StatedCovariance(posterior.cov)
+        return following, out, LinearStep(ahead.F, ahead.Q, stated, update.correction, posterior.mean)
