@@ -119,7 +119,7 @@ def test_what_the_readme_points_at_is_there():
     targets = {target.split("#")[0] for target in re.findall(r"\]\(([^)]+)\)", TEXT) if "://" not in target} - {""}
     assert [target for target in sorted(targets) if not (ROOT / target).is_file()] == []
     assert (ROOT / "docs" / "images" / "dido.png").stat().st_size < 150_000
-    results = (ROOT / "docs" / "results" / "README.md").read_text(encoding="utf-8")
+    results = (ROOT / "docs" / "results" / "index.md").read_text(encoding="utf-8")
     scripts = set(re.findall(r"python (benchmarks/\w+\.py)", TEXT + results))
     assert len(scripts) > 5
     assert [script for script in sorted(scripts) if not (ROOT / script).is_file()] == []
