@@ -33,6 +33,8 @@ PAGES = {
     "CHANGELOG.md",
     "CITATION.cff",
     "CONTRIBUTING.md",
+    "CODE_OF_CONDUCT.md",
+    "SECURITY.md",
     "pyproject.toml",
     "PKG-INFO",
     ".gitignore",

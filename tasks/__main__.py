@@ -17,8 +17,6 @@ from tasks.paper import command as paper
 from tasks.results import Results, Score, reached
 
 MODELS = Path("models")
-README_TASKS = ("lorenz-drift", "lorenz-strict", "euroc-strict", "dido", "broad")
-"""The five rows of the README: noise states, learned dynamics, navigation, vibration, orientation."""
 COLUMNS = ("task", "method", "metric", "value", "mean", "spread", "target", "reached")
 Row = dict[str, Any]
 
@@ -50,10 +48,9 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--stored", action="store_true", help="the figures kept in results.json, not measured")
         if name == "train":
             command.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="default: 0,1,2,3,4")
-    readme = commands.add_parser("readme", help="write the tables of README.md and docs/results/accuracy.md")
-    readme.add_argument("--page", type=Path, default=Path("README.md"))
-    readme.add_argument("--results", type=Path, default=Path("docs/results/accuracy.md"))
-    readme.set_defaults(run=write_tables)
+    accuracy = commands.add_parser("accuracy", help="write the table of docs/results/accuracy.md")
+    accuracy.add_argument("--page", type=Path, default=Path("docs/results/accuracy.md"))
+    accuracy.set_defaults(run=write_table)
     for package in data_sets().values():
         if hasattr(package, "add_commands"):
             package.add_commands(commands)
@@ -178,15 +175,11 @@ def write_cards(options: argparse.Namespace) -> int:
     return 0
 
 
-def write_tables(options: argparse.Namespace) -> int:
-    """The five rows of the README, and all rows with every metric on the results page."""
+def write_table(options: argparse.Namespace) -> int:
+    """All tasks with every metric on the results page."""
     known = all_tasks()
     kept = {name: results.read(options.models / name) for name in known}
-    few = [known[name] for name in README_TASKS]
-    cards.insert(options.page, cards.accuracy_table(few, kept, options.models, options.page.parent))
-    cards.insert(
-        options.results, cards.accuracy_table(list(known.values()), kept, options.models, options.results.parent)
-    )
+    cards.insert(options.page, cards.accuracy_table(list(known.values()), kept, options.models, options.page.parent))
     if options.json:
         print(to_json([{"task": name, "mean": one.mean(one.metric)} for name, one in kept.items()]))
     return 0
