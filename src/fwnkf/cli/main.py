@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from ..errors import FwnkfError
 from ..registry import import_modules
-from . import bench, compare, data, diagnose, evaluate, export, fit, inspect, listing, run, train
+from . import batch, bench, compare, data, diagnose, evaluate, export, fit, inspect, listing, run, train
 from .output import UsageError
 
 COMMANDS = (
@@ -22,6 +22,7 @@ COMMANDS = (
     compare,
     inspect,
     run,
+    batch,
     export,
     diagnose,
 )

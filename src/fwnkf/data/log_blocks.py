@@ -81,6 +81,11 @@ class SampleBlocks:
         """Number of samples of the fastest signal, where the log says so."""
 
     @property
+    def dropped(self) -> int:
+        """Samples that were left out so far."""
+        return sum(signal.dropped for signal in self._signals)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         dropped = [
             f"{signal.source.name}: {signal.dropped:,} of {signal.count:,} samples were left out, because their time "

@@ -1,0 +1,148 @@
+"""``fwnkf batch``: a filter over the logs of a fleet."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .output import UsageError, add_html, add_json, print_status, printable, say, split_names
+from .run import add_signal_flags
+
+if TYPE_CHECKING:
+    from ..scale.batch import BatchResult, Progress
+
+INTERVAL = 2.0
+"""Seconds between lines of progress."""
+SHOWN = 10
+"""Reasons that are printed; the manifest has all of them."""
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "batch",
+        help="run a filter over the logs of a fleet (extra: scale)",
+        description="Filters all files below --input that --output does not have yet: Parquet files with many devices, "
+        "or logs of any format. A device goes on from its last state with the same bits as if its samples had come at "
+        "once; what cannot be filtered is set aside with its reason. Large inputs run on Ray, without usage statistics "
+        "(RAY_USAGE_STATS_ENABLED=1 turns them on).",
+    )
+    parser.add_argument("--input", required=True, metavar="URI", help="folder, file or s3:// URI of the samples")
+    parser.add_argument("--output", required=True, metavar="URI", help="folder or s3:// URI of the results")
+    parser.add_argument("--filter", type=Path, required=True, metavar="FOLDER", help="folder of a saved filter")
+    parser.add_argument("--channels", metavar="NAMES", help="columns for the channels of the filter, in their order")
+    parser.add_argument("--controls", metavar="NAMES", help="columns for its control inputs")
+    parser.add_argument("--device", default="device", metavar="COLUMN", help="column of the device (%(default)s)")
+    parser.add_argument("--time", default="time", metavar="COLUMN", help="column of the time (%(default)s)")
+    parser.add_argument("--stamps", action="store_true", help="steps by the time stamps, not by the rate of the filter")
+    parser.add_argument("--step", type=float, metavar="S", help="seconds of a step, for a filter that counts in steps")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="devices side by side (default: by their number)")
+    parser.add_argument(
+        "--engine", choices=("auto", "loop", "ray"), default="auto", help="a plain loop or Ray (default: by the rows)"
+    )
+    parser.add_argument("--workers", type=int, metavar="N", help="processes of Ray (default: cores of this machine)")
+    parser.add_argument("--address", metavar="ADDRESS", help="of a Ray cluster; implies --engine ray")
+    parser.add_argument("--resume", action="store_true", help="go on after a run that did not finish")
+    add_html(parser)
+    add_signal_flags(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Filter; the exit code is 1 if anything was set aside in this run."""
+    from ..extras import need
+    from ..scale.batch import batch
+
+    if not options.filter.is_dir():
+        raise UsageError(f"--filter {options.filter} is not a folder")
+    for name in ("workers", "batch_size"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise UsageError(f"--{name.replace('_', '-')} {value}: expected a number from 1 on")
+    if options.html is not None:
+        need("matplotlib", extra="plot")  # known before the work, not after it
+    modules = tuple(str(Path(name).resolve()) if name.endswith(".py") else name for name in options.modules)
+    result = batch(
+        options.input,
+        options.output,
+        options.filter,
+        channels=split_names(options.channels),
+        controls=split_names(options.controls),
+        device=options.device,
+        time_column=options.time,
+        stamps=options.stamps,
+        step=options.step,
+        batch_size=options.batch_size,
+        engine=options.engine,
+        workers=options.workers,
+        address=options.address,
+        resume=options.resume,
+        topics=tuple(options.topic),
+        fields=tuple(options.field),
+        modules=modules,
+        progress=_progress(time.monotonic()),
+    )
+    if options.html is not None:
+        _page(options, result)
+    state = result.progress
+    machine = {
+        "input": options.input, "output": options.output, "engine": state.engine, "parts": state.parts_done,
+        "sessions": state.sessions, "rows": state.rows, "set_aside": result.faults, "seconds": state.seconds,
+        "rows_per_second": state.rows / max(state.seconds, 1e-9), "work_seconds": state.work,
+        "task_seconds": state.task_seconds, "notes": list(result.notes),
+    }  # fmt: skip
+    say(options, machine, "\n".join(_report(options, result)))
+    return 1 if state.set_aside else 0
+
+
+def _progress(began: float) -> Callable[[Progress], None]:
+    last = began
+
+    def report(state: Progress) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < INTERVAL and state.parts_done < state.parts:
+            return
+        last = now
+        left = (now - began) / state.parts_done * (state.parts - state.parts_done)
+        print_status(
+            f"{state.parts_done:,} of {state.parts:,} files, {state.rows:,} rows "
+            f"({state.rows / max(now - began, 1e-9):,.0f} a second), {state.set_aside:,} set aside, {left:.0f} s left"
+        )
+
+    return report
+
+
+def _page(options: argparse.Namespace, result: BatchResult) -> None:
+    from ..report.fleet_page import fleet_page
+    from ..scale.fleet import read_fleet
+
+    state = result.progress
+    facts = {
+        "Files": f"{len(result.manifest['parts']):,}",
+        "Set aside": f"{len(result.faults):,}",
+        "Rows in this run": f"{state.rows:,}",
+        "Filter": options.filter.resolve().name,
+    }
+    fleet = read_fleet(options.output)
+    fleet_page(f"Fleet: {options.input}", fleet._asdict(), result.faults, facts).save(options.html)
+
+
+def _report(options: argparse.Namespace, result: BatchResult) -> list[str]:
+    state = result.progress
+    speed = state.rows / max(state.seconds, 1e-9)
+    lines = [
+        f"{options.output}: {state.rows:,} estimates of {state.sessions:,} sessions from {state.parts_done:,} files",
+        f"{state.seconds:.1f} s, {speed:,.0f} samples a second ({state.engine})",
+    ]
+    faults = result.faults
+    if faults:
+        lines.append(f"{len(faults):,} inputs were set aside; all are in _manifest.json:")
+        lines += [printable(f"  {item['input']} {item['device']}: {item['reason']}") for item in faults[:SHOWN]]
+    if options.html is not None:
+        lines.append(f"fleet page: {options.html}")
+    return lines + [f"note: {printable(note)}" for note in result.notes]
