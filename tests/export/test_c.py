@@ -6,6 +6,7 @@ import ctypes
 import shutil
 import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from fwnkf.errors import ConfigError
 from fwnkf.export import c_parity
 from fwnkf.export.c import export_c
 from fwnkf.export.trace import trace
+from fwnkf.types import Gaussian
 
 from ..conformance.cases import CASES
 
@@ -188,3 +190,30 @@ def test_a_name_cannot_end_a_comment(tmp_path: Path):
 def test_what_would_not_compile_is_refused_before(options: dict, message: str, tmp_path: Path):
     with pytest.raises(ConfigError, match=message):
         export_c(CASES["kf-cholesky"].build(torch.float32), tmp_path, **options)
+
+
+class Colliding(NamedTuple):
+    y: torch.Tensor
+    register: torch.Tensor
+    u: tuple[torch.Tensor, ...]
+    u_0: torch.Tensor
+
+
+def test_names_of_a_state_that_mean_something_in_c_get_another_one(tmp_path: Path):
+    """A state with leaves ``y``, ``register``, ``u.0`` and ``u_0``, of which each must stay itself."""
+    kf = fwnkf.KF(F=torch.eye(2), B=torch.eye(2, 1), H=torch.eye(1, 2), Q=torch.eye(2), R=torch.eye(1))
+
+    class Renamed(type(kf)):  # type: ignore[misc]
+        def init_state(self, batch, prior):
+            state = super().init_state(batch, prior)
+            return Colliding(state.mean, state.cov, (state.mean + 1,), state.mean + 2)
+
+        def advance(self, prepared, state, y, weight, u, dt):
+            following, out = super().advance(prepared, Gaussian(state.y, state.register), y, weight, u, dt)
+            return Colliding(*following, (state.u[0] + out.mean,), state.u_0 - out.mean), out
+
+    kf.__class__ = Renamed
+    facts = export_c(kf, tmp_path, steps=20, measure=False)
+    assert facts["parity"]["ok"], facts["parity"]
+    states = [name for name in facts["parity"]["relative_error"] if name.startswith("state.")]
+    assert states == ["state.y_", "state.register_", "state.u_0", "state.u_0_"]

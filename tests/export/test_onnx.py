@@ -1,4 +1,4 @@
-"""ONNX files of a filter against the filter in float64, in ONNX Runtime."""
+"""ONNX files of a filter against the filter in the same precision, in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from fwnkf.errors import ConfigError
 from fwnkf.export import decompositions
 from fwnkf.export.onnx import export_onnx
 
 from ..conformance.cases import CASES
+from .test_c import OUT_OF_RANGE
 
 pytestmark = pytest.mark.export
+QUICK = ("kf-full-noise",)
+"""Compared in every run of the tests; the exporter of torch takes many seconds."""
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
@@ -29,14 +33,24 @@ def test_written_out_factorisations_equal_those_of_torch(size: int):
     assert decompositions.cholesky_ex(broken)[1].tolist() == [0, 1, 0]
 
 
-@pytest.mark.slow  # the exporter of torch takes many seconds
-@pytest.mark.parametrize("name", CASES)
-def test_every_filter_equals_itself_in_float64(name: str, tmp_path: Path):
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in CASES])
+def test_every_filter_equals_itself_in_the_same_precision(name: str, tmp_path: Path):
     for package in ("onnx", "onnxruntime", "onnxscript"):
         pytest.importorskip(package)
     import onnx
 
-    parity = export_onnx(CASES[name].build(torch.float32), tmp_path, precision="double", steps=50)["parity"]
+    precision = "double" if name in OUT_OF_RANGE else "float"
+    steps = 50 if name in QUICK else 10_000
+    parity = export_onnx(CASES[name].build(torch.float32), tmp_path, precision=precision, steps=steps)["parity"]
     assert parity["ok"], parity
     for path in tmp_path.glob("*.onnx"):
         assert {node.domain for node in onnx.load(str(path)).graph.node} <= {"", "ai.onnx"}  # standard operators only
+
+
+def test_options_are_those_of_all_formats(tmp_path: Path):
+    pytest.importorskip("onnxscript")
+    model = CASES["kf"].build(torch.float32)
+    with pytest.raises(ConfigError, match="steps = -1"):
+        export_onnx(model, tmp_path, steps=-1)
+    with pytest.raises(ConfigError, match=r"name '\.\./up'"):
+        export_onnx(model, tmp_path, name="../up")

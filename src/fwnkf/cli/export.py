@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .output import UsageError, add_folder, add_json, read_folder, say
+from .output import UsageError, add_folder, add_json, read_folder, say, split_names
 
-FORMATS = ("c", "onnx")
+FORMATS = ("c", "onnx", "pt2", "ros2")
 
 
 def add(commands: Any) -> None:
     """Add the command to the parser."""
     parser = commands.add_parser(
         "export",
-        help="write a filter as C or ONNX for a device, and compare it with the filter",
+        help="write a filter as C, ONNX, pt2 or a ROS 2 package, and compare it with the filter",
         description="Writes one step of the filter, with its state as an argument, and reports how far it is from the "
-        "filter in float64 over steps with missing channels and irregular dt.",
+        "filter in PyTorch over steps with missing channels and irregular dt.",
     )
     add_folder(parser)
     parser.add_argument("--to", choices=FORMATS, default="c", help="format (default: c)")
@@ -34,6 +35,9 @@ def add(commands: Any) -> None:
         "shaped_innovation, innovation_cov (default: %(default)s)",
     )
     parser.add_argument("--steps", type=int, default=1000, help="steps of the comparison; 0: none (default: 1000)")
+    for option in ("channels", "controls"):
+        described = f"--to ros2: a signal of the messages for each of the {option} of the filter, separated by commas"
+        parser.add_argument(f"--{option}", metavar="NAMES", default="", help=described)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -43,6 +47,8 @@ def run(options: argparse.Namespace) -> int:
     from .. import load
     from ..export.c import export_c
     from ..export.onnx import export_onnx
+    from ..export.pt2 import export_pt2
+    from ..export.ros2 import export_ros2
 
     if options.steps < 0:
         raise UsageError(f"--steps {options.steps} is negative; 0 writes the files without a comparison")
@@ -50,9 +56,14 @@ def run(options: argparse.Namespace) -> int:
     model = load(folder)
     name = options.name or _identifier(options.folder.resolve().name)
     out = options.out or Path(f"{name}_{options.to}")
-    outputs = tuple(item.strip() for item in options.outputs.split(",") if item.strip())
-    export = {"c": export_c, "onnx": export_onnx}[options.to]
-    facts = export(model, out, name, options.precision, outputs, options.steps)
+    outputs = split_names(options.outputs)
+    signals = {item: split_names(getattr(options, item)) for item in ("channels", "controls")}
+    if options.to != "ros2" and any(signals.values()):
+        raise UsageError("--channels and --controls name signals of ROS messages: they need --to ros2")
+    formats = {"c": export_c, "onnx": export_onnx, "pt2": export_pt2, "ros2": export_ros2}
+    export: Callable[..., dict[str, Any]] = formats[options.to]
+    more = signals if options.to == "ros2" else {}
+    facts = export(model, out, name, options.precision, outputs, options.steps, **more)
     say(options, facts, "\n".join(_lines(facts, out)))
     return int(facts["parity"] is not None and not facts["parity"]["ok"])
 
@@ -63,7 +74,7 @@ def _identifier(name: str) -> str:
 
 
 def _lines(facts: dict[str, Any], out: Path) -> list[str]:
-    lines = [f"{out}: {', '.join(Path(path).name for path in facts['files'])}"]
+    lines = [f"{out}: {', '.join(Path(path).relative_to(out).as_posix() for path in facts['files'])}"]
     if "bytes" in facts:
         lines.append("bytes: " + ", ".join(f"{name} {size:,}" for name, size in facts["bytes"].items()))
     else:
@@ -75,7 +86,7 @@ def _lines(facts: dict[str, Any], out: Path) -> list[str]:
     worst = max(parity["relative_error"], key=parity["relative_error"].__getitem__)
     lines.append(
         f"{'OK' if parity['ok'] else 'FAILED'}: {parity['steps']:,} steps, largest relative error "
-        f"{parity['largest']:.1e} ({worst}), limit {parity['limit']:.0e}; "
+        f"{parity['largest']:.1e} ({worst}), limit {parity['limit']:.0e}, against {parity['reference']}; "
         f"{parity['statuses_that_differ']} statuses differ"
     )
     return lines

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from ..errors import ConfigError
 from ..filters.base import Filter
 from . import c_parity, c_project, reference
 from .c_source import generate
 from .parity import compare
-from .trace import DEFAULT_OUTPUTS, trace
+from .trace import DEFAULT_OUTPUTS, program_of
 
-GOLDEN_STEPS = 50
 CORTEX: tuple[str, ...] = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16")
-PRECISIONS = {"float": torch.float32, "double": torch.float64}
 
 
 def export_c(
@@ -39,18 +32,9 @@ def export_c(
     compiler; 0 leaves the comparison out. ``measure`` compiles the file once more for the size of its code. Raises
     ConfigError for an operator of which there is no C.
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise ConfigError(f"name {name!r}: wanted a C identifier in lower case, such as my_filter")
-    if name in c_project.RESERVED.split():
-        raise ConfigError(f"name {name!r} has a meaning in C++, CMake or the generated files: give another one")
-    if steps < 0:
-        raise ConfigError(f"steps = {steps} must not be negative")
-    if precision not in PRECISIONS:
-        raise ConfigError(f"precision {precision!r}: wanted one of {', '.join(PRECISIONS)}")
-    program = trace(model, PRECISIONS[precision], outputs)
+    program = program_of(model, name, precision, outputs, steps)
     source = generate(program, name)
-    samples = list(itertools.islice(reference.run(program, GOLDEN_STEPS), GOLDEN_STEPS))
-    files = c_project.write(Path(folder), program, source, samples)
+    files = c_project.write(Path(folder), program, source, reference.golden(program))
     facts: dict[str, Any] = {
         "filter": model.name,
         "name": name,

@@ -43,7 +43,11 @@ class Library:
         count = len(program.state)
         self.state = self._structure(program.state)()
         self.out = self._structure(program.step.outputs[count:-1], status=True)()
-        getattr(self.functions, f"{name}_init")(ctypes.byref(self.state))
+        self.restart()
+
+    def restart(self) -> None:
+        """Call ``init``."""
+        getattr(self.functions, f"{self.name}_init")(ctypes.byref(self.state))
 
     def _structure(self, fields: Iterable[Field], status: bool = False) -> Any:
         types = {"real": self.real, "int": ctypes.c_int64, "bool": ctypes.c_ubyte}

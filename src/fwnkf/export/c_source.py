@@ -58,7 +58,7 @@ def generate(program: StepProgram, name: str) -> Source:
         _entry_point(program, name, "step"),
     ]
     code = "\n".join(functions)
-    constants = "".join(_constant(*entry) for entry in pool.entries.values() if re.search(rf"\b{entry[0]}\b", code))
+    used = [entry for entry in pool.entries.values() if re.search(rf"\b{entry[0]}\b", code)]
     source = "\n".join(
         (
             f'#include "{name}.h"\n\n#include <math.h>\n',
@@ -67,12 +67,11 @@ def generate(program: StepProgram, name: str) -> Source:
             "#endif\n",
             f"typedef {name}_real real;\n",
             preamble(code, double),
-            constants,
+            "".join(_constant(*entry) for entry in used),
             code,
         )
     )
     unit = 8 if double else 4
-    items = sum(entry[1].size for entry in pool.entries.values() if re.search(rf"\b{entry[0]}\b", code))
     scratch = max(8 * f.ints + unit * f.reals for f in (step, update, start))
     outputs = program.step.outputs[len(program.state) :]
     return Source(
@@ -82,7 +81,7 @@ def generate(program: StepProgram, name: str) -> Source:
         _bytes(program.state, unit),
         _bytes(outputs, unit),
         scratch,
-        unit * items,
+        sum(data.size * (unit if kind == "real" else 8) for _, data, kind in used),
     )
 
 

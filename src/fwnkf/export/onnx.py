@@ -10,15 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import ConfigError
 from ..extras import need
 from ..filters.base import Filter
-from . import reference
 from .decompositions import TABLE
-from .parity import compare
-from .trace import DEFAULT_OUTPUTS, Graph, StepProgram, trace
-
-PRECISIONS = {"float": torch.float32, "double": torch.float64}
+from .parity import compare_eager
+from .trace import DEFAULT_OUTPUTS, METHODS, Graph, StepProgram, program_of
 
 
 def export_onnx(
@@ -33,17 +29,16 @@ def export_onnx(
 
     ``start`` takes ``mean`` and ``cov`` of a prior. The others take the state (``state_…``), ``y``, ``mask`` and, where
     the filter reads them, ``u`` and ``dt``; they return the next state (``next_…``), the outputs and ``status``. All
-    have a batch axis of one. Factorisations are written out, because ONNX has none. Compared in ONNX Runtime.
+    have a batch axis of one. Factorisations are written out, because ONNX has none. ``steps`` steps in ONNX Runtime are
+    compared with the filter in the same precision.
     """
     need("onnxscript", extra="onnx")
-    if precision not in PRECISIONS:
-        raise ConfigError(f"precision {precision!r}: wanted one of {', '.join(PRECISIONS)}")
-    program = trace(model, PRECISIONS[precision], outputs, TABLE)
+    program = program_of(model, name, precision, outputs, steps, TABLE)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     count = len(program.state)
     files = []
-    for method in ("start", "update", "step"):
+    for method in METHODS:
         graph: Graph = getattr(program, method)
         begin = method == "start"
         inputs = [f"state_{f.name}" if not begin and i < count else f.name for i, f in enumerate(graph.inputs)]
@@ -51,17 +46,14 @@ def export_onnx(
         path = folder / f"{name}_{method}.onnx"
         _write(graph, inputs, results, path)
         files.append(path)
-    facts: dict[str, Any] = {
+    return {
         "filter": model.name,
         "name": name,
         "precision": precision,
         "files": [str(path) for path in files],
         "bytes": {path.name: path.stat().st_size for path in files},
-        "parity": None,
+        "parity": compare_eager(Session(program, files), steps) if steps else None,
     }
-    if steps:
-        facts["parity"] = compare(Session(program, files), reference.run(program, steps))
-    return facts
 
 
 def _write(graph: Graph, inputs: list[str], results: list[str], path: Path) -> None:
@@ -96,12 +88,15 @@ class Session:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         self.program = program
         self.number = np.float64 if program.model.dtype == torch.float64 else np.float32
-        start, update, step = (
-            runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]) for path in files
-        )
-        self.methods = {"update": update, "step": step}
-        prior = {name: part.unsqueeze(0).numpy() for name, part in zip(("mean", "cov"), program.prior, strict=True)}
-        self.results = self._call(start, prior)
+        self.methods = {
+            method: runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            for method, path in zip(METHODS, files, strict=True)
+        }
+        self.results: dict[str, Any] = {}
+
+    def restart(self) -> None:
+        prior = {name: part.unsqueeze(0).numpy() for name, part in self.program.prior._asdict().items()}
+        self.results = self._call(self.methods["start"], prior)
 
     def _call(self, session: Any, arguments: dict[str, Any]) -> dict[str, Any]:
         names = [item.name for item in session.get_outputs()]

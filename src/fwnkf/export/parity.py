@@ -1,4 +1,4 @@
-"""How far an exported filter is from the filter in float64."""
+"""How far an exported filter is from the filter in PyTorch."""
 
 from __future__ import annotations
 
@@ -9,17 +9,23 @@ import numpy as np
 import torch
 
 from ..types import Status
+from . import reference
 from .reference import Sample
 from .trace import StepProgram
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
 """Largest difference from the filter in float64, relative to the largest value of each output."""
+EAGER_TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
+"""The same for formats that compute with the kernels of a framework, from the filter in their own precision."""
 
 
 class Exported(Protocol):
     """An exported filter that can be called here."""
 
     program: StepProgram
+
+    def restart(self) -> None:
+        """Start from the default prior."""
 
     def advance(self, method: str, inputs: dict[str, torch.Tensor]) -> int:
         """Call ``update`` or ``step``; returns the status."""
@@ -28,15 +34,29 @@ class Exported(Protocol):
         """The state after the call, as ``state.NAME``, and its outputs by name."""
 
 
-def compare(exported: Exported, samples: Iterable[Sample]) -> dict[str, Any]:
-    """Largest differences in state and outputs, relative to the largest value of each, and the statuses that differ."""
+def compare_eager(exported: Exported, steps: int) -> dict[str, Any] | None:
+    """:func:`compare` with the filter in the precision of the export; None for no steps."""
+    if not steps:
+        return None
+    dtype = exported.program.model.dtype
+    samples = reference.run(exported.program, steps, dtype=dtype)
+    return compare(exported, samples, EAGER_TOLERANCE[dtype]) | {"reference": str(dtype).removeprefix("torch.")}
+
+
+def compare(exported: Exported, samples: Iterable[Sample], limit: float | None = None) -> dict[str, Any]:
+    """Largest differences in state and outputs, relative to the largest value of each, and the statuses that differ.
+
+    ``samples`` are those of the filter in float64, and ``limit`` is that of the precision, if nothing else is given.
+    """
     program = exported.program
     outputs = [field.name for field in program.step.outputs[len(program.state) : -1] if field.size]
     error: dict[str, float] = {}
     size: dict[str, float] = {}
     count = statuses = 0
     for sample in samples:
-        status = exported.advance("step" if count else "update", sample.inputs)
+        if sample.fresh:
+            exported.restart()
+        status = exported.advance("update" if sample.fresh else "step", sample.inputs)
         count += 1
         # float32 loses precision where the reference in float64 does not, and says so
         statuses += (status ^ int(sample.out.status)) & ~int(Status.PRECISION_LOST) != 0
@@ -48,9 +68,10 @@ def compare(exported: Exported, samples: Iterable[Sample]) -> dict[str, Any]:
             error[name] = max(error.get(name, 0.0), difference if difference == difference else float("inf"))
             size[name] = max(size.get(name, 0.0), float(np.abs(expected).max()))
     relative = {name: error[name] / (size[name] or 1.0) for name in error}
-    worst, limit = max(relative.values()), TOLERANCE[program.model.dtype]
+    worst, limit = max(relative.values()), TOLERANCE[program.model.dtype] if limit is None else limit
     return {
         "steps": count,
+        "reference": "float64",
         "relative_error": relative,
         "largest": worst,
         "limit": limit,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,23 @@ from ..types import Gaussian, StepOutput
 OUTPUTS = tuple(name for name in StepOutput._fields if name != "status")
 """What an exported step can return besides its status."""
 DEFAULT_OUTPUTS = ("mean", "cov", "innovation", "innovation_cov")
+INPUTS = ("y", "mask", "u", "dt")
+METHODS = ("start", "update", "step")
+PRECISIONS = {"float": torch.float32, "double": torch.float64}
+KEYWORDS = """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char class co_await co_return co_yield compl
+concept const const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast else
+enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq
+nullptr operator or or_eq private protected public register reinterpret_cast requires restrict return short signed
+sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename
+union unsigned using virtual void volatile wchar_t while xor xor_eq
+"""
+"""Of C and C++."""
+TARGETS = """
+std advance
+all clean edit_cache help install list_install_components package package_source rebuild_cache test
+"""
+"""Other names that no filter can have: in the generated files, and of CMake."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +88,26 @@ class StepProgram:
         return any(field.name == "dt" for field in self.step.inputs)
 
 
+def program_of(
+    model: Filter,
+    name: str,
+    precision: str,
+    outputs: tuple[str, ...],
+    steps: int,
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+) -> StepProgram:
+    """The traced filter, after a check of the options that all formats have in common; raises ConfigError."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise ConfigError(f"name {name!r}: wanted a C identifier in lower case, such as my_filter")
+    if name in (KEYWORDS + TARGETS).split():
+        raise ConfigError(f"name {name!r} has a meaning in C++, CMake or the generated files: give another one")
+    if steps < 0:
+        raise ConfigError(f"steps = {steps} must not be negative")
+    if precision not in PRECISIONS:
+        raise ConfigError(f"precision {precision!r}: wanted one of {', '.join(PRECISIONS)}")
+    return trace(model, PRECISIONS[precision], outputs, decompositions)
+
+
 def trace(
     model: Filter,
     dtype: torch.dtype | None = None,
@@ -102,7 +140,7 @@ def _trace(model: Filter, outputs: tuple[str, ...], table: dict[Any, Callable[..
     prepared, template = model.prepare(), model.init(1)
     # copies: two leaves that are one tensor would be one argument of the graph
     leaves = {name: leaf.clone() for name, leaf in named_leaves(template)}
-    state = tuple(_field(_identifier(name), leaf) for name, leaf in leaves.items())
+    state = tuple(_field(name, leaf) for name, leaf in zip(state_names(template), leaves.values(), strict=True))
     examples = example_inputs(model)
 
     def advance(method: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
@@ -166,6 +204,25 @@ def _field(name: str, value: Tensor) -> Field:
     return Field(name, tuple(value.shape[1:]), value.dtype)
 
 
-def _identifier(name: str) -> str:
-    """A name in C: ``filter.hidden.0`` becomes ``filter_hidden_0``."""
-    return name.replace(".", "_")
+def state_names(state: Any) -> list[str]:
+    """A name in C for each leaf of a state; inputs, keywords and names that are there already get a line at the end.
+
+    >>> import torch
+    >>> from typing import NamedTuple
+    >>> class State(NamedTuple):
+    ...     y: torch.Tensor
+    ...     register: torch.Tensor
+    ...     hidden: tuple[torch.Tensor, ...]
+    >>> one = torch.ones(1)
+    >>> state_names(State(one, one, (one, one)))
+    ['y_', 'register_', 'hidden_0', 'hidden_1']
+    """
+    names: list[str] = []
+    taken = {*INPUTS, "status", *KEYWORDS.split()}
+    for dotted, _ in named_leaves(state):
+        name = dotted.replace(".", "_") or "state"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        names.append(name)
+    return names
