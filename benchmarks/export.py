@@ -1,14 +1,15 @@
 """The speed of generated C: against nn.GRU in PyTorch, against C and Eigen written by hand, and on a Cortex-M4F.
 
     python benchmarks/export.py [--rounds 31] [--steps 1000000] [--markdown docs/results/export_speed.md]
+    python benchmarks/export.py --device [--markdown docs/results/export_device.md]
 
 - the FW-NKF of the paper's size (GRU of 2 x 256, 3 states, 2 observations) against a step of a bare ``nn.GRU`` of
   that size in PyTorch, and against ``device/gru.c``, a loop over the same GRU alone, written by hand; ``micro`` has a
   GRU of 16;
 - an inertial EKF of 15 states and 12 noise states against ``device/ekf.cpp``, the same filter by hand in Eigen;
-- the 99.9th percentile of the time of a step over its median;
-- instructions of a step on a Cortex-M4F, counted by QEMU (``-icount``), and their share of 168 MHz at 1,000 steps a
-  second if each took one cycle.
+- the 99.9th percentile of the time of a step over its median.
+
+``--device``: memory, flash and instructions of a step on a Cortex-M4F.
 
 One thread, interleaved, medians of processor time; gcc -O3 -march=native. What needs a missing tool is left out.
 """
@@ -21,7 +22,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from tables import write
 
 import fwnkf
 from fwnkf.evaluation.timing import interleave
+from fwnkf.export.c import flash
 from fwnkf.export.c_source import generate
 from fwnkf.export.trace import StepProgram, trace
 from fwnkf.systems import Strapdown, StrapdownConfig
@@ -61,21 +63,33 @@ def inertial() -> fwnkf.Filter:
     return model
 
 
-class Compiled:
-    """A generated filter with a loop over its step, timed inside C."""
+class Generated:
+    """The C of a filter in a folder."""
 
     def __init__(self, name: str, model: fwnkf.Filter, folder: Path, dtype: torch.dtype = torch.float32) -> None:
         self.name, self.folder = name, folder
         self.program: StepProgram = trace(model, dtype)
-        source = generate(self.program, name)
-        (folder / f"{name}.c").write_text(source.source)
-        (folder / f"{name}.h").write_text(source.header)
+        self.source = generate(self.program, name)
+        (folder / f"{name}.c").write_text(self.source.source)
+        (folder / f"{name}.h").write_text(self.source.header)
+        sizes = {field.name: field.size for field in self.program.step.inputs}
+        self.channels, self.controls = sizes["y"], sizes.get("u", 0)
+
+    def arguments(self, dt: str) -> str:
+        """Of a call of ``step``."""
+        given = ["u"] * self.program.takes_control + [dt] * self.program.takes_dt
+        return ", ".join(["&state", "y", "0", *given, "&out"])
+
+
+class Compiled(Generated):
+    """A generated filter with a loop over its step, timed inside C."""
+
+    def __init__(self, name: str, model: fwnkf.Filter, folder: Path, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__(name, model, folder, dtype)
         (folder / f"{name}_loop.c").write_text(self._loop())
         call = ["gcc", "-std=gnu99", *FLAGS, "-o", f"{name}.so", f"{name}_loop.c", "-lm"]
         subprocess.run(call, cwd=folder, check=True)
         self.functions: Any = ctypes.CDLL(str(folder / f"{name}.so"))
-        sizes = {field.name: field.size for field in self.program.step.inputs}
-        self.channels, self.controls = sizes["y"], sizes.get("u", 0)
         self.real: Any = ctypes.c_double if dtype == torch.float64 else ctypes.c_float
         self.y = (self.real * self.channels)(*[0.1] * self.channels)
         self.u = (self.real * max(1, self.controls))(*[0.01] * self.controls)
@@ -85,8 +99,7 @@ class Compiled:
         getattr(self.functions, f"{self.name}_restart")()
 
     def _loop(self) -> str:
-        name = self.name
-        arguments = ", ".join(["&state", "y", "0", *["u"] * self.program.takes_control, "dt", "&out"])
+        name, arguments = self.name, self.arguments("dt")
         return f"""\
 #include <time.h>
 #include "{name}.c"
@@ -95,12 +108,12 @@ static {name}_output out;
 void {name}_restart(void) {{ {name}_init(&state); }}
 void {name}_mean(real *mean) {{ for (unsigned i = 0; i < sizeof out.mean / sizeof *mean; ++i) mean[i] = out.mean[i]; }}
 void {name}_loop(const real *y, const real *u, real dt, int steps) {{
-    (void)u;
+    (void)u, (void)dt;
     for (int t = 0; t < steps; ++t) {name}_step({arguments});
 }}
 void {name}_times(const real *y, const real *u, real dt, float *times, int steps) {{
     struct timespec a, b;
-    (void)u;
+    (void)u, (void)dt;
     for (int t = 0; t < steps; ++t) {{
         clock_gettime(CLOCK_MONOTONIC, &a);
         {name}_step({arguments});
@@ -160,12 +173,12 @@ def hand_ekf(model: fwnkf.Filter, folder: Path) -> Any:
     return functions
 
 
-def instructions(filter: Compiled) -> int | None:
+def instructions(filter: Generated) -> int | None:
     """Instructions of a step on a Cortex-M4F in QEMU."""
     if not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")):
         return None
     name, image = filter.name, filter.folder / f"{filter.name}.elf"
-    arguments = ", ".join(["&state", "y", "0", *["u"] * filter.program.takes_control, "0.01f", "&out"])
+    arguments = filter.arguments("0.01f")
     defines = [f'-DFILTER_HEADER="{name}.h"', f"-DFILTER(x)={name}_##x", f"-DSTEP_ARGUMENTS={arguments}"]
     defines += [f"-DCHANNELS={filter.channels}", f"-DCONTROLS={filter.controls}"]
     sources = ["-T", str(DEVICE / "cortex_m4.ld"), str(DEVICE / "cortex_m4.c"), f"{name}.c", "-o", str(image), "-lm"]
@@ -177,14 +190,60 @@ def instructions(filter: Compiled) -> int | None:
     return int(shown.stdout.split()[-1])
 
 
+def device_rows() -> Iterator[dict[str, object]]:
+    """What each filter needs on a Cortex-M4F in single precision."""
+    racer = Path(__file__).resolve().parents[1] / "models" / "racer"
+    filters: dict[str, Callable[[], fwnkf.Filter]] = {
+        "micro (GRU 16)": lambda: build(16, 1),
+        "small (GRU 64)": lambda: build(64, 1),
+        "paper size (GRU 2 x 256)": lambda: build(256, 2),
+        "inertial EKF, 15 + 12 states": inertial,
+        "models/racer": lambda: fwnkf.load(racer),
+    }
+    with tempfile.TemporaryDirectory() as made, torch.no_grad():
+        for number, (case, model) in enumerate(filters.items()):
+            made_c = Generated(f"filter_{number}", model(), Path(made))
+            source, count = made_c.source, instructions(made_c)
+            yield {
+                "filter": case,
+                "state (bytes)": source.state_bytes,
+                "output (bytes)": source.output_bytes,
+                "scratch on the stack (bytes)": source.scratch_bytes,
+                "constants (bytes)": source.constant_bytes,
+                "code and constants, -Os (bytes)": flash(Path(made) / f"{made_c.name}.c").get("Cortex-M4F"),
+                "instructions of a step, -O2": count,
+                "of 168 MHz at 1 kHz": None if count is None else count * RATE / CLOCK,
+            }
+
+
+def write_device(path: Path | None) -> None:
+    rows = []
+    for row in device_rows():
+        rows.append(row)
+        print(row, flush=True)
+    note = (
+        "C in single precision (`fwnkf export --to c`) for a Cortex-M4F. Flash: arm-none-eabi-gcc -Os. Instructions: "
+        "-O2, counted by QEMU (`-icount`, mps2-an386), and their share of a core of 168 MHz at 1,000 steps a second if "
+        "each took one cycle; QEMU knows no cycles, so that divisions, square roots and waits for flash cost more than "
+        "is counted here. The first three filters have 3 states and 2 observations and are not trained. A step of "
+        "`models/racer` reads four frames: at 1,000 frames a second it takes a quarter of that share."
+    )
+    if path:
+        write(path, "Exported filters on a Cortex-M4F", note, rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--steps", type=int, default=1_000_000, help="steps of which the slowest are looked at")
+    parser.add_argument("--device", action="store_true", help="the table of the Cortex-M4F, and nothing else")
     parser.add_argument("--markdown", type=Path, help="write the table as a page of the documentation")
     options = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
+    if options.device:
+        write_device(options.markdown)
+        return
     rows: list[dict[str, object]] = []
 
     def row(case: str, value: float, limit: float | None, unit: str = "ratio") -> None:
@@ -212,7 +271,6 @@ def main() -> None:
         row(f"micro in C: p99.9 / median of {options.steps:,} steps", micro.tail(options.steps), 3.0)
 
         model = inertial()
-        single = Compiled("ekf", model, folder)
         if shutil.which("g++") and Path("/usr/include/eigen3").is_dir():
             double = Compiled("ekf_double", model, folder, torch.float64)
             eigen = hand_ekf(model, folder)
@@ -231,11 +289,6 @@ def main() -> None:
             taken = interleave(steps, options.rounds, clock=time.process_time)
             row("inertial EKF, 15 + 12 states, in Eigen by hand, one step", 1e4 * taken["eigen"], None, "µs")
             row("inertial EKF: C / Eigen by hand, double", taken["ours"] / taken["eigen"], 1.5)
-        for name, compiled in (("micro", micro), ("inertial EKF, 15 + 12 states", single), ("paper size", paper)):
-            count = instructions(compiled)
-            if count is not None:
-                row(f"{name}, Cortex-M4F: instructions of a step", count, None, "instructions")
-                row(f"{name}, Cortex-M4F: share of 168 MHz at 1 kHz", count * RATE / CLOCK, None, "of one core")
     if options.markdown:
         note = " ".join(str(__doc__).split("\n\n", 2)[2].split())
         write(options.markdown, "Speed of exported filters", note, rows)
