@@ -19,6 +19,8 @@ import fwnkf
 DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
 GENERATED = DOCS / "_pages"
+written: set[Path] = set()
+"""Pages of this build."""
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!\w+:)([^)#\s]+)(#[^)]*)?\)")
 _IMAGE = re.compile(r"!\[([^\]]*)\]\((?!\w+:)([^)\s]+)\)")
 
@@ -34,7 +36,8 @@ def copied() -> dict[Path, Path]:
 
 
 def generate(app: Any) -> None:
-    """Copy pages and write the lists of the reference. Unchanged files are left alone: the build is incremental."""
+    """Copy pages and write the lists of the reference; files that did not change are left alone, others removed."""
+    written.clear()
     for source, page in copied().items():
         _write(page, linked(source.read_text(encoding="utf-8"), source.parent, page.parent))
     toctree = "\n".join(page.stem for page in copied().values() if page.parent.name == "models")
@@ -47,6 +50,9 @@ def generate(app: Any) -> None:
     documented: dict[int, str] = {}
     for package in public_packages():
         write_reference(package, documented)
+    for path in GENERATED.rglob("*.md"):
+        if path not in written:
+            path.unlink()
 
 
 def public_packages() -> list[str]:
@@ -63,7 +69,9 @@ def write_reference(package: str, documented: dict[int, str]) -> None:
         item = getattr(module, name)
         if inspect.ismodule(item) or not (callable(item) and hasattr(item, "__module__")):
             continue
-        page = documented.setdefault(id(item), f"{package}.{name}")
+        page = f"{package}.{name}"
+        if not inspect.ismethod(item):  # a bound method is a new object whenever it is looked up
+            page = documented.setdefault(id(item), page)
         if page == f"{package}.{name}":
             pages.append(page)
             _write(GENERATED / "reference" / "names" / f"{page}.md", name_page(page, item))
@@ -130,6 +138,7 @@ def _short(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
+    written.add(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")

@@ -45,17 +45,18 @@ fwnkf.save(fwnkf.EKF(system), folder / "filter")
 # -------------------
 # One Parquet file for each day, a row for each sample. Device 42 vibrates from the second day on.
 
+devices, steps = 100, 200
+time = np.arange(2 * steps) / rate
+velocity = 0.1 * generator.normal(size=(devices, 2 * steps)).cumsum(1)
+height = velocity.cumsum(1) / rate + 0.2 * generator.normal(size=(devices, 2 * steps))
+height[42, steps:] += np.sin(2 * np.pi * 11.0 * time[steps:])
 
-def day(number: int) -> pa.Table:
-    """Four seconds of every device."""
-    steps, devices = 200, 100
-    time = (number * steps + np.arange(steps)) / rate
-    walk = (generator.normal(size=(devices, steps)) * 0.1).cumsum(1) / rate
-    height = walk.cumsum(1) + 0.2 * generator.normal(size=(devices, steps))
-    if number == 1:
-        height[42] += 1.0 * np.sin(2 * np.pi * 11.0 * time)
-    names = np.repeat([f"device-{k:03}" for k in range(devices)], steps)
-    return pa.table({"device": names, "time": np.tile(time, devices), "height": height.ravel()})
+
+def samples(day: slice) -> pa.Table:
+    """The samples of all devices on one day."""
+    names = np.repeat([f"device-{number:03}" for number in range(devices)], steps)
+    values = height[:, day].ravel()
+    return pa.table({"device": names, "time": np.tile(time[day], devices), "height": values})
 
 
 command = (
@@ -63,8 +64,8 @@ command = (
     f"--channels height --html {folder}/fleet.html"
 )
 (folder / "samples").mkdir()
-for number in range(2):
-    pq.write_table(day(number), folder / "samples" / f"day-{number}.parquet")
+for number, day in enumerate((slice(0, steps), slice(steps, 2 * steps))):
+    pq.write_table(samples(day), folder / "samples" / f"day-{number}.parquet")
     main(command.split())
 
 # %%
@@ -81,7 +82,8 @@ print(sorted(manifest))
 # ------------------------
 # NIS is one for a filter whose error bars hold. ``fleet.html`` lists the worst first.
 
-tables = [pq.read_table(path) for path in sorted((folder / "estimates" / "_fleet").rglob("*.parquet"))]
+files = sorted((folder / "estimates" / "_fleet").rglob("*.parquet"))
+tables = [pq.read_table(path) for path in files]
 sessions = pa.concat_tables(tables).to_pydict()
 figure, axis = plt.subplots()
 axis.plot(sessions["nis"], ".")
