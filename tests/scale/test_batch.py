@@ -322,6 +322,15 @@ def command(source: Path, output: Path, model: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.process
+def test_a_process_of_its_own_knows_the_systems_of_the_package(tmp_path, model):
+    write(tmp_path / "in" / "a.parquet", walks(2, 20))
+    words = command(tmp_path / "in", tmp_path / "out", model, "--engine", "loop")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
+    result = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.process
 def test_ray_writes_the_files_of_the_loop(tmp_path, model):
     columns = walks(8, 30)
     for k in range(4):

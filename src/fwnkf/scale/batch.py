@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ..checkpoint import load
+from .. import load
 from ..errors import ConfigError, DataError
 from ..extras import need
 from .engine import Engine, Item, Loop, RayData

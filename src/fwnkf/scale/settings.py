@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint import CONFIG_FILE, TENSOR_FILE, load
+from .. import load
+from ..checkpoint import CONFIG_FILE, TENSOR_FILE
 from ..errors import ConfigError
 from ..filters.base import Filter
 from ..logs.results import component_names
