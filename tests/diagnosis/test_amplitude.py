@@ -8,7 +8,7 @@ from scipy import signal
 from scipy.spatial.transform import Rotation
 
 from fwnkf.data.flights import flight
-from fwnkf.diagnosis.allan import allan, gyro_bias
+from fwnkf.diagnosis.allan import allan, fit_terms, gyro_bias
 from fwnkf.diagnosis.amplitude import clipping, low_pass, shocks, vibe, vibration_metric
 from fwnkf.diagnosis.spectra import even_grid
 
@@ -37,6 +37,17 @@ def test_white_noise_alone_has_no_walk_to_speak_of():
     noise = np.random.default_rng(5).normal(size=(60_000, 1))
     (result,) = allan(even_grid(np.arange(60_000) / RATE, noise), ["x"], [""])
     assert (result.walk or 0.0) < 0.03
+
+
+def test_a_period_that_averages_to_nothing_does_not_count():
+    tau = np.geomspace(0.01, 10, 30)
+    variance = 4e-4 / tau
+    variance[[7, 19]] = 0.0, 1e-34
+    assert fit_terms(tau, variance, np.ones(30))[0] == pytest.approx(0.02)
+    assert fit_terms(tau, np.zeros(30), np.ones(30)) == (None, None, None)
+    sawtooth = (np.arange(700.0) % 7)[:, None]
+    (result,) = allan(even_grid(np.arange(700) / RATE, sawtooth), ["x"], [""])
+    assert np.isfinite([result.white or 0.0, result.walk or 0.0]).all()
 
 
 def test_the_bias_of_a_gyro_is_measured_against_the_attitude():

@@ -79,9 +79,12 @@ def fit_terms(tau: Array, variance: Array, weight: Array) -> tuple[float | None,
     >>> [round(term, 6) for term in fit_terms(tau, 4e-4 / tau + 9e-6 * tau / 3 + 1e-4 * 2 * np.log(2) / np.pi, tau**0)]
     [0.02, 0.01, 0.003]
     """
+    # a period of a disturbance averages to nothing: its Allan variance there is zero, or rounding, and says nothing
+    known = variance > np.finfo(float).eps * variance.max(initial=0.0)
+    tau, variance, weight = tau[known], variance[known], weight[known]
     terms = np.stack([1 / tau, np.full_like(tau, 2 * math.log(2) / math.pi), tau / 3], -1)
     # relative errors have the standard deviation 1/√weight: every decade counts
-    scale = np.sqrt(weight) / np.maximum(variance, np.finfo(float).tiny)
+    scale = np.sqrt(weight) / variance
     best, smallest = np.zeros(3), math.inf
     for size in (1, 2, 3):
         for chosen in combinations(range(3), size):
