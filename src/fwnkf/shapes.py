@@ -15,7 +15,11 @@ if TYPE_CHECKING or os.environ.get("FWNKF_CHECK_SHAPES"):
 else:
 
     class _Unchecked:
-        """Replacement of a jaxtyping array type: ``Float[Tensor, "n"]`` is ``Tensor``."""
+        """Replacement of a jaxtyping array type: ``Float[Tensor, "n"]`` is ``Tensor``.
+
+        >>> Float[list, "n"]  # doctest: +SKIP
+        <class 'list'>
+        """
 
         def __class_getitem__(cls, item: tuple[Any, str]) -> Any:
             return item[0]

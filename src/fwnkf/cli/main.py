@@ -61,7 +61,20 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; errors of the package are printed as one message and give an exit code."""
+    """Run one command; errors of the package are printed as one message and give an exit code.
+
+    Args:
+        arguments: the words of the command line; by default those of the process.
+
+    Returns:
+        The exit code.
+
+    >>> main(["list", "losses", "--json"])  # doctest: +ELLIPSIS
+    [
+    ...
+    ]
+    0
+    """
 
     def command() -> int:
         options = parser().parse_args(arguments)

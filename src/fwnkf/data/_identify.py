@@ -44,6 +44,12 @@ class Fit(NamedTuple):
 def fit_linear(train: Records) -> LinearSystem:
     """The continuous linear model with the least squared error on the training records, in their dtype.
 
+    Args:
+        train: records with true states.
+
+    Returns:
+        The system, with its noise.
+
     >>> from fwnkf.data import protocols
     >>> records = protocols.simulated("lorenz", "strict", train=4, val=1, test=1).split.train
     >>> fit_linear(records).F.shape
@@ -117,6 +123,13 @@ def fit_steps(train: Records, order: int = 1) -> Regression:
 
     Angles are plain numbers here, but changes between steps are taken along the shortest arc: an angle that passes ±π
     does not jump.
+
+    Args:
+        train: records with true states.
+        order: number of past states that the next one depends on.
+
+    Returns:
+        Coefficients and the covariances of what they leave over.
 
     >>> from fwnkf.data import protocols
     >>> records = protocols.simulated("lorenz", "strict", train=4, val=1, test=1).split.train

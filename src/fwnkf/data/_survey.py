@@ -87,44 +87,77 @@ class Clock(NamedTuple):
 
 @dataclass(frozen=True)
 class FileSurvey:
-    """Survey of one file; times in seconds, rows count from 0."""
+    r"""Survey of one file; times in seconds, rows count from 0.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "run.csv"
+    >>> _ = path.write_text("t [s],x\n0.0,1\n0.1,2\n0.2,\n")
+    >>> survey(path, Columns(state=(), observe=("x",), time="t")).files[0].missing
+    {'x': 1}
+    """
 
     name: str
+    """Name of the file without suffix."""
     rows: int
+    """Number of rows."""
     duration: float
+    """From the first to the last row."""
     rate: float
     """Sampling rate in Hz, see ``_step``."""
     time_unit: str
+    """Unit of the time stamps."""
     time_unit_from: str
     """``header``, ``name``, ``guess`` or ``rows``."""
     jitter: float
     """Standard deviation of the steps without gaps."""
     gaps: int
+    """Number of gaps."""
     longest_gap: float
+    """Length of the longest one."""
     longest_gap_at: float
+    """When it begins."""
     longest_gap_row: int
     """The row before the longest gap; -1 without gaps."""
     duplicates: int
+    """Number of rows that repeat a time stamp."""
     backward: int
+    """Number of rows whose time stamp decreases."""
     unstamped: int
     """Number of rows without a time stamp."""
     missing: dict[str, int]
     """Number of missing values per column, for columns with any."""
     constant: tuple[str, ...]
+    """Columns that never change."""
     units: dict[str, str]
+    """Units as written in the file."""
     remarks: tuple[str, ...] = ()
+    """Oddities, for people."""
 
 
 @dataclass(frozen=True)
 class Survey:
-    """Survey of a folder of tables."""
+    r"""Survey of a folder of tables.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "run.csv"
+    >>> _ = path.write_text("t [s],x\n0.0,1\n0.1,2\n0.2,3\n")
+    >>> survey(path, Columns(state=(), observe=("x",), time="t")).lines()[0].split()
+    ['file', 'rows', 'duration', 'rate', 'jitter', 'gaps', 'missing']
+    """
 
     folder: str
+    """The folder."""
     columns: Columns
+    """The roles of the columns."""
     files: tuple[FileSurvey, ...]
+    """One survey for each file."""
 
     def lines(self) -> list[str]:
-        """The survey as a table, followed by units and remarks."""
+        """The survey as a table, followed by units and remarks.
+
+        Returns:
+            One string for each line.
+        """
         head = ("file", "rows", "duration", "rate", "jitter", "gaps", "missing")
         body = [
             (
@@ -152,7 +185,11 @@ class Survey:
         return [f"units{'' if len(files) == 1 else ' of ' + few(names)}: {text}" for text, names in files.items()]
 
     def remarks(self) -> list[str]:
-        """The remarks on all files, each with the names of the files it applies to."""
+        """The remarks on all files, each with the names of the files it applies to.
+
+        Returns:
+            One string for each remark.
+        """
         files: dict[str, list[str]] = {}
         for one in self.files:
             for remark in one.remarks:
@@ -167,7 +204,24 @@ def few(names: Sequence[str], most: int = 5) -> str:
 
 
 def survey(folder: str | Path, columns: Columns) -> Survey:
-    """Survey the tables of a folder."""
+    r"""Survey the tables of a folder.
+
+    Args:
+        folder: the folder, or one file.
+        columns: the roles of their columns.
+
+    Returns:
+        Rates, gaps, missing values and remarks of each file.
+
+    Raises:
+        DataError: a file cannot be read or lacks a column.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "run.csv"
+    >>> _ = path.write_text("t [s],x\n0.0,1\n0.1,2\n0.2,3\n")
+    >>> round(survey(path, Columns(state=(), observe=("x",), time="t")).files[0].rate, 6)
+    10.0
+    """
     return read(folder, columns)[0]
 
 

@@ -68,12 +68,37 @@ def load(
     fractions: tuple[float, float, float] = (0.7, 0.15, 0.15),
     system: System | None = None,
 ) -> tuple[Protocol, Survey]:
-    """Read the tables of a folder (or one file) into a strict protocol, and survey them.
+    r"""Read the tables of a folder into a strict protocol, and survey them.
 
     Missing values of ``y`` and ``truth`` are NaN, and ``mask`` is False there; ``u[:, t]`` is the control of the row
     *before* ``t``, which acts from ``t - 1`` to ``t``. ``start`` is the mean and covariance of all training states.
-    Spans count steps of the grid of a file. ``system`` of every split is the one given, whose layout says which columns
-    are angles, or :func:`fit_linear` of the training records. ``seed`` determines the assignment of files to splits.
+    Spans count steps of the grid of a file.
+
+    Args:
+        folder: the folder, or one file.
+        columns: the roles of their columns.
+        window: length of the records in steps; by default 200, or less for short files.
+        seed: determines the assignment of files to splits.
+        dtype: of the records.
+        fractions: of training, validation and test.
+        system: that of every split, whose layout says which columns are angles; by default :func:`fit_linear` of the
+            training records.
+
+    Returns:
+        The records, and the survey of the files.
+
+    Raises:
+        DataError: files are the same, differ in rate, or have an invalid clock or extreme values.
+        ConfigError: an option does not fit the tables.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in "abcdef":
+    ...     rows = "\n".join(f"{t / 10},{t % 7},{t % 7 + ord(name)}" for t in range(50))
+    ...     _ = (folder / f"{name}.csv").write_text(f"t [s],x,y\n{rows}\n")
+    >>> protocol, survey = load(folder, Columns(state=("x",), observe=("y",), time="t"), window=25)
+    >>> protocol.split.train.y.shape[1:]
+    torch.Size([25, 1])
     """
     if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
         raise ConfigError(f"fractions = {fractions}: expected three positive values (train, val, test) with sum 1")

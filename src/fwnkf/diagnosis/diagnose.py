@@ -36,6 +36,7 @@ def diagnose(
     Of a long log only parts are examined (:mod:`fwnkf.logs.excerpt`); the notes say so.
 
     Args:
+        log: an open log (:func:`fwnkf.logs.open_log`).
         filter: whose innovations to examine; channels are matched by name. By default a filter is built from the log:
             every channel a signal with a slope in white noise (:mod:`fwnkf.diagnosis.default_filter`).
         truth: a topic of the log or another file with the true position, orientation or velocity, against which the
@@ -44,6 +45,20 @@ def diagnose(
         folder: where the fitted filter is saved.
         thresholds: of the verdict.
         command: the command line that gives this diagnosis, for the report.
+
+    Returns:
+        Findings, the most severe first, and the curves behind them.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fwnkf.logs import open_log
+    >>> time, generator = np.arange(80) / 100, np.random.default_rng(0)
+    >>> gyro = 0.01 * generator.standard_normal((80, 3)) + np.sin(2 * np.pi * 23 * time)[:, None]
+    >>> path = Path(tempfile.mkdtemp()) / "bench.csv"
+    >>> header = "t [s],gyro_x [rad/s],gyro_y [rad/s],gyro_z [rad/s]"
+    >>> np.savetxt(path, np.column_stack((time, gyro)), delimiter=",", header=header, comments="")
+    >>> diagnose(open_log(path)).findings[0].cause
+    'vibration'
     """
     log = excerpt(log)
     evidence = gather(log, thresholds, filter, reference(log, truth))

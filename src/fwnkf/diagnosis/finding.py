@@ -30,10 +30,16 @@ CAUSES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding. ``figures`` are the numbers behind it, with the unit in the name: ``frequency_hz``, ``r_factor``."""
+    """One finding of a diagnosis.
+
+    >>> Finding("gaps", "warning", 0.9, "Samples are missing.", "3 gaps", "Check the link.").severity
+    'warning'
+    """
 
     cause: str
+    """One of :data:`CAUSES`."""
     severity: Severity
+    """``"info"``, ``"warning"`` or ``"failure"``."""
     confidence: float
     """From 0 to 1: how sure."""
     what: str
@@ -43,4 +49,6 @@ class Finding:
     action: str
     """What to do."""
     channels: tuple[str, ...] = ()
+    """The channels that it is about."""
     figures: Mapping[str, float | str] = field(default_factory=dict)
+    """The numbers behind it, with the unit in the name: ``frequency_hz``, ``r_factor``."""

@@ -146,11 +146,18 @@ class Fix:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """Everything that the report shows."""
+    """Everything that the report shows.
+
+    >>> Diagnosis("flight.ulg", "ulog", 61.7, "constant velocity").verdict
+    'Nothing was found that this log can show.'
+    """
 
     name: str
+    """Name of the log."""
     format: str
+    """Format of the log."""
     seconds: float
+    """Length of the log."""
     filter: str
     """The filter whose innovations are shown, in words."""
     stamps: tuple[Any, ...] = ()
@@ -158,13 +165,21 @@ class Diagnosis:
     findings: tuple[Finding, ...] = ()
     """The most severe and surest first."""
     peaks: tuple[Peak, ...] = ()
+    """Lines of the spectra."""
     spectra: tuple[ChannelSpectrum, ...] = ()
+    """Densities of signals and innovations."""
     waterfalls: tuple[Waterfall, ...] = ()
+    """Densities over time."""
     consistency: tuple[Consistency, ...] = ()
+    """NIS and NEES."""
     allan: tuple[AllanDeviation, ...] = ()
+    """Allan deviations."""
     trades: tuple[Trade, ...] = ()
+    """Error of the estimate against its delay."""
     fix: Fix | None = None
+    """Filters before and after, if a fix was asked for."""
     notes: tuple[str, ...] = ()
+    """What could not be examined, and why."""
     facts: Mapping[str, float | str] = field(default_factory=dict)
     """Of the vehicle and the flight: vehicle, firmware, sampling rate, rotors, times in the air."""
     thresholds: Mapping[str, str] = field(default_factory=dict)
@@ -178,7 +193,13 @@ class Diagnosis:
         return self.findings[0].what if self.findings else "Nothing was found that this log can show."
 
     def as_dict(self, *, arrays: bool = True) -> dict[str, Any]:
-        """Everything as values of strict JSON; without ``arrays``, curves are replaced by their shape.
+        """Everything as values of strict JSON.
+
+        Args:
+            arrays: whether curves are included; without, they are replaced by their shape.
+
+        Returns:
+            Fields by name, and the verdict.
 
         >>> diagnosis = Diagnosis("flight.ulg", "ulog", 61.7, "constant velocity")
         >>> diagnosis.as_dict()["verdict"]

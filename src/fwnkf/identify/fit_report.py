@@ -70,30 +70,59 @@ class Order:
 
 @dataclass(frozen=True)
 class FitReport:
-    """All figures of a fit, as plain values."""
+    """All figures of a fit, as plain values.
+
+    >>> import fwnkf
+    >>> one, y = torch.ones(1, 1).double(), torch.randn(3, 100, 1, dtype=torch.float64)
+    >>> report = fwnkf.fit(fwnkf.KF(F=one, H=one, Q=one, R=one), y, iterations=2, held_out=0).report
+    >>> [parameter.name for parameter in report.parameters]
+    ['Q[0,0]', 'R[0,0]']
+    """
 
     parameters: tuple[FittedParameter, ...]
+    """What was fitted, before and after."""
     flat: tuple[FlatDirection, ...]
+    """Combinations of parameters that the measurements do not determine."""
     before: Consistency
     """On the records of the fit, with the parameters it started from."""
     fitted: Consistency
+    """On the records of the fit, with the fitted parameters."""
     held_out: Consistency | None
+    """On the records held out; None without any."""
     orders: tuple[Order, ...]
+    """The numbers of oscillators that were tried."""
     iterations: int
+    """Iterations of the final maximisation."""
     seconds: float
     """CPU time."""
     stopped: bool = False
     """Whether the fit was stopped before it converged."""
 
     def as_dict(self) -> dict[str, Any]:
+        """The report as values of JSON.
+
+        Returns:
+            Fields by name.
+        """
         return dataclasses.asdict(self)
 
     def value(self, name: str) -> float:
-        """The fitted value of a parameter by name."""
+        """The fitted value of a parameter.
+
+        Args:
+            name: as in :attr:`parameters`, for example ``"R[0,0]"``.
+
+        Returns:
+            The value.
+        """
         return next(parameter.value for parameter in self.parameters if parameter.name == name)
 
     def lines(self) -> list[str]:
-        """The report as text."""
+        """The report as text.
+
+        Returns:
+            One string for each line.
+        """
         width = max(len(parameter.name) for parameter in self.parameters)
         lines = [f"{'parameter':<{width}}  {'start':>11}  {'fitted':>11}  standard error"]
         for item in self.parameters:

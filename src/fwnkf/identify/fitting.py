@@ -35,12 +35,23 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fitted filter, the report on the fit, and the records with the beliefs that the filter starts from."""
+    """The result of :func:`fit`.
+
+    >>> import fwnkf
+    >>> one, y = torch.ones(1, 1).double(), torch.randn(3, 100, 1, dtype=torch.float64)
+    >>> result = fit(fwnkf.KF(F=one, H=one, Q=one, R=one), y, iterations=2, held_out=0)
+    >>> type(result) is Fit, result.held_out_records
+    (True, None)
+    """
 
     filter: Filter
+    """The fitted filter."""
     report: FitReport
+    """All figures of the fit."""
     fitted_records: Measurements
+    """The records of the fit, with the beliefs that the filter starts from."""
     held_out_records: Measurements | None
+    """The records that only test it; None without any."""
 
 
 def fit(
@@ -78,6 +89,13 @@ def fit(
         iterations: of the final maximisation, at most.
         progress: called with a line of text now and then.
         stop: asked between iterations; the fit ends with what it has if it returns True.
+
+    Returns:
+        The fitted filter and the report on it.
+
+    Raises:
+        ConfigError: there is nothing to learn under one of the names.
+        DataError: the records do not fit the filter, or are too short.
 
     >>> import fwnkf
     >>> generator = torch.Generator().manual_seed(0)

@@ -19,22 +19,37 @@ Fit = Callable[[Float[Tensor, "N T m"], Float[Tensor, "N T d"]], Run]
 
 
 class Levels(NamedTuple):
-    """By recording, each from a filter fitted to the others; one everywhere for a filter that is consistent."""
+    """By recording, each from a filter fitted to the others; one everywhere for a filter that is consistent.
+
+    >>> Levels(torch.ones(3), torch.ones(3, 2), torch.zeros(3, 2)).nis.mean()
+    tensor(1.)
+    """
 
     nis: Float[Tensor, " N"]
     """For all covariances of the model: multiply ``Q`` and ``R`` by the mean."""
     variance_ratio: Float[Tensor, "N d"]
     """For the reported variances of single coordinates: give the mean to ``filter.calibrate_covariance``."""
     squared_error: Float[Tensor, "N d"]
+    """Mean squared error of each coordinate."""
 
 
 @torch.no_grad()
 def levels_left_out(fit: Fit, y: Float[Tensor, "N T m"], truth: Float[Tensor, "N T d"], *, skip: int = 0) -> Levels:
     """Leave each recording out in turn, fit to the others, and compare errors and innovations with their covariances.
 
-    ``fit`` gets measurements and truth and gives a function from measurements to a trajectory: ``filter.run``.
-    ``truth`` is about the first ``d`` coordinates of a Euclidean state. The first ``skip`` samples, in which a filter
-    forgets its start, do not count. A filter states what its fit left over; on a new recording the error is larger.
+    A filter states what its fit left over; on a new recording the error is larger.
+
+    Args:
+        fit: gets measurements and truth and gives a function from measurements to a trajectory: ``filter.run``.
+        y: measurements.
+        truth: the first ``d`` coordinates of a Euclidean state.
+        skip: samples at the start that do not count, in which a filter forgets its start.
+
+    Returns:
+        NIS, variance ratios and squared errors by recording.
+
+    Raises:
+        DataError: there are fewer than two recordings.
 
     >>> import fwnkf
     >>> def fit(y, truth):

@@ -44,19 +44,26 @@ TINY = 1e-10
 class VibrationOptions:
     """Sizes of the model and the course of its fit.
 
-    ``modes`` are shared by all channels, ``oscillators`` belong to each channel alone. ``bandwidth`` (Hz) is where the
-    signals are expected. ``truth_weight`` weighs the squared error of the estimates against the likelihood, where the
-    truth is known. ``start`` puts the modes' frequencies on the largest peaks of the spectrum or evenly over the band.
+    >>> VibrationOptions(modes=2).bandwidth
+    5.0
     """
 
     modes: int = 4
+    """Oscillators that all channels share."""
     oscillators: int = 1
+    """Oscillators of each channel alone."""
     bandwidth: float = 5.0
+    """Where the signals are expected (Hz)."""
     truth_weight: float = 5.0
+    """Weight of the squared error of the estimates against the likelihood, where the truth is known."""
     iterations: int = 220
+    """Steps of Adam."""
     learning_rate: float = 0.04
+    """Its largest learning rate."""
     jitter: float = 0.05
+    """Standard deviation by which the seed moves the start."""
     start: Literal["peaks", "uniform"] = "peaks"
+    """Whether the modes start on the largest peaks of the spectrum or evenly over the band."""
 
 
 class SteadyTrack(NamedTuple):
@@ -69,9 +76,17 @@ class SteadyTrack(NamedTuple):
 
 
 class VibrationModel(nn.Module):
-    """The parameters of the model for signals of unit size; ``seed`` moves their start a little.
+    """The parameters of the model for signals of unit size.
 
-    ``rate`` is that of the recordings in Hz, ``frequencies`` where the shared modes start, in radians per sample.
+    Args:
+        channels: number of signals.
+        rate: that of the recordings (Hz).
+        options: sizes, and where the fit starts.
+        seed: moves the start a little.
+        frequencies: where the shared modes start, in radians per sample; by default evenly over the band.
+
+    >>> VibrationModel(3, 100.0, VibrationOptions(modes=2)).matrices()[0].shape
+    torch.Size([16, 16])
     """
 
     def __init__(
@@ -115,33 +130,62 @@ class VibrationModel(nn.Module):
     # ---- parts of the model ---------------------------------------------------------------------------------
 
     def drift(self) -> Float[Tensor, "n n"]:
-        """Of signals and slopes, per sample."""
+        """Drift matrix of signals and slopes, per sample.
+
+        Returns:
+            The matrix.
+        """
         return self.get_buffer("slope") - torch.diag_embed(self.leak.exp()) + self.step * self.coupling
 
     def density(self) -> Float[Tensor, "n n"]:
-        """Of the noise that drives signals and slopes, per sample."""
+        """Spectral density of the noise that drives signals and slopes, per sample.
+
+        Returns:
+            The matrix.
+        """
         eye = torch.eye(2 * self.channels).to(self.drive)
         root = self.log_drive.exp().unsqueeze(-1) * (eye + self.drive.tril(-1))
         return root @ root.mT + TINY * eye
 
     def white_covariance(self) -> Float[Tensor, "m m"]:
+        """Covariance of the white measurement noise.
+
+        Returns:
+            The matrix.
+        """
         root = self.log_white.exp().unsqueeze(-1) * (torch.eye(self.channels).to(self.white) + self.white.tril(-1))
         return root @ root.mT
 
     def mode_poles(self) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
-        """Frequency (radians per sample) and radius of the shared modes."""
+        """Poles of the shared modes.
+
+        Returns:
+            Frequency (radians per sample) and radius.
+        """
         return _poles(self.frequency, self.damping)
 
     def own_poles(self) -> tuple[Float[Tensor, "m k"], Float[Tensor, "m k"]]:
-        """The same of the oscillators of each channel."""
+        """Poles of the oscillators of each channel.
+
+        Returns:
+            Frequency (radians per sample) and radius.
+        """
         return _poles(self.own_frequency, self.own_damping)
 
     def mode_hertz(self) -> Float[Tensor, " k"]:
-        """Frequencies of the shared modes in Hz."""
+        """Frequencies of the shared modes.
+
+        Returns:
+            The frequencies (Hz).
+        """
         return self.mode_poles()[0] * self.rate / (2 * math.pi)
 
     def matrices(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """``F, H, Q, R`` of signals, slopes, the channels' oscillators and shared modes, for one sample."""
+        """The linear model of signals, slopes, the channels' oscillators and shared modes, for one sample.
+
+        Returns:
+            ``F, H, Q, R``.
+        """
         drift = self.drift()
         F, _, Q = discretize(drift, drift[:, :0], self.density(), torch.ones((), dtype=drift.dtype))
         H = torch.eye(self.channels, 2 * self.channels).to(F)
@@ -154,14 +198,26 @@ class VibrationModel(nn.Module):
         return F, H, Q, self.white_covariance()
 
     def blocks(self) -> tuple[int, ...]:
-        """Sizes of the blocks of the block-diagonal ``F``."""
+        """Sizes of the blocks of the block-diagonal ``F``.
+
+        Returns:
+            The sizes in their order.
+        """
         return (2 * self.channels, *(2,) * (self.channels * self.oscillators + self.modes))
 
     # ---- the model on recordings ----------------------------------------------------------------------------
 
     @torch.no_grad()
     def run(self, y: Float[Tensor, "N T m"], scale: Float[Tensor, " m"]) -> SteadyTrack:
-        """Signals estimated with the gains of the steady state from the start, in the units of ``scale``."""
+        """Estimate the signals with the gains of the steady state from the start.
+
+        Args:
+            y: measurements.
+            scale: size of each channel, as in :class:`Spectra`.
+
+        Returns:
+            Estimates and innovations in the units of the measurements.
+        """
         F, H, Q, R = self.matrices()
         steady = steady_state(F, H, Q, R)
         states, innovations = constant_gain(F, H, steady.gain, y / scale)
@@ -175,8 +231,13 @@ class VibrationModel(nn.Module):
     def to_filter(self, scale: Float[Tensor, " m"], level: float = 1.0) -> Filter:
         """The filter of the model in the units of the recordings; its first ``m`` states are the signals.
 
-        An ``fwnkf`` with noise states, or a ``kf`` if the model has none. ``level`` multiplies every covariance, which
-        leaves all gains as they are (:func:`fwnkf.identify.levels_left_out`).
+        Args:
+            scale: size of each channel, as in :class:`Spectra`.
+            level: multiplies every covariance, which leaves all gains as they are
+                (:func:`fwnkf.identify.levels_left_out`).
+
+        Returns:
+            An ``fwnkf`` with noise states, or a ``kf`` if the model has none.
         """
         units = scale.repeat(2)
         R = self.white_covariance() * (scale.unsqueeze(-1) * scale) * level
@@ -231,7 +292,22 @@ def fit_model(
     seed: int = 0,
     progress: Callable[[int, float], None] | None = None,
 ) -> VibrationModel:
-    """Fit the model to cross-spectra with Adam on a one-cycle schedule; ``progress`` gets step and objective."""
+    """Fit the model to cross-spectra with Adam on a one-cycle schedule.
+
+    Args:
+        spectra: those of the recordings.
+        rate: that of the recordings (Hz).
+        options: sizes, and the course of the fit.
+        seed: moves the start a little.
+        progress: gets step and objective.
+
+    Returns:
+        The fitted model, for signals of unit size.
+
+    >>> y = torch.randn(1, 2048, 2, dtype=torch.float64)
+    >>> fit_model(cross_spectra(y), 100.0, VibrationOptions(modes=2, iterations=2)).mode_hertz().shape
+    torch.Size([2])
+    """
     start = spectral_peaks(spectra, options.modes, 4 * math.pi * options.bandwidth / rate)
     model = VibrationModel(spectra.channels, rate, options, seed, start if options.start == "peaks" else None)
     optimizer = torch.optim.Adam(model.parameters(), lr=options.learning_rate)
@@ -263,11 +339,13 @@ def fit_vibration(
     """A Kalman filter that takes vibration shared by all channels off their signals, fitted to recordings.
 
     Args:
-        y: measurements at ``rate`` (Hz), without constant offset, in float64.
+        y: measurements, without constant offset, in float64.
         truth: the clean signals, where they are known. Without them the likelihood of the measurements alone decides.
+        rate: samples per second (Hz).
         modes: how many vibration modes the channels share.
+        seed: moves the start of the fit a little.
         level: factor on all covariances.
-        options: further :class:`VibrationOptions`.
+        **options: further :class:`VibrationOptions`.
 
     Returns:
         An ``fwnkf`` whose first ``m`` states are the clean signals, then their slopes; ``filter.run(y)`` denoises,

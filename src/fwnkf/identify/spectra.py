@@ -17,11 +17,16 @@ FINE, MIDDLE = 0.05, 0.25
 
 
 class Spectra(NamedTuple):
-    """Cross-spectra of the measurements, or of ``[measurements; truth]``, over bins whose weights sum to one."""
+    """Cross-spectra of the measurements, or of ``[measurements; truth]``, over bins whose weights sum to one.
+
+    >>> Spectra(torch.zeros(3), torch.ones(3) / 3, torch.zeros(3, 4, 4), torch.ones(2)).has_truth
+    True
+    """
 
     omega: Float[Tensor, " f"]
     """Radians per sample."""
     weight: Float[Tensor, " f"]
+    """Share of each bin."""
     density: Tensor
     """Complex, ``[f, m, m]`` or ``[f, 2m, 2m]``; its weighted sum is the covariance."""
     scale: Float[Tensor, " m"]
@@ -29,10 +34,12 @@ class Spectra(NamedTuple):
 
     @property
     def channels(self) -> int:
+        """Number of measured channels."""
         return len(self.scale)
 
     @property
     def has_truth(self) -> bool:
+        """Whether the truth is part of the density."""
         return self.density.shape[-1] == 2 * self.channels
 
 
@@ -43,6 +50,17 @@ def cross_spectra(
 
     Bins are pooled at higher frequencies, where the transfer functions of a filter are smooth, which makes a fit
     several times faster.
+
+    Args:
+        y: measurements, without constant offset.
+        truth: the clean signals, where they are known.
+        segment: length of a window in samples.
+
+    Returns:
+        The spectra.
+
+    Raises:
+        DataError: recordings are shorter than a segment, or a channel never changes.
 
     >>> y = torch.randn(2, 4096, 3, dtype=torch.float64)
     >>> spectra = cross_spectra(y)

@@ -30,6 +30,13 @@ def starting_belief(
     The states are least-squares fits of the system without noise, linearised at its origin, to the first samples of
     each record. Coordinates that the first samples say nothing of get the variance 1, angles and rotations π²/3.
 
+    Args:
+        model: the filter.
+        y, u, mask, dt: records, as for ``filter.run``.
+
+    Returns:
+        The belief before the first step.
+
     >>> import fwnkf
     >>> one = torch.ones(1, 1)
     >>> model = fwnkf.build("kf", F=one, H=one, Q=one, R=one)

@@ -46,6 +46,12 @@ def subspace(
         dt: seconds of a step.
         measurement_share: the part of the variance of one step that is noise of the measurement; ``Q`` has the rest.
 
+    Returns:
+        The system, discrete.
+
+    Raises:
+        DataError: the order is below the number of channels, or all records are too short.
+
     >>> y = torch.randn(2000, 1, generator=torch.Generator().manual_seed(0)).double()
     >>> for t in range(1, 2000):
     ...     y[t] += 0.9 * y[t - 1]

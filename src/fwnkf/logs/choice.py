@@ -43,10 +43,30 @@ class Chosen(Log):
 
 
 def choose(log: Log, topics: Sequence[str] = (), fields: Sequence[str] = ()) -> Log:
-    """The log with signals from ``topics`` (``imu=/my/imu``) and ``fields`` (``gyro_x=/my/imu.rates.x*0.0174533``).
+    r"""A log with signals that the user names in front of those that its reader recognises.
 
     A topic takes the place of the standard signal if the log's reader recognises the type of its messages; else name
-    its fields one by one. A field is a topic and a field of it, with a factor to the standard unit.
+    its fields one by one.
+
+    Args:
+        log: the log.
+        topics: topics by role, as ``imu=/my/imu``.
+        fields: fields by standard name, with a factor to the standard unit, as ``gyro_x=/my/imu.rates.x*0.0174533``.
+
+    Returns:
+        The log with these signals.
+
+    Raises:
+        ConfigError: a role, topic or field is unknown.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fwnkf.logs import open_log
+    >>> path = Path(tempfile.mkdtemp()) / "run.csv"
+    >>> _ = path.write_text("t [s],a,b,c\n0.0,90,0,0\n0.01,180,0,0\n")
+    >>> fields = [f"gyro_{axis}=run.{column}*0.0174533" for axis, column in zip("xyz", "abc")]
+    >>> choose(open_log(path), fields=fields).signal("imu").columns["gyro_x"].round(2)
+    array([1.57, 3.14])
     """
     chosen: dict[str, Source] = {}
     for text in topics:

@@ -82,11 +82,21 @@ def recognise(path: str | Path) -> str:
 
 
 def open_log(path: str | Path) -> Log:
-    """Open a log; its format is recognised by its first bytes, else by its suffix.
+    r"""Open a log; its format is recognised by its first bytes, else by its suffix.
+
+    Args:
+        path: the file, or the folder of a ROS 2 bag.
+
+    Returns:
+        The log. Topics and parameters are known, samples are read on demand.
+
+    Raises:
+        DataError: the file cannot be read, or its format is not known.
+        MissingExtraError: a package that reads this format is not installed.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "run.csv"
-    >>> _ = path.write_text("t [s],gyro_x [deg/s]\\n0.0,90\\n0.01,180\\n")
+    >>> _ = path.write_text("t [s],gyro_x [deg/s]\n0.0,90\n0.01,180\n")
     >>> log = open_log(path)
     >>> log.format, log.topics["run"].fields
     ('CSV', ('t', 'gyro_x'))

@@ -13,7 +13,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..extras import need
+from .cells import MISSING, is_number, to_numbers
 
 FILE_LIMIT = 1 << 29
 """Largest file size in bytes; larger files are refused."""
@@ -31,12 +31,9 @@ COLUMN_LIMIT = 10_000
 LINE_LIMIT = 1 << 20
 BLOCK = 1 << 11
 """Rows converted to numbers at a time, so that a long file is never held in memory as Python strings."""
-MISSING = frozenset(("", "nan", "-nan", "null", "none", "na", "n/a", "#n/a"))
-"""Spellings of a missing value, in lower case."""
 SUFFIXES = (".csv", ".parquet")
 # one pair of brackets at the end of a header: "gps_x [m]", "gps_x(m)"
 _UNIT = re.compile(r"(?P<name>.*\S)\s*(\[(?P<square>[^\[\]]*)\]|\((?P<round>[^()]*)\))")
-_ISO = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(\.\d{1,12})?\s*(Z|[+-]\d\d:?\d\d)?")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +49,11 @@ class Table:
     """
 
     name: str
+    """Name of the file without suffix."""
     path: Path
+    """The file."""
     columns: dict[str, NDArray[np.float64]]
+    """Values by name."""
     units: dict[str, str]
     """Units as written in the file, for the columns that have one."""
     digest: str
@@ -65,7 +65,17 @@ class Table:
         return len(next(iter(self.columns.values()))) if self.columns else 0
 
     def find(self, name: str) -> str:
-        """The key of a column, given its name with or without unit."""
+        """The key of a column, given its name with or without unit.
+
+        Args:
+            name: the name.
+
+        Returns:
+            The key in :attr:`columns`.
+
+        Raises:
+            DataError: there is no such column; the message names those that there are.
+        """
         if name in self.columns:
             return name
         bare = split_unit(name)[0]
@@ -74,20 +84,51 @@ class Table:
         raise _missing(self.path, name, self.header or tuple(self.columns))
 
     def column(self, name: str) -> NDArray[np.float64]:
+        """The values of a column.
+
+        Args:
+            name: its name with or without unit.
+
+        Returns:
+            The values.
+        """
         return self.columns[self.find(name)]
 
     def unit(self, name: str) -> str:
-        """The unit of a column; empty if the file has none."""
+        """The unit of a column; empty if the file has none.
+
+        Args:
+            name: its name with or without unit.
+
+        Returns:
+            The unit as the file writes it.
+        """
         return self.units.get(self.find(name), "")
 
 
 def read_table(path: str | Path, columns: Sequence[str] | None = None, *, digest: bool = True) -> Table:
-    """Read a ``.csv`` or ``.parquet`` file: all columns, or those in ``columns``, given with or without unit.
+    r"""Read a ``.csv`` or ``.parquet`` file.
 
     CSV files have a header line and rows of numbers, separated by commas, semicolons or tabs. Lines that start with
     ``#`` are comments; the last comment before the numbers may be the header. Dates such as
-    ``2024-05-01T12:00:00.25Z`` are converted to seconds. Without ``digest`` the checksum of the file is left out, which
-    takes longer than reading Parquet.
+    ``2024-05-01T12:00:00.25Z`` are converted to seconds.
+
+    Args:
+        path: the file.
+        columns: which columns, with or without unit; by default all.
+        digest: whether to compute the checksum of the file, which takes longer than reading Parquet.
+
+    Returns:
+        The columns and their units.
+
+    Raises:
+        DataError: the file cannot be read; the message names line and column.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "run.csv"
+    >>> _ = path.write_text("t [s],gps_x [m]\n0.0,1.5\n0.1,2.5\n")
+    >>> read_table(path, ["gps_x"]).columns
+    {'gps_x': array([1.5, 2.5])}
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -101,7 +142,23 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None, *, digest
 
 
 def find_tables(folder: str | Path) -> list[Path]:
-    """The tables in a folder (without subfolders), sorted by name; or the file itself if ``folder`` is a file."""
+    r"""The tables in a folder, without subfolders, sorted by name.
+
+    Args:
+        folder: the folder, or a file.
+
+    Returns:
+        The files; the file itself if one was given.
+
+    Raises:
+        DataError: there is none.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "b.csv").write_text("x\n1\n"), (folder / "a.csv").write_text("x\n1\n")
+    >>> [path.name for path in find_tables(folder)]
+    ['a.csv', 'b.csv']
+    """
     folder = Path(folder)
     if folder.is_file():
         return [folder]
@@ -235,10 +292,10 @@ def _parse_csv(
     if first is None:
         raise DataError(f"{path} contains comments only; add a header line and rows of numbers")
     separator, header = _cells(first)
-    numbers = all(_is_number(cell) or cell.strip().lower() in MISSING for cell in header)
+    numbers = all(is_number(cell) or cell.strip().lower() in MISSING for cell in header)
     if numbers:
         header_separator, header = _cells(lines.comment) if lines.comment else ("", [])
-        if header_separator != separator or any(_is_number(cell) for cell in header):
+        if header_separator != separator or any(is_number(cell) for cell in header):
             raise DataError(
                 f"{path}, line {lines.number}: numbers instead of the names of the columns; "
                 "add a header line such as t [s],gps_x [m]"
@@ -255,7 +312,7 @@ def _parse_csv(
     def flush() -> None:
         for block, index in zip(blocks, chosen, strict=True):
             cells = [row[index] for row in rows]
-            block.append(_numbers(path, cells, places, f"column {index + 1} ({named[index][0][:80]})", dated, index))
+            block.append(to_numbers(path, cells, places, f"column {index + 1} ({named[index][0][:80]})", dated, index))
         rows.clear()
         places.clear()
 
@@ -285,61 +342,6 @@ def _cells(line: str) -> tuple[str, list[str]]:
     """The separator of a line, which is the most frequent candidate, and its cells."""
     separator = max(",;\t", key=line.count)
     return separator, next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
-
-
-def _is_number(cell: str) -> bool:
-    if "_" in cell or not cell.isascii():  # float() accepts 1_000 and digits of other scripts
-        return False
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _numbers(
-    path: Path, cells: list[str], places: list[int], where: str, dated: set[int], index: int
-) -> NDArray[np.float64]:
-    """Convert cells to numbers; columns with dates are added to ``dated``."""
-    whole = "".join(cells)
-    if whole.isascii() and "_" not in whole:
-        try:
-            return np.fromiter(map(float, cells), np.float64, len(cells))
-        except ValueError:
-            pass  # an empty cell, a date or an invalid cell: convert cell by cell
-    values = np.empty(len(cells))
-    for row, cell in enumerate(cells):
-        text = cell.strip()
-        if _is_number(text):
-            values[row] = float(text)
-        elif text.lower() in MISSING:
-            values[row] = np.nan
-        elif (seconds := _seconds(text)) is not None:
-            values[row] = seconds
-            dated.add(index)
-        else:
-            comma = re.fullmatch(r"[+-]?\d+,\d+", text) is not None
-            hint = "write decimals with a point" if comma else "write a number, or leave the cell empty"
-            raise DataError(f"{path}, line {places[row]}, {where}: {text[:40]!r} is not a number; {hint}")
-    return values
-
-
-def _seconds(text: str) -> float | None:
-    """Seconds since 1970 of a date with time (UTC without an offset), or None."""
-    match = _ISO.fullmatch(text)
-    if match is None or not text.isascii():
-        return None
-    try:
-        moment = datetime.fromisoformat(f"{match[1]}T{match[2]}").replace(tzinfo=timezone.utc)
-    except ValueError:
-        return None
-    zone = (match[4] or "Z").replace(":", "")
-    if zone != "Z":
-        shift = timedelta(hours=int(zone[1:3]), minutes=int(zone[3:5]))
-        offset = shift.total_seconds() * (-1 if zone[0] == "-" else 1)
-    else:
-        offset = 0.0
-    return moment.timestamp() - offset + float(match[3] or 0.0)
 
 
 # ---- Parquet --------------------------------------------------------------------------------------------------------

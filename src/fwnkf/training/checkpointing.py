@@ -25,7 +25,11 @@ HISTORY_FILE = "history.jsonl"
 
 
 class StoppedError(Exception):
-    """The run was interrupted by the user; its state is saved."""
+    """The run was interrupted by the user; its state is saved.
+
+    >>> issubclass(StoppedError, Exception)
+    True
+    """
 
 
 def cpu_time() -> float:

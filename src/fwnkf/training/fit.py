@@ -44,13 +44,22 @@ FORMAT = 1
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A finished run: its folder, the best filter by validation, and the data."""
+    """A finished run.
+
+    >>> "record" in Fitted.__dataclass_fields__
+    True
+    """
 
     folder: Path
+    """The folder of the run."""
     experiment: Experiment
+    """What was asked for."""
     model: Filter
+    """The best filter by validation."""
     data: Protocol
+    """The records."""
     record: dict[str, Any]
+    """What ``run.json`` holds."""
 
 
 def fit(
@@ -63,12 +72,31 @@ def fit(
     data: Protocol | None = None,
     model: Filter | None = None,
 ) -> Fitted | None:
-    """Train a filter, or resume training. Returns ``None`` on processes of nonzero rank.
+    """Train a filter, or resume training.
 
-    ``data`` and ``model`` replace the records and the untrained filter that the experiment describes.
+    Args:
+        experiment: what to train on what, and how.
+        folder: of the run; it is created.
+        resume: continue from the state saved there.
+        command: the command line, for the record of the run.
+        say: called with status lines.
+        data: the records, instead of those that the experiment describes.
+        model: the filter to train, instead of the untrained one that the experiment describes.
 
-    Raises :class:`StoppedError` after Ctrl-C, once the state is saved; ``resume=True`` continues from it. ``say`` is
-    called with status lines.
+    Returns:
+        The finished run; None on processes of nonzero rank.
+
+    Raises:
+        StoppedError: Ctrl-C; the state is saved.
+        ConfigError: the experiment does not fit the data, or the folder holds another run.
+
+    >>> import tempfile
+    >>> from fwnkf.training.experiments import parse_experiment
+    >>> data = {"name": "simulated", "train": 2, "val": 1, "test": 1, "steps": 5}
+    >>> filter = {"name": "fwnkf", "options": {"hidden": 0, "residual_width": 4}}
+    >>> values = {"data": data, "system": {"name": "pendulum"}, "filter": filter, "trainer": {"steps": 1}}
+    >>> fit(parse_experiment(values), tempfile.mkdtemp()).model.name
+    'fwnkf'
     """
     folder, begin = Path(folder), cpu_time()
     options = experiment.trainer
@@ -129,8 +157,22 @@ def prepare_filter(
 ) -> Filter:
     """The filter before training: normalised with the statistics of the records, and pretrained if configured.
 
-    With ``filter.start``, the weights of a saved filter. ``fresh=False`` skips pretraining, for a run whose weights are
-    about to be replaced by a saved state.
+    With ``filter.start``, the weights of a saved filter.
+
+    Args:
+        experiment: what to train.
+        records: the training records.
+        say: called with status lines.
+        fresh: False skips pretraining, for a run whose weights are about to be replaced by a saved state.
+
+    Returns:
+        The filter.
+
+    >>> from fwnkf.training.experiments import parse_experiment
+    >>> data = {"name": "simulated", "train": 2, "val": 1, "test": 1, "steps": 5}
+    >>> experiment = parse_experiment({"data": data, "system": {"name": "pendulum"}})
+    >>> prepare_filter(experiment, load_data(experiment).split.train).name
+    'fwnkf'
     """
     torch.manual_seed(experiment.seed)
     data_signature = signature_of_records(records)
@@ -155,11 +197,45 @@ def prepare_filter(
 
 
 def resume_experiment(folder: str | Path) -> Experiment:
-    """The experiment of an existing run folder."""
+    """The experiment of an existing run folder.
+
+    Args:
+        folder: the folder of the run.
+
+    Returns:
+        The experiment.
+
+    Raises:
+        ConfigError: it is not a run folder.
+
+    >>> import tempfile
+    >>> values = {"data": {"name": "lorenz"}, "filter": {"name": "kalmannet"}}
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> write_record(folder, {"format": FORMAT, "experiment": values})
+    >>> resume_experiment(folder).filter.name
+    'kalmannet'
+    """
     return parse_experiment(read_record(Path(folder))["experiment"], str(Path(folder) / RUN_FILE))
 
 
 def read_record(folder: Path) -> dict[str, Any]:
+    """The record of a run, ``run.json``.
+
+    Args:
+        folder: the folder of the run.
+
+    Returns:
+        Its values.
+
+    Raises:
+        ConfigError: it is not a run folder.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> write_record(folder, {"format": FORMAT, "experiment": {}})
+    >>> read_record(folder)["experiment"]
+    {}
+    """
     try:
         record = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
