@@ -31,31 +31,43 @@ BROADCAST_LIMIT = 16
 
 
 class DiagonalNoise(NamedTuple):
-    """The diagonal of ``R``, for independent channels."""
+    """``R`` of independent channels.
+
+    >>> DiagonalNoise(torch.ones(3)).variance
+    tensor([1., 1., 1.])
+    """
 
     variance: Float[Tensor, "*B m"]
+    """The diagonal of ``R``."""
 
 
 class FullNoise(NamedTuple):
-    """A full, positive definite ``R``."""
+    """A full, positive definite ``R``.
+
+    >>> FullNoise(torch.eye(2)).cov.shape
+    torch.Size([2, 2])
+    """
 
     cov: Float[Tensor, "*B m m"]
+    """``R``."""
 
 
 Noise = DiagonalNoise | FullNoise
 
 
 class Update(NamedTuple):
-    """The result of conditioning: correction in the tangent space, posterior covariance, ``S`` and success flag.
-
-    ``precise`` is False where rounding may have changed the result by more than a percent; None if not examined.
-    """
+    """The result of :func:`condition`."""
 
     correction: Float[Tensor, "*B d"]
+    """What is added to the mean, in the tangent space."""
     cov: Float[Tensor, "*B d d"]
+    """The posterior covariance."""
     innovation_cov: Float[Tensor, "*B m m"]
+    """``S``."""
     ok: Bool[Tensor, "*B"]
+    """False where ``S`` was not positive definite."""
     precise: Bool[Tensor, "*B"] | None = None
+    """False where rounding may have changed the result by more than a percent; None if not examined."""
 
 
 def matvec(A: Float[Tensor, "*A m n"], x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B m"]:
@@ -145,7 +157,18 @@ def congruence(
 def propagate(
     P: Float[Tensor, "*B n n"], F: Float[Tensor, "*F n n"], Q: Float[Tensor, "*Q n n"]
 ) -> Float[Tensor, "*B n n"]:
-    """Predicted covariance ``F P Fᵀ + Q``."""
+    """Predicted covariance ``F P Fᵀ + Q``.
+
+    Args:
+        P: covariance of the state.
+        F, Q: transition and covariance of the process noise, batched or constant.
+
+    Returns:
+        The covariance, exactly symmetric.
+
+    >>> propagate(torch.eye(1), 2 * torch.eye(1), torch.eye(1))
+    tensor([[5.]])
+    """
     return congruence(F, P, Q)
 
 
@@ -315,10 +338,24 @@ def condition(
     weight: Float[Tensor, "*B m"] | None = None,
     form: SolveForm = "auto",
 ) -> Update:
-    """Condition a prior with covariance ``P`` on ``innovation = y ⊟ h(x̂⁻)``, given ``H`` and the noise.
+    """Condition a prior with covariance ``P`` on ``innovation = y ⊟ h(x̂⁻)``.
 
     The correction is ``K innovation`` with the Kalman gain ``K``. With a *shaped* innovation this is the paper's update
     ``x̂ = x̂⁻ + K (Φ∗Δy)``, with the same gain and the Joseph covariance.
+
+    Args:
+        P: covariance of the prior.
+        innovation: the innovation, zero where masked.
+        H, noise: Jacobian of the observation, batched or constant, and ``R``.
+        weight: 1 where a channel was measured, else 0; by default everywhere 1.
+        form: implementation of the small linear solve.
+
+    Returns:
+        Correction and posterior covariance.
+
+    >>> one = torch.ones(1, 1, 1)
+    >>> condition(one, torch.ones(1, 1), one, DiagonalNoise(torch.ones(1, 1))).correction
+    tensor([[0.5000]])
     """
     if form == "sequential":
         if isinstance(noise, FullNoise):

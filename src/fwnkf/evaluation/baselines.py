@@ -31,6 +31,8 @@ from .evaluate import Estimate, estimate, scored
 from .particle import particle_filter
 from .rows import Row, known_steps
 
+__all__ = ["baselines", "estimates"]
+
 NOTCH_RADIUS = 0.9
 """Pole radius of a notch: a width of about a tenth of the sampling rate over π."""
 ORACLE, ORACLE_SECOND_ORDER = "oracle", "oracle_second_order"
@@ -38,7 +40,21 @@ ORACLE, ORACLE_SECOND_ORDER = "oracle", "oracle_second_order"
 
 
 def baselines(protocol: Protocol, *, scenario: str = "white", particles: int = 0) -> Iterator[Row]:
-    """Rows of methods that learn nothing, cheapest first; ``scenario`` is the noise of a simulated set."""
+    """Rows of methods that learn nothing, cheapest first.
+
+    Args:
+        protocol: the records, and how they are scored.
+        scenario: the noise of a simulated set.
+        particles: of a particle filter on simulated data; 0 leaves it out.
+
+    Yields:
+        One row for each method, see :func:`estimates`.
+
+    >>> from fwnkf.data import protocols
+    >>> protocol = protocols.simulated("lorenz", "strict", train=1, val=1, test=2)
+    >>> next(baselines(protocol))["method"]
+    'hold'
+    """
     extra = {"scenario": scenario} if protocol.data in SIMULATED_SIZES else {}
     begin = time.perf_counter()
     for method, estimated in estimates(protocol, scenario=scenario, particles=particles):
@@ -53,6 +69,19 @@ def estimates(protocol: Protocol, *, scenario: str = "white", particles: int = 0
       records (a state with angles has none); on a system of your own ``ekf`` instead.
     - Simulated data, equations known: ``hold``, ``open_loop``, ``ekf``, ``ukf``, ``ekf_fitted``; in a tone
       ``notch_ekf`` and ``tracked_notch_ekf`` too; in coloured noise ``oracle`` and ``oracle_second_order``.
+
+    Args:
+        protocol: the records.
+        scenario: the noise of a simulated set.
+        particles: of a particle filter on simulated data; 0 leaves it out.
+
+    Yields:
+        Name and estimates of each method.
+
+    >>> from fwnkf.data import protocols
+    >>> protocol = protocols.simulated("lorenz", "strict", train=1, val=1, test=2)
+    >>> next(estimates(protocol))[1].mean.shape
+    torch.Size([2, 100, 3])
     """
     if protocol.data in SIMULATED_SIZES:
         yield from _simulated(protocol, scenario, particles)

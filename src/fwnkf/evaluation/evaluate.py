@@ -18,6 +18,8 @@ from ..shapes import Bool, Float
 from ..types import Gaussian
 from .rows import Row, row
 
+__all__ = ["Estimate", "estimate", "evaluate"]
+
 SEED = 20260601
 """Filters that sample draw from here, so that the same filter gives the same row."""
 NOMINAL_TOLERANCE = 1e-6
@@ -25,10 +27,16 @@ NOMINAL_TOLERANCE = 1e-6
 
 
 class Estimate(NamedTuple):
-    """What a method says about records: means, covariances if it states any, and how consistent its innovations are."""
+    """What a method says about records.
+
+    >>> Estimate(torch.zeros(1, 5, 2)).cov is None
+    True
+    """
 
     mean: Float[Tensor, "N T n"]
+    """Estimated states."""
     cov: Float[Tensor, "N T d d"] | None = None
+    """Their covariances; None if the method states none."""
     nis: float = math.nan
     """Normalised innovation squared for each channel that was measured; NaN without innovations of the sensor."""
     nis_by_channel: tuple[float, ...] = ()
@@ -43,6 +51,18 @@ def estimate(model: Filter, records: Records, *, batch: int = 1024, smoothed: bo
 
     Works in the filter's dtype and on its device; what it returns is on the CPU. With ``smoothed``, means and
     covariances use all measurements of a record (:func:`fwnkf.smooth`); NIS is that of the filter.
+
+    Args:
+        model: the filter.
+        records: the records.
+        batch: records that are filtered together.
+        smoothed: whether each step uses the measurements after it too.
+
+    Returns:
+        Estimates, and how consistent the innovations are.
+
+    Raises:
+        ConfigError: the filter has another state than the records.
 
     >>> from ..data import protocols
     >>> from ..filters.factory import build
@@ -96,10 +116,15 @@ def evaluate(
     status is not zero.
 
     Args:
+        model: the filter.
+        protocol: the records, and how they are scored.
         method: what the row is called.
         batch: records that are filtered together.
         smoothed: whether each step uses the measurements after it too.
-        extra: further entries of the row, such as ``scenario``.
+        **extra: further entries of the row, such as ``scenario``.
+
+    Returns:
+        One row of a table.
 
     >>> from ..data import protocols
     >>> from ..filters.factory import build

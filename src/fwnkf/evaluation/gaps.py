@@ -13,15 +13,23 @@ from ..errors import ConfigError
 from ..filters.base import Filter
 from ..shapes import Float
 
+__all__ = ["GapErrors", "gap_errors"]
+
 BATCH = 1024
 """Records that run at a time."""
 
 
 class GapErrors(NamedTuple):
-    """Prediction errors at the end of gaps of several lengths, with the covariance that the filter states for them."""
+    """Prediction errors at the end of gaps of several lengths, with the covariance that the filter states for them.
+
+    >>> GapErrors(torch.zeros(1, 2, 1), torch.ones(1, 2, 1, 1)).error.shape
+    torch.Size([1, 2, 1])
+    """
 
     error: Float[Tensor, "N K m"]
+    """By record, length and channel."""
     cov: Float[Tensor, "N K m m"]
+    """Covariances of the errors."""
 
 
 @torch.no_grad()
@@ -38,6 +46,20 @@ def gap_errors(
 
     The control goes on during a gap. A length of one step is the ordinary one-step prediction. Lengths ascend; for a
     filter with a preprocessing that reads blocks of samples, ``begin`` and the lengths are whole blocks.
+
+    Args:
+        model: the filter.
+        y: measurements.
+        u: controls.
+        begin: first sample of the gap.
+        lengths: lengths of the gaps in samples, ascending.
+        dt: lengths of the steps in seconds.
+
+    Returns:
+        Errors at the end of each gap.
+
+    Raises:
+        ConfigError: a gap does not fit the records or the blocks of the filter.
 
     >>> import fwnkf
     >>> one = torch.eye(1)

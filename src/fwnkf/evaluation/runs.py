@@ -18,6 +18,8 @@ from ..registry import fits
 from .plain import number
 from .rows import Row
 
+__all__ = ["Run", "compare", "read_run"]
+
 FORMAT = 1
 RUN_FILE, ROWS_FILE = "run.json", "rows.json"
 RUN_LIMIT, ROWS_LIMIT = 1 << 20, 1 << 23
@@ -45,27 +47,52 @@ _TEST_DIGEST = "test_digest"
 
 @dataclass(frozen=True)
 class Run:
-    """What a run folder says: how it was made, and its rows (the trained filter first, then its baselines)."""
+    """What a run folder says: how it was made, and its rows (the trained filter first, then its baselines).
+
+    >>> "rows" in Run.__dataclass_fields__
+    True
+    """
 
     folder: Path
+    """The folder."""
     name: str
+    """Name of the experiment."""
     seed: int
+    """Seed of the training."""
     status: Literal["running", "done", "stopped"]
+    """Whether training goes on, is done, or was stopped."""
     experiment: dict[str, Any]
+    """What was asked for, as plain values."""
     versions: dict[str, Any]
+    """Versions of the packages."""
     commit: str | None
+    """Commit of the repository, if the run was made in one."""
     data_digest: str
+    """Checksum of the training records."""
     test_digest: str
     """Of the test records: runs with equal digests were judged on the same."""
     command: str
+    """The command line."""
     started: str
+    """When it began."""
     cpu_seconds: float
+    """Processor time of the training."""
     steps: int
+    """Optimizer steps."""
     parameters: int
+    """Number of trained parameters."""
     rows: tuple[Row, ...] = ()
+    """Figures of the trained filter, then of the baselines."""
 
     def model_folder(self, which: Literal["best", "last"] = "best") -> Path:
-        """Where the trained filter lies, for :func:`fwnkf.load`."""
+        """Where the trained filter lies, for :func:`fwnkf.load`.
+
+        Args:
+            which: the filter with the best validation, or the last one.
+
+        Returns:
+            The folder.
+        """
         return self.folder / which
 
 
@@ -75,7 +102,25 @@ def is_run(folder: str | Path) -> bool:
 
 
 def read_run(folder: str | Path) -> Run:
-    """A run folder, checked field by field; ``rows`` is empty as long as the run has not been evaluated."""
+    """A run folder, checked field by field; ``rows`` is empty as long as the run has not been evaluated.
+
+    Args:
+        folder: the folder.
+
+    Returns:
+        What it says.
+
+    Raises:
+        CheckpointError: it is not a run folder, or a field does not fit.
+
+    >>> import tempfile
+    >>> from fwnkf.errors import CheckpointError
+    >>> try:
+    ...     read_run(tempfile.mkdtemp())
+    ... except CheckpointError as error:
+    ...     print("a run is a folder" in str(error))
+    True
+    """
     folder = Path(folder)
     path = folder / RUN_FILE
     if not path.is_file():
@@ -158,6 +203,23 @@ def compare(folders: Iterable[str | Path]) -> list[Row]:
     trained filter's row has ``mse_std`` beside it, None for a single run. Rows that share data, protocol, scenario and
     horizon stand together, followed once by the baselines of the runs. Where they were not judged on
     the same test records, or for other reasons do not compare, ``note`` says so.
+
+    Args:
+        folders: run folders.
+
+    Returns:
+        Rows of a table.
+
+    Raises:
+        ConfigError: no folder is given.
+        DataError: a run has not been evaluated.
+
+    >>> from fwnkf.errors import ConfigError
+    >>> try:
+    ...     compare([])
+    ... except ConfigError as error:
+    ...     print(error)
+    name at least one run folder
     """
     runs = [read_run(folder) for folder in {Path(folder).resolve(): folder for folder in folders}.values()]
     if not runs:

@@ -6,6 +6,8 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 
+__all__ = ["interleave"]
+
 
 def interleave(
     candidates: Mapping[str, Callable[[], object]],
@@ -15,8 +17,16 @@ def interleave(
 ) -> dict[str, float]:
     """Median seconds per call of each candidate, measured in turn after a call that does not count.
 
-    Each of the ``rounds`` times ``calls`` calls of every candidate, so that a change of load meets all of them.
-    ``clock=time.process_time`` counts processor time, which other load hardly changes.
+    Each round times every candidate, so that a change of load meets all of them.
+
+    Args:
+        candidates: functions by name.
+        rounds: how often each is timed.
+        calls: calls of a candidate in one round.
+        clock: ``time.process_time`` counts processor time, which other load hardly changes.
+
+    Returns:
+        Seconds by name.
 
     >>> taken = interleave({"short": lambda: sum(range(10)), "long": lambda: sum(range(100_000))}, rounds=3)
     >>> taken["long"] > taken["short"]

@@ -1,1 +1,7 @@
-"""Metrics of estimates: accuracy, consistency, orientation errors, trajectory errors and innovation spectra."""
+"""Metrics of estimates: accuracy, consistency, orientation errors and innovation spectra."""
+
+from ..lazy import attach
+
+__getattr__ = attach(__name__, {"accuracy": (), "consistency": (), "orientation": (), "spectrum": ()})
+
+__all__ = ["accuracy", "consistency", "orientation", "spectrum"]

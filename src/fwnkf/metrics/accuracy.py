@@ -21,65 +21,28 @@ from ..errors import DataError, ShapeError
 from ..shapes import Bool, Float
 from ..types import Gaussian
 from .consistency import coverage, nees
+from .errors import check_shapes, from_step, raw_difference, residual, usable
+
+__all__ = [
+    "by_dimension",
+    "by_step",
+    "from_step",
+    "mae",
+    "mae_paper",
+    "mse",
+    "mse_paper",
+    "nrmse_rms",
+    "nrmse_std",
+    "r2",
+    "raw_difference",
+    "residual",
+    "rmse",
+    "rmse_paper",
+    "summarize",
+    "usable",
+]
 
 Difference = Literal["shortest", "raw"]
-
-
-# --------------------------------------------------------------------------------------------------------------- errors
-
-
-def _check_shapes(estimate: Tensor, truth: Tensor) -> None:
-    if estimate.shape != truth.shape:  # otherwise the subtraction would broadcast silently
-        raise ShapeError(
-            f"estimate {tuple(estimate.shape)} and truth {tuple(truth.shape)} differ in shape; "
-            "expand or slice one of them"
-        )
-
-
-def usable(layout: Layout, estimate: Float[Tensor, "*B n"]) -> Bool[Tensor, "*B d"]:
-    """Mask of the tangent components with a valid estimate: finite, and for a rotation not the zero quaternion."""
-    masks = []
-    for part, values in zip(layout.parts, estimate.split([part.size for part in layout.parts], -1), strict=True):
-        finite = values.isfinite()
-        if part.kind == "quaternion":
-            rotation = finite.all(-1, keepdim=True) & (values != 0).any(-1, keepdim=True)
-            masks.append(rotation.expand(*values.shape[:-1], 3))
-        else:
-            masks.append(finite)
-    return torch.cat(masks, -1)
-
-
-def residual(layout: Layout, estimate: Float[Tensor, "*B n"], truth: Float[Tensor, "*B n"]) -> Float[Tensor, "*B d"]:
-    """``e = x̂ ⊟ x``: the shortest arc for angles, the rotation vector on SO(3); infinite where ``x̂`` is not valid.
-
-    >>> residual(Layout.parse([("theta", "angle", 1)]), torch.tensor([3.1]), torch.tensor([-3.1])).round(decimals=3)
-    tensor([-0.0830])
-    """
-    _check_shapes(estimate, truth)
-    return layout.boxminus(estimate, truth).masked_fill(~usable(layout, estimate), torch.inf)
-
-
-def raw_difference(estimate: Float[Tensor, "*B n"], truth: Float[Tensor, "*B n"]) -> Float[Tensor, "*B n"]:
-    """``e = x̂ - x`` of the stored numbers, as in the paper's public code; infinite where ``x̂`` is not finite.
-
-    Only for comparison with published figures: near ±π a correct angle may count as an error of 2π.
-
-    >>> raw_difference(torch.tensor([3.0]), torch.tensor([-3.0]))
-    tensor([6.])
-    """
-    _check_shapes(estimate, truth)
-    return (estimate - truth).masked_fill(~estimate.isfinite(), torch.inf)
-
-
-def from_step(error: Float[Tensor, "*B T d"], step: int) -> Float[Tensor, "*B S d"]:
-    """The error of the steps ``t ≥ step``, counted from zero: without the initial transient.
-
-    >>> mse(from_step(torch.tensor([[[9.0], [1.0], [1.0]]]), 1))
-    tensor(1.)
-    """
-    if not 0 <= step < error.shape[-2]:
-        raise ShapeError(f"step {step} is not in a trajectory of {error.shape[-2]} steps")
-    return error[..., step:, :]
 
 
 # -------------------------------------------------------------------------------------------------------------- metrics
@@ -88,6 +51,12 @@ def from_step(error: Float[Tensor, "*B T d"], step: int) -> Float[Tensor, "*B S 
 def mse(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
     """Mean of ``e²`` over trajectories, steps and dimensions.
 
+    Args:
+        error: errors.
+
+    Returns:
+        The mean.
+
     >>> mse(torch.tensor([[3.0, 4.0]])), mse_paper(torch.tensor([[3.0, 4.0]]))
     (tensor(12.5000), tensor(25.))
     """
@@ -95,32 +64,89 @@ def mse(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
 
 
 def mse_paper(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
-    """``1/T Σ_t ‖e_t‖₂²`` (Eq. metrics), averaged over trajectories: the sum over dimensions."""
+    """``1/T Σ_t ‖e_t‖₂²`` (Eq. metrics), averaged over trajectories: the sum over dimensions.
+
+    Args:
+        error: errors.
+
+    Returns:
+        The mean of the squared norms.
+
+    >>> mse_paper(torch.tensor([[3.0, 4.0]]))
+    tensor(25.)
+    """
     return error.square().sum(-1).mean()
 
 
 def rmse(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
-    """``√mse``: the root of the mean over all trajectories, not the mean of their roots."""
+    """``√mse``: the root of the mean over all trajectories, not the mean of their roots.
+
+    Args:
+        error: errors.
+
+    Returns:
+        The root.
+
+    >>> rmse(torch.tensor([[3.0], [4.0]]))
+    tensor(3.5355)
+    """
     return mse(error).sqrt()
 
 
 def rmse_paper(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
-    """``√mse_paper`` (Eq. metrics)."""
+    """``√mse_paper`` (Eq. metrics).
+
+    Args:
+        error: errors.
+
+    Returns:
+        The root.
+
+    >>> rmse_paper(torch.tensor([[3.0, 4.0]]))
+    tensor(5.)
+    """
     return mse_paper(error).sqrt()
 
 
 def mae(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
-    """Mean of ``|e|`` over trajectories, steps and dimensions."""
+    """Mean of ``|e|`` over trajectories, steps and dimensions.
+
+    Args:
+        error: errors.
+
+    Returns:
+        The mean.
+
+    >>> mae(torch.tensor([[3.0, -4.0]]))
+    tensor(3.5000)
+    """
     return error.abs().mean()
 
 
 def mae_paper(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
-    """``1/T Σ_t ‖e_t‖₁`` (Eq. metrics), averaged over trajectories: the sum over dimensions."""
+    """``1/T Σ_t ‖e_t‖₁`` (Eq. metrics), averaged over trajectories: the sum over dimensions.
+
+    Args:
+        error: errors.
+
+    Returns:
+        The mean of the norms.
+
+    >>> mae_paper(torch.tensor([[3.0, -4.0]]))
+    tensor(7.)
+    """
     return error.abs().sum(-1).mean()
 
 
 def nrmse_rms(error: Float[Tensor, "*B d"], truth: Float[Tensor, "*B n"]) -> Float[Tensor, ""]:
     """``rmse_paper / √(1/T Σ_t ‖x_t‖₂²)`` (Eq. metrics). It is smaller for states far from zero.
+
+    Args:
+        error: errors.
+        truth: true states.
+
+    Returns:
+        The ratio.
 
     >>> nrmse_rms(torch.tensor([[3.0, 4.0]]), torch.tensor([[6.0, 8.0]]))
     tensor(0.5000)
@@ -129,7 +155,18 @@ def nrmse_rms(error: Float[Tensor, "*B d"], truth: Float[Tensor, "*B n"]) -> Flo
 
 
 def nrmse_std(error: Float[Tensor, "*B d"], truth: Float[Tensor, "*B n"]) -> Float[Tensor, ""]:
-    """``rmse / std(x)`` as in the paper's public code, with one standard deviation over all numbers of ``x``."""
+    """``rmse / std(x)`` as in the paper's public code, with one standard deviation over all numbers of ``x``.
+
+    Args:
+        error: errors.
+        truth: true states.
+
+    Returns:
+        The ratio.
+
+    >>> nrmse_std(torch.tensor([[1.0], [1.0]]), torch.tensor([[10.0], [14.0]]))
+    tensor(0.5000)
+    """
     return rmse(error) / truth.std(correction=0)
 
 
@@ -138,6 +175,13 @@ def r2(error: Float[Tensor, "*B d"], truth: Float[Tensor, "*B n"]) -> Float[Tens
 
     ``x - x̄`` uses the stored numbers of angles and quaternions; the error of a quaternion is a rotation vector, about
     twice the difference of the quaternions.
+
+    Args:
+        error: errors.
+        truth: true states.
+
+    Returns:
+        ``R²``, at most 1.
 
     >>> truth = torch.tensor([[1.0, 20.0], [3.0, 40.0]])
     >>> r2(truth.mean(0) - truth, truth)
@@ -150,6 +194,12 @@ def r2(error: Float[Tensor, "*B d"], truth: Float[Tensor, "*B n"]) -> Float[Tens
 def by_dimension(error: Float[Tensor, "*B d"]) -> Float[Tensor, " d"]:
     """Mean of ``e²`` for each dimension, over trajectories and steps; its mean is :func:`mse`.
 
+    Args:
+        error: errors.
+
+    Returns:
+        One mean for each dimension.
+
     >>> by_dimension(torch.tensor([[3.0, 4.0], [1.0, 0.0]]))
     tensor([5., 8.])
     """
@@ -158,6 +208,12 @@ def by_dimension(error: Float[Tensor, "*B d"]) -> Float[Tensor, " d"]:
 
 def by_step(error: Float[Tensor, "*B T d"]) -> Float[Tensor, " T"]:
     """Mean of ``e²`` for each step, over trajectories and dimensions: the error over time.
+
+    Args:
+        error: errors over time.
+
+    Returns:
+        One mean for each step.
 
     >>> by_step(torch.tensor([[[3.0], [2.0], [1.0]]]))
     tensor([9., 4., 1.])
@@ -195,12 +251,19 @@ def summarize(
             their values have no effect, and ``late`` counts the remaining steps. All counted steps have equal weight,
             so a trajectory is weighted by its number of counted steps.
 
+    Returns:
+        Figures by name.
+
+    Raises:
+        DataError: no step is counted, or the truth is not finite at one that is.
+        ShapeError: shapes differ.
+
     >>> row = summarize(Layout.euclidean(1), (torch.ones(2, 20, 1), torch.ones(2, 20, 1, 1)), torch.zeros(2, 20, 1))
     >>> row["mse"], row["mse_from_10"], row["nees"], row["coverage95"], row["failures"]
     (1.0, 1.0, 1.0, 1.0, 0)
     """
     moments = (estimate.mean, estimate.cov) if isinstance(estimate, Trajectory | Gaussian) else estimate
-    _check_shapes(moments[0], truth)
+    check_shapes(moments[0], truth)
     counts = truth.new_ones(truth.shape[:-1], dtype=torch.bool) if valid is None else valid
     if counts.shape != truth.shape[:-1] or counts.dtype != torch.bool:
         raise ShapeError(f"valid is {counts.dtype} {tuple(counts.shape)}, must be torch.bool {tuple(truth.shape[:-1])}")

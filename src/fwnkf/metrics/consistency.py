@@ -15,20 +15,66 @@ from ..core.gaussian import safe_cholesky
 from ..errors import ConfigError
 from ..shapes import Float, Int
 
+__all__ = [
+    "Coverage",
+    "LjungBox",
+    "chi_square_quantile",
+    "coverage",
+    "ljung_box",
+    "mahalanobis_squared",
+    "nees",
+    "nis",
+    "variance_ratio",
+    "whiten",
+]
+
 
 def mahalanobis_squared(residual: Float[Tensor, "*B n"], cov: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B"]:
-    """``rᵀ cov⁻¹ r``; NaN where ``cov`` is not positive definite, so that failures show up in averages."""
+    """``rᵀ cov⁻¹ r``; NaN where ``cov`` is not positive definite, so that failures show up in averages.
+
+    Args:
+        residual: ``r``.
+        cov: its covariance.
+
+    Returns:
+        The squared distance.
+
+    >>> mahalanobis_squared(torch.tensor([2.0]), torch.tensor([[4.0]]))
+    tensor(1.)
+    """
     white, ok = _whiten(residual, cov)
     return torch.where(ok, white.square().sum(-1), torch.nan)
 
 
 def nees(error: Float[Tensor, "*B d"], cov: Float[Tensor, "*B d d"]) -> Float[Tensor, "*B"]:
-    """Normalised estimation error squared, divided by the dimension: one on average for a consistent filter."""
+    """Normalised estimation error squared, divided by the dimension: one on average for a consistent filter.
+
+    Args:
+        error: errors in the tangent space.
+        cov: the covariances stated.
+
+    Returns:
+        One value for each error; NaN where the covariance is not positive definite.
+
+    >>> nees(torch.tensor([1.0, 1.0]), torch.eye(2))
+    tensor(1.)
+    """
     return mahalanobis_squared(error, cov) / error.shape[-1]
 
 
 def nis(innovation: Float[Tensor, "*B m"], cov: Float[Tensor, "*B m m"]) -> Float[Tensor, "*B"]:
-    """Normalised innovation squared, divided by the number of channels."""
+    """Normalised innovation squared, divided by the number of channels.
+
+    Args:
+        innovation: innovations.
+        cov: their covariances.
+
+    Returns:
+        One value for each innovation; NaN where the covariance is not positive definite.
+
+    >>> nis(torch.tensor([2.0, 0.0]), torch.eye(2))
+    tensor(2.)
+    """
     return mahalanobis_squared(innovation, cov) / innovation.shape[-1]
 
 
@@ -37,6 +83,13 @@ def variance_ratio(error: Float[Tensor, "*B d"], cov: Float[Tensor, "*B d d"]) -
 
     NEES can be one on average although single axes are overconfident and others underconfident. Computed on recordings
     that were not used for training, these are the factors for ``filter.calibrate_covariance``.
+
+    Args:
+        error: errors in the tangent space.
+        cov: the covariances stated.
+
+    Returns:
+        One ratio for each dimension.
 
     >>> variance_ratio(torch.tensor([[2.0, 1.0]]), torch.eye(2)[None])
     tensor([4., 1.])
@@ -49,6 +102,13 @@ def chi_square_quantile(degrees: Int[Tensor, "*B"], probability: float) -> Float
     """The value that ``χ²`` with ``degrees`` of freedom exceeds with probability ``1 - probability``; 0 for none.
 
     Computed by bisection of the regularised incomplete gamma function, without scipy.
+
+    Args:
+        degrees: degrees of freedom.
+        probability: that a value is below the quantile.
+
+    Returns:
+        The quantile, in float64.
 
     >>> round(float(chi_square_quantile(torch.tensor(2), 0.95)), 4)
     5.9915
@@ -63,10 +123,16 @@ def chi_square_quantile(degrees: Int[Tensor, "*B"], probability: float) -> Float
 
 
 class LjungBox(NamedTuple):
-    """Result of the Ljung-Box test: the statistic, and its p-value under the hypothesis of white noise."""
+    """Result of the Ljung-Box test.
+
+    >>> LjungBox(torch.tensor(20.0), torch.tensor(0.46)).p_value > 0.01
+    tensor(True)
+    """
 
     statistic: Float[Tensor, "*B"]
+    """The statistic ``Q``."""
     p_value: Float[Tensor, "*B"]
+    """Its p-value under the hypothesis of white noise."""
 
 
 def ljung_box(series: Float[Tensor, "*B T"], lags: int = 20) -> LjungBox:
@@ -74,6 +140,13 @@ def ljung_box(series: Float[Tensor, "*B T"], lags: int = 20) -> LjungBox:
 
     Innovations of a filter with the correct model are white. A p-value below 0.01 means that the series is correlated
     in time: the noise is coloured, or the model is wrong. Use it on innovations normalised by :func:`whiten`.
+
+    Args:
+        series: the series.
+        lags: number of autocorrelations tested.
+
+    Returns:
+        Statistic and p-value of each series.
 
     >>> white = torch.randn(2000, generator=torch.Generator().manual_seed(0))
     >>> drifting = white.cumsum(0)
@@ -92,7 +165,18 @@ def ljung_box(series: Float[Tensor, "*B T"], lags: int = 20) -> LjungBox:
 
 
 def whiten(innovation: Float[Tensor, "*B m"], cov: Float[Tensor, "*B m m"]) -> Float[Tensor, "*B m"]:
-    """Innovations normalised to unit covariance, ``L⁻¹ r`` with ``cov = L Lᵀ``."""
+    """Innovations normalised to unit covariance, ``L⁻¹ r`` with ``cov = L Lᵀ``.
+
+    Args:
+        innovation: innovations.
+        cov: their covariances.
+
+    Returns:
+        Normalised innovations; not meaningful where a covariance is not positive definite.
+
+    >>> whiten(torch.tensor([2.0]), torch.tensor([[4.0]]))
+    tensor([1.])
+    """
     return _whiten(innovation, cov)[0]
 
 
@@ -103,10 +187,16 @@ def _whiten(residual: Tensor, cov: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Coverage(NamedTuple):
-    """Fraction of errors within their interval: over all components, and for each dimension."""
+    """Fraction of errors within their interval.
+
+    >>> Coverage(torch.tensor(0.95), torch.tensor([0.9, 1.0])).overall
+    tensor(0.9500)
+    """
 
     overall: Float[Tensor, ""]
+    """Over all components."""
     by_dimension: Float[Tensor, " d"]
+    """For each dimension."""
 
 
 def coverage(error: Float[Tensor, "*B d"], cov: Float[Tensor, "*B d d"], level: float = 0.95) -> Coverage:
@@ -114,6 +204,17 @@ def coverage(error: Float[Tensor, "*B d"], cov: Float[Tensor, "*B d d"], level: 
 
     A consistent filter covers the fraction ``level``, an overconfident filter less. Errors or variances that are not
     finite, and negative variances, are not covered.
+
+    Args:
+        error: errors in the tangent space.
+        cov: the covariances stated.
+        level: of the interval.
+
+    Returns:
+        The fractions.
+
+    Raises:
+        ConfigError: the level is not between 0 and 1.
 
     >>> coverage(torch.tensor([[1.9, 0.0], [2.0, 0.0]]), torch.eye(2).expand(2, 2, 2)).by_dimension
     tensor([0.5000, 1.0000])

@@ -16,12 +16,20 @@ from ..errors import ShapeError
 from ..shapes import Float
 from .consistency import whiten
 
+__all__ = ["Spectrum", "innovation_spectrum", "welch"]
+
 
 class Spectrum(NamedTuple):
-    """Frequencies in the unit of the sampling rate, and one-sided density in power per unit of frequency."""
+    """A power spectral density.
+
+    >>> Spectrum(torch.zeros(3), torch.zeros(3, 2)).density.shape
+    torch.Size([3, 2])
+    """
 
     frequency: Float[Tensor, " w"]
+    """In the unit of the sampling rate."""
     density: Float[Tensor, "*B w m"]
+    """One-sided, in power per unit of frequency."""
 
 
 def welch(signal: Float[Tensor, "*B T m"], rate: float = 1.0, segment: int = 256) -> Spectrum:
@@ -29,6 +37,17 @@ def welch(signal: Float[Tensor, "*B T m"], rate: float = 1.0, segment: int = 256
 
     ``S(f) = 2/rate · ⟨|Σ_t w_t x_t e^{-2πift/rate}|²⟩ / Σ w²``, without the factor 2 at zero and Nyquist. White noise
     of variance ``σ²`` has ``S = 2 σ²/rate`` at all frequencies. A signal shorter than a segment is one segment.
+
+    Args:
+        signal: samples.
+        rate: samples per unit of time.
+        segment: length of a segment in samples.
+
+    Returns:
+        Frequencies and densities.
+
+    Raises:
+        ShapeError: there are fewer than two samples.
 
     >>> welch(torch.zeros(100, 2), rate=200.0, segment=50).frequency[:3]
     tensor([0., 4., 8.])
@@ -55,6 +74,15 @@ def innovation_spectrum(
 
     The density of whitened innovations of a consistent filter is ``2 / rate`` at all frequencies. Masked channels are
     zero, as in :class:`~fwnkf.types.StepOutput`.
+
+    Args:
+        innovation: innovations.
+        cov: their covariances, to whiten them.
+        rate: samples per unit of time.
+        segment: length of a segment in samples.
+
+    Returns:
+        Frequencies, and densities of every channel.
 
     >>> innovation_spectrum(torch.zeros(8, 100, 3), segment=64).density.shape
     torch.Size([33, 3])
