@@ -338,7 +338,7 @@ def test_ray_writes_the_files_of_the_loop(tmp_path, model):
     run(tmp_path / "in", tmp_path / "loop", model)
     words = command(tmp_path / "in", tmp_path / "ray", model, "--engine", "ray", "--workers", "2")
     process = in_own_network(words, stdout=subprocess.DEVNULL)
-    _, errors = process.communicate(timeout=300)
+    _, errors = process.communicate(timeout=900)
     assert process.returncode == 0, errors
     assert digest(tmp_path / "ray") == digest(tmp_path / "loop")
 
@@ -366,7 +366,7 @@ def test_killed_workers_and_a_killed_driver_change_no_byte(tmp_path, model):
     words = command(tmp_path / "in", tmp_path / "ray", model, "--engine", "ray", "--workers", "2")
     process = in_own_network(words, stdout=subprocess.DEVNULL)
     parts, killed = tmp_path / "ray" / PARTS, 0
-    deadline = time.monotonic() + 500
+    deadline = time.monotonic() + 900
     while killed < 3:
         assert process.poll() is None, "the run ended before three workers were killed"
         assert time.monotonic() < deadline
@@ -380,6 +380,6 @@ def test_killed_workers_and_a_killed_driver_change_no_byte(tmp_path, model):
     process.wait()
     assert not (tmp_path / "ray" / MANIFEST).exists()
     again = in_own_network([*words, "--resume"], stdout=subprocess.DEVNULL)
-    _, errors = again.communicate(timeout=500)
+    _, errors = again.communicate(timeout=900)
     assert again.returncode == 0, errors
     assert digest(tmp_path / "ray") == digest(tmp_path / "loop")
