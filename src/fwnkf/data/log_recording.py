@@ -17,6 +17,8 @@ from ..logs.stamps import examine, repair
 from ._interpolate import continuous_signs, resample
 from .recording import Channel, Recording
 
+__all__ = ["recording"]
+
 GAP = 2.5
 """Median steps of a signal across which it is not interpolated."""
 POSITION = ("position_x", "position_y", "position_z")
@@ -35,14 +37,25 @@ def recording(
 ) -> Recording:
     """A standard signal of a log as a recording, on its own time stamps after repair.
 
-    ``truth`` names a pose signal, interpolated to the samples and unknown where it has gaps. Of the signals in
-    ``extras``, those that the log has are interpolated too, NaN outside of their time: ``extras["rotor"]`` has a column
-    for each rotor.
+    Args:
+        log: an open log.
+        source: name or role of the signal.
+        truth: name of a pose signal, interpolated to the samples and unknown where it has gaps.
+        extras: further signals; those that the log has are interpolated too, NaN outside of their time.
+            ``extras["rotor"]`` of the recording has a column for each rotor.
+        name: of the recording; by default that of the file.
+
+    Returns:
+        The recording.
+
+    Raises:
+        DataError: the log has no such signal, or no sample of it has a time stamp.
 
     >>> import tempfile, pathlib
     >>> from fwnkf.logs import open_log
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "run.csv"
-    >>> _ = path.write_text("t,gx,gy,gz\\n" + "".join(f"{i / 100},{i},0,1\\n" for i in range(50)))
+    >>> rows = [f"{i / 100},{i},0,1" for i in range(50)]
+    >>> _ = path.write_text(chr(10).join(["t,gx,gy,gz", *rows]))
     >>> recording(open_log(path), "gyro")
     <Recording 'run': 50 samples, 3 channels, no truth>
     """

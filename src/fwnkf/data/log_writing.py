@@ -11,6 +11,8 @@ from ..errors import DataError
 from ..logs.ros_write import McapFile
 from .recording import Recording
 
+__all__ = ["write_mcap"]
+
 Array = NDArray[np.float64]
 
 
@@ -20,6 +22,16 @@ def write_mcap(recording: Recording, path: str | Path) -> Path:
     Gyroscope and accelerometer are in ``/imu``, a magnetometer in ``/mag`` (tesla, as ROS has it), the truth in
     ``/truth`` where it is known. Values are stored as they are, NaN where they were not measured; stamps are rounded to
     nanoseconds.
+
+    Args:
+        recording: with a gyroscope or an accelerometer.
+        path: the file.
+
+    Returns:
+        The file.
+
+    Raises:
+        DataError: the recording has neither.
 
     >>> import tempfile, torch
     >>> from fwnkf.data.log_recording import recording

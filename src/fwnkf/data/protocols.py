@@ -25,6 +25,8 @@ from ..types import Gaussian
 from .recording import Span, assert_disjoint
 from .simulated import Simulated, generate, tone_frequencies
 
+__all__ = ["Protocol", "Records", "Split", "simulated"]
+
 ProtocolName = Literal["paper", "strict"]
 
 SIMULATED_SIZES = {"lorenz": 1000, "pendulum": 30_000}
@@ -35,17 +37,29 @@ STRICT_TEST = 1000
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """Records of equal length for ``filter.run``, with their truth and the initial belief of a filter."""
+    """Records of equal length for ``filter.run``, with their truth and the initial belief of a filter.
+
+    >>> records = simulated("lorenz", "strict", train=4, val=1, test=1).split.train
+    >>> len(records), records.take([0, 2]).y.shape
+    (4, torch.Size([2, 100, 2]))
+    """
 
     name: str
+    """Name, for messages and tables."""
     y: Float[Tensor, "N T m"]
+    """Measurements, NaN where missing."""
     truth: Float[Tensor, "N T n"]
+    """True states."""
     mask: Bool[Tensor, "N T m"]
+    """True where a channel was measured."""
     dt: Float[Tensor, "N T"]
+    """Lengths of the steps in seconds."""
     u: Float[Tensor, "N T p"] | None
+    """Controls; ``u[:, t]`` acts from ``t - 1`` to ``t``."""
     start: Gaussian
     """The initial belief, at the time of the first sample (``dt[:, 0]`` is zero)."""
     layout: Layout
+    """Parts of the state."""
     spans: tuple[Span, ...]
     """The source and samples of each record."""
     system: System | None = None
@@ -57,11 +71,22 @@ class Records:
         return len(self.y)
 
     def inputs(self) -> dict[str, Any]:
-        """The keyword arguments of ``filter.run``."""
+        """The keyword arguments of ``filter.run``.
+
+        Returns:
+            Arguments by name.
+        """
         return {"y": self.y, "u": self.u, "mask": self.mask, "dt": self.dt, "prior": self.start}
 
     def take(self, index: Sequence[int] | Tensor) -> Records:
-        """A selection of the records, by index."""
+        """A selection of the records.
+
+        Args:
+            index: which ones.
+
+        Returns:
+            The selection.
+        """
         rows = torch.as_tensor(index)
         start = self.start
         if start.mean.ndim == 2:
@@ -90,14 +115,26 @@ def digest(*splits: Records) -> str:
 
 
 class Split(NamedTuple):
-    """Training, validation and test records."""
+    """Training, validation and test records.
+
+    >>> split = simulated("lorenz", "strict", train=4, val=1, test=2).split
+    >>> len(split.whole())
+    7
+    """
 
     train: Records
+    """For the optimizer."""
     val: Records
+    """For choosing among training steps."""
     test: Records
+    """For figures."""
 
     def whole(self) -> Records:
-        """All records together, for methods that are not trained."""
+        """All records together, for methods that are not trained.
+
+        Returns:
+            The records.
+        """
         joined = {
             name: torch.cat([getattr(records, name) for records in self]) for name in ("y", "truth", "mask", "dt")
         }
@@ -125,10 +162,15 @@ class Protocol:
     """
 
     name: ProtocolName
+    """``"paper"`` or ``"strict"``."""
     data: str
+    """Name of the data set."""
     seed: int
+    """Seed of the split, and of simulated records."""
     split: Split
+    """The records."""
     notes: tuple[str, ...] = field(default=())
+    """Remarks, for people."""
     difference: Literal["shortest", "raw"] = "shortest"
     """How the scores compare angles and rotations: along the shortest path, or component by component."""
 
@@ -161,10 +203,24 @@ def simulated(
     test: int | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> Protocol:
-    """Lorenz or pendulum. ``paper``: a set split 80/10/10, with known initial states. ``strict``: three separate sets.
+    """Lorenz or pendulum under a protocol.
 
-    The strict test set has the same seed for every ``seed``, so that all methods and training runs are tested on the
-    same 1,000 trajectories.
+    ``paper``: a set split 80/10/10, with known initial states. ``strict``: three separate sets; the test set has the
+    same seed for every ``seed``, so that all methods and training runs are tested on the same 1,000 trajectories.
+
+    Args:
+        system: the system.
+        protocol: the protocol.
+        scenario: the measurement noise, a name of :data:`fwnkf.systems.noise.SCENARIOS` or a composed one.
+        seed: of the records.
+        train, val, test: numbers of records; by default those of the paper.
+        dtype: of the records.
+
+    Returns:
+        The records.
+
+    >>> simulated("pendulum", "paper", train=8, val=1, test=1).split.train.y.shape
+    torch.Size([8, 100, 2])
     """
     total = SIMULATED_SIZES[system]
     if protocol == "paper":

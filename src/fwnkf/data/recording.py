@@ -14,23 +14,47 @@ from ..core.layout import Layout
 from ..errors import DataError
 from ..shapes import Bool, Float
 
+__all__ = ["Channel", "Recording", "Span", "assert_disjoint"]
+
 
 class Channel(NamedTuple):
-    """Name and unit of a column of the observations: ``Channel("gyro_x", "rad/s")``."""
+    """A column of the observations.
+
+    >>> Channel("gyro_x", "rad/s").unit
+    'rad/s'
+    """
 
     name: str
+    """Its name."""
     unit: str
+    """Its unit."""
 
 
 class Span(NamedTuple):
-    """Samples ``start`` to ``stop - 1`` of a source, by which splits are checked for common samples."""
+    """Samples ``start`` to ``stop - 1`` of a source, by which splits are checked for common samples.
+
+    >>> Span("walk", "", 0, 100).overlaps(Span("walk", "", 99, 120))
+    True
+    """
 
     source: str
+    """Name of the source."""
     digest: str
+    """Its checksum."""
     start: int
+    """First sample."""
     stop: int
+    """Sample after the last."""
 
     def overlaps(self, other: Span) -> bool:
+        """Whether two spans have a sample in common.
+
+        Args:
+            other: the other span.
+
+        Returns:
+            True if they do.
+        """
         same = (self.source, self.digest) == (other.source, other.digest)
         return same and self.start < other.stop and other.start < self.stop
 
@@ -57,14 +81,17 @@ class Recording:
     """
 
     name: str
+    """Name, for messages and tables."""
     time: Float[Tensor, " T"]
     """Seconds since the first sample of the source, strictly increasing; a part has the time of its source."""
     observations: Float[Tensor, "T m"]
     """Measurements; missing ones may be NaN."""
     channels: tuple[Channel, ...]
+    """Names and units of the columns."""
     mask: Bool[Tensor, "T m"]
     """True where there is a measurement."""
     truth: Float[Tensor, "T n"] | None = None
+    """True states, where there are any."""
     layout: Layout | None = None
     """The parts of ``truth``."""
     truth_mask: Bool[Tensor, " T"] | None = None
@@ -186,14 +213,35 @@ class Recording:
         return Span(self.source, self.digest, self.start, self.start + len(self))
 
     def column(self, name: str) -> Float[Tensor, " T"]:
-        """The samples of a channel, by its name."""
+        """The samples of a channel, by its name.
+
+        Args:
+            name: the name.
+
+        Returns:
+            The samples.
+
+        Raises:
+            DataError: no channel is called so.
+        """
         names = [channel.name for channel in self.channels]
         if name not in names:
             raise self._fail(f"no channel is called {name!r}; there are: {', '.join(names)}")
         return self.observations[:, names.index(name)]
 
     def slice(self, start: int, stop: int) -> Recording:
-        """Samples ``start`` to ``stop - 1`` as views, with the time and provenance of the source."""
+        """Samples ``start`` to ``stop - 1`` as views, with the time and provenance of the source.
+
+        Args:
+            start: first sample.
+            stop: sample after the last.
+
+        Returns:
+            A part that shares memory with this recording.
+
+        Raises:
+            DataError: the samples do not lie within the recording.
+        """
         if not 0 <= start < stop <= len(self):
             raise self._fail(f"slice {start}:{stop} does not lie within its {len(self)} samples")
         first, last = self.start + start, self.start + stop
@@ -210,7 +258,15 @@ class Recording:
         )
 
     def windows(self, length: int, stride: int) -> list[Recording]:
-        """Every complete window of ``length`` samples, ``stride`` samples apart; none if the recording is shorter."""
+        """Every complete window of ``length`` samples, ``stride`` samples apart; none if the recording is shorter.
+
+        Args:
+            length: samples of a window.
+            stride: samples from one window to the next.
+
+        Returns:
+            The windows.
+        """
         if length < 1 or stride < 1:
             raise self._fail(f"windows of {length} samples every {stride}: both must be at least 1")
         return [self.slice(start, start + length) for start in range(0, len(self) - length + 1, stride)]
@@ -218,6 +274,9 @@ class Recording:
 
 def assert_disjoint(*splits: Iterable[Spanned]) -> None:
     """Raise :class:`DataError` if two splits have a sample of a source in common, naming the two recordings.
+
+    Args:
+        *splits: recordings, or parts of recordings, of each split.
 
     >>> time, rates = torch.arange(4).double() / 100, torch.zeros(4, 1).double()
     >>> whole = Recording("walk", time, rates, (Channel("gyro_x", "rad/s"),), rates == 0)

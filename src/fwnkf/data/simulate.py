@@ -18,17 +18,37 @@ from ..systems.noise import Scenario
 from ..types import Gaussian
 from .simulated import Simulated, _streams
 
+__all__ = ["RandomControl", "simulate"]
+
 
 @dataclass(frozen=True)
 class RandomControl:
-    """Independent normal controls with these means and standard deviations, each held for ``hold`` steps."""
+    """Independent normal controls, each held for some steps.
+
+    >>> RandomControl(std=(2.0,), hold=5).sample((1, 10, 1), np.random.default_rng(0)).unique().numel()
+    2
+    """
 
     mean: tuple[float, ...] = ()
+    """Mean of each control; empty for zeros."""
     std: tuple[float, ...] = ()
+    """Standard deviation of each control; empty for ones."""
     hold: int = 1
+    """Steps for which a value is held."""
 
     def sample(self, shape: tuple[int, int, int], generator: np.random.Generator) -> Float[Tensor, "N T p"]:
-        """Controls ``[N, T, p]``; empty means and deviations are zeros and ones."""
+        """Draw controls.
+
+        Args:
+            shape: trajectories, steps, controls.
+            generator: where every draw comes from.
+
+        Returns:
+            The controls.
+
+        Raises:
+            ConfigError: the number of means or deviations is another than that of the controls.
+        """
         count, steps, size = shape
         mean, std = (np.array(given or [default] * size) for given, default in ((self.mean, 0.0), (self.std, 1.0)))
         if len(mean) != size or len(std) != size:
@@ -49,11 +69,24 @@ def simulate(
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
 ) -> Simulated:
-    """Trajectories of a system with its own process and measurement noise.
+    """Trajectories of a system with its own process and measurement noise, computed in float64.
 
-    Initial states are drawn from ``prior`` (default: the system's own, or standard normal about the origin). The
-    measurement noise has the covariance of the system and the spectrum of the scenario; a composed
-    :class:`~fwnkf.systems.noise.Scenario` is used in units of its standard deviation. Computed in float64.
+    Args:
+        system: the system.
+        trajectories: how many.
+        steps: samples of each.
+        prior: where initial states are drawn from; by default the system's own, or standard normal about the origin.
+        control: the controls, or how to draw them; by default standard normal.
+        scenario: the spectrum of the measurement noise, whose covariance is that of the system; a composed
+            :class:`~fwnkf.systems.noise.Scenario` is used in units of its standard deviation.
+        seed: equal seeds give equal bits.
+        dtype: of the result.
+
+    Returns:
+        True states, measurements, controls and the prior.
+
+    Raises:
+        ConfigError: there is nothing to simulate, or the controls do not fit the system.
 
     >>> from fwnkf.systems import Pendulum, PendulumConfig
     >>> data = simulate(Pendulum(PendulumConfig()), 3, steps=5, scenario="drift", seed=1)

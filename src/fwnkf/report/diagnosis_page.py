@@ -15,12 +15,20 @@ from .stamps import stream_section
 from .verdict import NAMES, by_strength, key_figures, overall_row, verdict_notices
 from .wording import clean, listed, number, percent, quantity, shorten
 
+__all__ = ["diagnosis_page", "page_of"]
+
 WATERFALLS = 3
 BEFORE_AFTER = 3
 
 
 def diagnosis_page(diagnosis: Diagnosis) -> str:
     """The whole HTML file of a diagnosis.
+
+    Args:
+        diagnosis: the diagnosis.
+
+    Returns:
+        One self-contained page.
 
     >>> text = diagnosis_page(Diagnosis("flight.ulg", "ulog", 61.7, "constant velocity"))
     >>> "Nothing was found that this log can show." in text
@@ -30,7 +38,17 @@ def diagnosis_page(diagnosis: Diagnosis) -> str:
 
 
 def page_of(diagnosis: Diagnosis) -> Page:
-    """The page of a diagnosis before it is written as text."""
+    """The page of a diagnosis before it is written as text.
+
+    Args:
+        diagnosis: the diagnosis.
+
+    Returns:
+        The page, to add sections to or to save.
+
+    >>> page_of(Diagnosis("flight.ulg", "ulog", 61.7, "constant velocity")).title
+    'Diagnosis of flight.ulg'
+    """
     shown: Diagnosis = clean(diagnosis)
     builders: tuple[Callable[[Diagnosis], Section | None], ...] = (
         stream_section, _noise, _rotors, _honest, _bias, _cost, _cure, _method,

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 else:  # runtime shape checks evaluate annotations, and matplotlib is optional
     Axes = Figure = Any
 
+__all__ = ["Drawing", "draw"]
+
 Array = NDArray[np.float64]
 
 WIDTH = 4.6
@@ -46,10 +48,16 @@ _NUMBER = re.compile(r"-?\d+\.\d+")
 
 
 class Drawing(NamedTuple):
-    """A figure for a page: markup from :func:`svg`, and a caption as plain text."""
+    """A figure for a page.
+
+    >>> Drawing("<svg></svg>", "NIS over time").wide
+    False
+    """
 
     markup: str
+    """From :func:`svg`."""
     caption: str = ""
+    """Plain text."""
     wide: bool = False
     """Whether it scrolls sideways on a narrow screen instead of shrinking."""
     height: float = 1.0
@@ -70,7 +78,21 @@ def canvas(rows: int = 1, height: float = 2.7, *, share: bool = True) -> tuple[F
 
 
 def draw(figure: Figure, name: str, caption: str = "") -> Drawing:
-    """A figure as a :class:`Drawing`; ``name`` is unique in the page. Wider figures than a phone's scroll sideways."""
+    """A matplotlib figure as a :class:`Drawing`. Wider figures than a phone's scroll sideways.
+
+    Args:
+        figure: the figure.
+        name: unique in the page.
+        caption: plain text.
+
+    Returns:
+        The drawing.
+
+    >>> figure, (axis,) = canvas()
+    >>> _ = axis.plot([0, 1], [1, 0])
+    >>> draw(figure, "line").markup.startswith("<")
+    True
+    """
     width, height = (float(size) for size in figure.get_size_inches())
     return Drawing(svg(figure, name, caption or name), caption, width > 1.2 * WIDTH, height / width + 0.1)
 

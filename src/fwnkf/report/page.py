@@ -14,6 +14,8 @@ from .drawing import Drawing
 from .page_style import STYLE
 from .wording import number
 
+__all__ = ["Notice", "Page", "Section", "Table"]
+
 Cell = str | float | int | None
 Level = Literal["good", "info", "warning", "failure"]
 
@@ -36,16 +38,27 @@ _CODE = re.compile(r"`([^`]+)`")
 
 @dataclass(frozen=True)
 class Table:
-    """Figures beside a drawing. Numbers have three digits; a column without any value is left out."""
+    """Figures beside a drawing. Numbers have three digits; a column without any value is left out.
+
+    >>> "<td" in Table(("channel", "NIS"), (("gyro_x", 1.02),)).html()
+    True
+    """
 
     columns: tuple[str, ...]
+    """Headers."""
     rows: tuple[tuple[Cell, ...], ...]
+    """Cells of each row: text, number or None."""
     caption: str = ""
+    """Above the table."""
     fold: bool = False
     """Whether all of it is folded away."""
 
     def html(self) -> str:
-        """The table, in a box that scrolls sideways on its own."""
+        """The table, in a box that scrolls sideways on its own.
+
+        Returns:
+            Markup.
+        """
         shown, rest = (self.rows, ()) if self.fold else (self.rows[:FOLD], self.rows[FOLD:])
         if len(rest) <= 2:  # a line to open would take as much room
             shown, rest = self.rows, ()
@@ -66,16 +79,32 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """One question of the reader: the answer in plain English, drawings, and tables with the figures behind it."""
+    """One question of the reader: the answer in plain English, drawings, and tables with the figures behind it.
+
+    >>> "<h2" in Section("Is it consistent?", "Yes.").html("q1")
+    True
+    """
 
     question: str
+    """The heading."""
     answer: str
+    """One or two sentences."""
     drawings: tuple[Drawing, ...] = ()
+    """Figures."""
     tables: tuple[Table, ...] = ()
+    """Tables."""
     notes: tuple[str, ...] = ()
+    """Remarks below."""
 
     def html(self, anchor: str) -> str:
-        """The section, in two columns of about the same height where the screen is wide."""
+        """The section, in two columns of about the same height where the screen is wide.
+
+        Args:
+            anchor: by which the page links to it.
+
+        Returns:
+            Markup.
+        """
         wide = "".join(_figure(drawing) for drawing in self.drawings if drawing.wide)
         blocks = [(_figure(drawing), drawing.height) for drawing in self.drawings if not drawing.wide]
         shown = [table for table in self.tables if table.rows]
@@ -101,17 +130,27 @@ class Section:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something that the reader must know first: one sentence, what belongs to it by name, and more folded away."""
+    """Something that the reader must know first: one sentence, what belongs to it by name, and more folded away.
+
+    >>> "Samples are missing." in Notice("warning", "Samples are missing.").html()
+    True
+    """
 
     level: Level
+    """How severe it is."""
     what: str
+    """The sentence."""
     details: Mapping[str, str] = field(default_factory=dict)
     """Such as "What to do"."""
     more: Mapping[str, str] = field(default_factory=dict)
     """Such as "Evidence"; the first name is that of the line that opens all of them."""
 
     def html(self) -> str:
-        """The notice as a card."""
+        """The notice as a card.
+
+        Returns:
+            Markup.
+        """
         sign, word = SIGNS[self.level]
         return (
             f'<div class="notice {self.level}"><p class="what"><span class="badge"><span class="sign" '
@@ -132,9 +171,13 @@ class Page:
     """
 
     title: str
+    """The heading."""
     subtitle: str
+    """Below the heading."""
     sections: tuple[Section, ...]
+    """Questions and answers."""
     notices: tuple[Notice, ...] = ()
+    """What the reader must know first."""
     asides: tuple[Notice, ...] = ()
     """Notices of less weight, folded away."""
     facts: Mapping[str, str] = field(default_factory=dict)
@@ -143,7 +186,11 @@ class Page:
     """Values of strict JSON that are embedded for programs: the element ``<script type="application/json">``."""
 
     def html(self) -> str:
-        """The text of the file."""
+        """The text of the file.
+
+        Returns:
+            HTML that needs no other file.
+        """
         anchors = [f"q{k}" for k in range(1, len(self.sections) + 1)]
         links = "".join(
             f'<li><a href="#{anchor}">{_text(section.question)}</a></li>'
@@ -171,7 +218,14 @@ class Page:
         )
 
     def save(self, path: str | Path) -> Path:
-        """Write the file, with the folders above it."""
+        """Write the file, with the folders above it.
+
+        Args:
+            path: the file.
+
+        Returns:
+            The file.
+        """
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(self.html(), encoding="utf-8", errors="replace")

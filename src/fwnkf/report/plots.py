@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 else:  # runtime shape checks evaluate annotations, and matplotlib is optional
     Axes = Figure = Any
 
+__all__ = ["error_over_time", "history", "nees_over_time", "noise_over_time", "save_all", "shaper", "trajectory"]
+
 Tracks = Mapping[str, tuple[Tensor, Tensor | None]]
 """Estimates by name of the method: mean ``[B, T, n]``, and covariance ``[B, T, d, d]`` or None."""
 
@@ -47,6 +49,19 @@ def trajectory(records: Records, tracks: Tracks, record: int = 0) -> Figure:
 
     The first method is drawn with its 95 % band. A channel that measures a component of the state directly is drawn as
     dots in the panel of that component; other channels have separate panels, with the observation of the true state.
+
+    Args:
+        records: the records.
+        tracks: means and covariances (or None) by method.
+        record: which one.
+
+    Returns:
+        The figure.
+
+    >>> from fwnkf.data import protocols
+    >>> records = protocols.simulated("lorenz", "strict", train=1, val=1, test=2).split.test
+    >>> len(trajectory(records, {"truth": (records.truth, None)}).axes)
+    3
     """
     _check(records, tracks)
     layout, truth = records.layout, records.truth[record].double()
@@ -116,7 +131,20 @@ def _measurements(
 
 
 def error_over_time(records: Records, tracks: Tracks) -> Figure:
-    """Root mean square error of each step over records and dimensions (shortest arc), one line for each method."""
+    """Root mean square error of each step over records and dimensions (shortest arc), one line for each method.
+
+    Args:
+        records: the records.
+        tracks: means and covariances (or None) by method.
+
+    Returns:
+        The figure.
+
+    >>> from fwnkf.data import protocols
+    >>> records = protocols.simulated("lorenz", "strict", train=1, val=1, test=2).split.test
+    >>> len(error_over_time(records, {"shifted": (records.truth + 1, None)}).axes)
+    1
+    """
     _check(records, tracks)
     figure, (axis,) = panels(1, height=3.6)
     time = series.seconds(records.dt)
@@ -134,6 +162,19 @@ def nees_over_time(records: Records, tracks: Tracks) -> Figure:
 
     The average over consistent records lies in the band with a probability of 95 %. Methods without a covariance are
     left out.
+
+    Args:
+        records: the records.
+        tracks: means and covariances (or None) by method.
+
+    Returns:
+        The figure.
+
+    >>> from fwnkf.data import protocols
+    >>> records = protocols.simulated("lorenz", "strict", train=1, val=1, test=2).split.test
+    >>> cov = torch.eye(3).to(records.truth).expand(2, 100, 3, 3)
+    >>> len(nees_over_time(records, {"shifted": (records.truth + 1, cov)}).axes)
+    1
     """
     _check(records, tracks)
     figure, (axis,) = panels(1, height=3.6)
@@ -160,7 +201,16 @@ def nees_over_time(records: Records, tracks: Tracks) -> Figure:
 def shaper(model: Filter) -> Figure | None:
     """Frequency response of a filter: ``Φ`` with its poles and zeros, or the spectral density of its noise.
 
-    None for a filter with white noise and without ``Φ``.
+    Args:
+        model: the filter.
+
+    Returns:
+        The figure; None for a filter with white noise and without ``Φ``.
+
+    >>> import fwnkf
+    >>> one = torch.eye(1)
+    >>> shaper(fwnkf.KF(F=one, H=one, Q=one, R=one)) is None
+    True
     """
     facts = frequencies(model, loop=False)
     if facts["kind"] == "none":
@@ -202,7 +252,20 @@ def noise_over_time(
 ) -> Figure:
     """Standard deviations of process and measurement noise that a filter used at each step of one record.
 
-    From :func:`fwnkf.filters.diagnostics.noise_over_time`. A step of length zero has no process noise and is not drawn.
+    A step of length zero has no process noise and is not drawn.
+
+    Args:
+        Q_diag, R_diag: variances, from :func:`fwnkf.filters.diagnostics.noise_over_time`.
+        records: the records.
+        record: which one.
+
+    Returns:
+        The figure.
+
+    >>> from fwnkf.data import protocols
+    >>> records = protocols.simulated("lorenz", "strict", train=1, val=1, test=2).split.test
+    >>> len(noise_over_time(torch.ones(2, 100, 3), torch.ones(2, 100, 2), records).axes)
+    2
     """
     figure, axes = panels(2, height=2.4)
     time = series.seconds(records.dt[record])
@@ -219,7 +282,20 @@ def noise_over_time(
 
 
 def history(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Training curves from rows with ``step`` and any of ``loss``, ``val_mse``, ``val_nees`` and ``learning_rate``."""
+    """Training curves.
+
+    Args:
+        rows: with ``step`` and any of ``loss``, ``val_mse``, ``val_nees`` and ``learning_rate``.
+
+    Returns:
+        The figure, with a panel for each.
+
+    Raises:
+        ConfigError: no row has any of them.
+
+    >>> len(history([{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]).axes)
+    1
+    """
     titles = {
         "loss": "training loss",
         "val_mse": "validation MSE",
@@ -252,7 +328,20 @@ def history(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def save_all(folder: str | Path, figures: Mapping[str, Figure | None]) -> list[Path]:
-    """Write every figure that is not None to ``folder/NAME.png``; returns the paths."""
+    """Write every figure that is not None to ``folder/NAME.png``.
+
+    Args:
+        folder: where to; it is created.
+        figures: by name.
+
+    Returns:
+        The files written.
+
+    >>> import tempfile
+    >>> figure = history([{"step": 1, "loss": 2.0}])
+    >>> [path.name for path in save_all(tempfile.mkdtemp(), {"history": figure, "shaper": None})]
+    ['history.png']
+    """
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     written = []

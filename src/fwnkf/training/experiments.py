@@ -21,6 +21,8 @@ from .losses import parse_terms
 from .pretrain import NOTHING_LEARNED, regression_of
 from .setup import Signature, build_filter, build_own_system, is_linear, signature
 
+__all__ = ["parse_experiment", "read_experiment", "shipped"]
+
 FILE_LIMIT = 1 << 20
 """Largest size of an experiment file in bytes; larger files are refused."""
 SHIPPED_SECTIONS = ("lorenz", "pendulum", "tables")
@@ -28,7 +30,21 @@ SHIPPED_SECTIONS = ("lorenz", "pendulum", "tables")
 
 
 def parse_experiment(values: Mapping[str, Any], owner: str = "experiment") -> Experiment:
-    """Build an experiment; raises one ConfigError that lists every fault found without loading data, one line each."""
+    """Build an experiment from plain values.
+
+    Args:
+        values: sections by name, as in an experiment file.
+        owner: what error messages call it.
+
+    Returns:
+        The experiment.
+
+    Raises:
+        ConfigError: one line for every fault that can be found without loading data.
+
+    >>> parse_experiment({"data": {"name": "lorenz"}, "filter": {"name": "rkn"}}).trainer.batch_size
+    64
+    """
     experiment, faults = try_config(Experiment, _with_data_options(values), owner)
     faults += _unknown(_section(values, "filter").get("name", "fwnkf"), FILTERS, "filter.name", owner)
     faults += _unknown(_section(values, "data").get("name"), DATA, "data.name", owner)
@@ -170,11 +186,22 @@ def _rates(rates: Mapping[str, Any], names: list[str]) -> list[str]:
 def read_experiment(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> Experiment:
     """An experiment from a YAML file, the name of a shipped experiment, or plain values.
 
-    Overrides are ``section.field=value``, with the value read as YAML: ``optimizer.learning_rate=1e-3``,
-    ``loss.1.weight=0.1``.
-
     A file may name modules of the user, ``import: [my_module]``, which are imported before the experiment is checked.
     They are no part of the experiment, so that a run folder does not import anything.
+
+    Args:
+        source: a file, a name of :func:`shipped`, or sections by name.
+        overrides: ``section.field=value``, with the value read as YAML: ``optimizer.learning_rate=1e-3``,
+            ``loss.1.weight=0.1``.
+
+    Returns:
+        The experiment.
+
+    Raises:
+        ConfigError: one line for every fault that can be found without loading data.
+
+    >>> read_experiment("lorenz", ["trainer.steps=10"]).trainer.steps
+    10
     """
     values, owner = (dict(source), "experiment") if isinstance(source, Mapping) else (read_values(source), str(source))
     for text in overrides:
@@ -188,7 +215,14 @@ def read_experiment(source: str | Path | Mapping[str, Any], overrides: Iterable[
 
 
 def shipped() -> dict[str, str]:
-    """The shipped experiments: name and first comment line."""
+    """The shipped experiments.
+
+    Returns:
+        The first comment line of each by name.
+
+    >>> "lorenz" in shipped()
+    True
+    """
     folder = resources.files("fwnkf") / "experiments"
     return {
         entry.name.removesuffix(".yaml"): entry.read_text().splitlines()[0].lstrip("# ")

@@ -30,6 +30,8 @@ from .config import DataSection, Experiment, OptimizerSection, TrainerSection
 from .fit import fit
 from .setup import statistics
 
+__all__ = ["EncoderFit", "EncoderReport", "fit_encoder"]
+
 CHUNK = 50
 """Time steps for one step of the optimizer; the state of the filter is carried from chunk to chunk."""
 VALIDATION = 0.2
@@ -38,11 +40,18 @@ VALIDATION = 0.2
 
 @dataclasses.dataclass(frozen=True)
 class EncoderReport:
-    """What an encoder adds on records that neither the fit nor the training has seen."""
+    """What an encoder adds on records that neither the fit nor the training has seen.
+
+    >>> "gain" in EncoderReport.__dataclass_fields__
+    True
+    """
 
     hidden: int
+    """Units of the encoder."""
     trained_records: int
+    """Records it was trained on."""
     validation_records: int
+    """Records that chose the best of the training steps."""
     before: Consistency
     """On the held-out records, without the encoder."""
     after: Consistency
@@ -59,10 +68,19 @@ class EncoderReport:
     """Whether training was stopped before its end."""
 
     def as_dict(self) -> dict[str, Any]:
+        """The report as values of JSON.
+
+        Returns:
+            Fields by name.
+        """
         return dataclasses.asdict(self)
 
     def lines(self) -> list[str]:
-        """The report as text."""
+        """The report as text.
+
+        Returns:
+            One string for each line.
+        """
         lines = [
             f"held out, {title}: log-likelihood {part.log_likelihood:.4f} per sample, NIS {part.nis:.3f} (by channel "
             + ", ".join(f"{value:.3f}" for value in part.nis_by_channel)
@@ -79,10 +97,16 @@ class EncoderReport:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EncoderFit:
-    """The filter with the encoder if that gains on held-out records, else without, and the report."""
+    """The result of :func:`fit_encoder`.
+
+    >>> "filter" in EncoderFit.__dataclass_fields__
+    True
+    """
 
     filter: Filter
+    """The filter with the encoder if that gains on held-out records, else without."""
     report: EncoderReport
+    """What the encoder adds."""
 
 
 def fit_encoder(
@@ -96,9 +120,23 @@ def fit_encoder(
 ) -> EncoderFit:
     """Let an encoder vary ``Q_t`` and ``R_t`` of a fitted filter; no true states needed.
 
-    The fitted filter becomes an ``fwnkf`` with a GRU of ``hidden`` units, which before training computes the same
-    estimates. A fifth of the fitted records chooses the best of the training steps; the held-out records, which
-    nothing was chosen on, decide whether the encoder is used. Parameters of the fit stay as they are.
+    The fitted filter becomes an ``fwnkf`` with an encoder, which before training computes the same estimates. A fifth
+    of the fitted records chooses the best of the training steps; the held-out records, which nothing was chosen on,
+    decide whether the encoder is used. Parameters of the fit stay as they are.
+
+    Args:
+        fitted: the result of :func:`fwnkf.fit`, with records held out.
+        hidden: units of the GRU.
+        steps: training steps.
+        learning_rate: the highest.
+        seed: of the initial weights and the batches.
+        progress: called with a line of text now and then.
+
+    Returns:
+        The filter and the report.
+
+    Raises:
+        ConfigError: there are too few records, or the filter cannot have an encoder.
 
     >>> import fwnkf
     >>> generator = torch.Generator().manual_seed(0)

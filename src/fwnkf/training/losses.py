@@ -23,19 +23,33 @@ from ..registry import Registry, at_least, limited, try_config
 from ..shapes import Bool, Float
 from ..types import Gaussian
 
+__all__ = ["LOSSES", "Batch", "Loss", "mean_over"]
+
 LOSSES: Registry[Any] = Registry("loss")
+"""Losses by name, as experiments write them."""
 
 
 class Batch(NamedTuple):
-    """Records to train on. ``valid`` marks the steps with a true state; elsewhere ``truth`` holds a placeholder."""
+    """Records to train on.
+
+    >>> "valid" in Batch._fields
+    True
+    """
 
     y: Float[Tensor, "B T m"]
+    """Measurements."""
     truth: Float[Tensor, "B T n"]
+    """True states; a placeholder where they are not known."""
     valid: Bool[Tensor, "B T"]
+    """True at the steps with a true state."""
     mask: Bool[Tensor, "B T m"]
+    """True where a channel was measured."""
     dt: Float[Tensor, "B T"]
+    """Lengths of the steps in seconds."""
     u: Float[Tensor, "B T p"] | None
+    """Controls."""
     prior: Gaussian
+    """The beliefs that the filter starts from."""
     share: Float[Tensor, " B"]
     """Weight of each record in the whole batch; sums to one over the parts of all processes."""
     first: int = 0
@@ -44,33 +58,72 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Loss:
-    """Base class of losses, with the weight in the sum and the first counted step."""
+    """Base class of losses. Called with filter, batch and trajectory, a loss gives one number for each record.
+
+    >>> from fwnkf.training.losses import LOSSES
+    >>> LOSSES["state"](weight=0.5).weight
+    0.5
+    """
 
     weight: float = at_least(0.0, 1.0)
+    """In the sum of all losses."""
     from_step: int = at_least(0, 0)
+    """The first step that counts."""
 
     checks_values: ClassVar[bool] = False
     """Whether the loss branches on values of tensors, which a run of stacked filters cannot do."""
 
     def check(self, model: Filter) -> list[str]:
-        """Reasons why this loss cannot be used with this filter, one line each."""
+        """Whether this loss can be used with a filter.
+
+        Args:
+            model: the filter.
+
+        Returns:
+            Reasons why not, one line each.
+        """
         return []
 
     def __call__(self, model: Filter, batch: Batch, track: Trajectory) -> Float[Tensor, " B"]:
         raise NotImplementedError
 
     def counted(self, batch: Batch) -> Bool[Tensor, "B T"]:
-        """Mask of the steps that enter the loss."""
+        """Mask of the steps that enter the loss.
+
+        Args:
+            batch: the records.
+
+        Returns:
+            True where a step counts.
+        """
         return batch.valid & self.late(batch)
 
     def late(self, batch: Batch) -> Bool[Tensor, " T"]:
-        """Mask of the steps from ``from_step`` of the record on."""
+        """Mask of the steps from ``from_step`` of the record on.
+
+        Args:
+            batch: the records.
+
+        Returns:
+            True from that step on.
+        """
         number = torch.arange(batch.first, batch.first + batch.valid.shape[1], device=batch.valid.device)
         return number >= self.from_step
 
 
 def mean_over(counted: Bool[Tensor, "B T"], values: Float[Tensor, "B T"]) -> Float[Tensor, " B"]:
-    """Mean over the counted steps, zero for a record without any. Other values, including NaN, have no effect."""
+    """Mean over the counted steps, zero for a record without any. Other values, including NaN, have no effect.
+
+    Args:
+        counted: True where a step counts.
+        values: the values.
+
+    Returns:
+        The mean of each record.
+
+    >>> mean_over(torch.tensor([[True, False, True]]), torch.tensor([[1.0, torch.nan, 3.0]]))
+    tensor([2.])
+    """
     return torch.where(counted, values, 0.0).sum(-1) / counted.sum(-1).clamp_min(1)
 
 

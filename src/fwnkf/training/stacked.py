@@ -36,6 +36,8 @@ from .losses import Batch, WeightedSum, parse_terms
 from .module import VALIDATION_BATCH, make_optimizer, noise_seed
 from .setup import load_data
 
+__all__ = ["Member", "fit_together"]
+
 Say = Callable[[str], None]
 Rebuild = Callable[[Sequence[Tensor]], tuple[Batch, Tensor | None]]
 """Makes the batch and ``dt`` of one member of its tensors."""
@@ -45,21 +47,32 @@ UNSUPPORTED = {"chunk": None, "recompute": None, "compile": False, "patience": N
 
 @dataclass(eq=False)
 class Member:
-    """One filter of a group: its experiment and data, the best parameters by validation, and how it went."""
+    """One filter of a group: its experiment and data, the best parameters by validation, and how it went.
+
+    >>> "model" in Member.__dataclass_fields__
+    True
+    """
 
     experiment: Experiment
+    """What was asked for."""
     data: Protocol
+    """The records."""
     model: Filter
+    """The filter, with its best parameters."""
     preparation_seconds: float
     """CPU seconds of building and pretraining this filter."""
     training_seconds: float = 0.0
     """CPU seconds of training and validation, an equal part of those of the group."""
     best: float = math.inf
+    """Least validation error."""
     best_step: int = -1
+    """The step at which it was reached."""
     steps: int = 0
+    """Steps of the training."""
     failed_at: int | None = None
     """The step at which loss or gradient were first not finite; the member keeps its best parameters until then."""
     history: list[dict[str, float]] = field(default_factory=list)
+    """Figures of each validation."""
 
 
 def fit_together(experiments: Sequence[Experiment], *, say: Say = lambda text: None) -> list[Member]:
@@ -68,6 +81,24 @@ def fit_together(experiments: Sequence[Experiment], *, say: Say = lambda text: N
     The filter of a member is the one with the least validation error (``trainer.monitor: val_mse``), that before
     training included. The figures equal those of single runs up to rounding, except for filters that draw random
     numbers.
+
+    Args:
+        experiments: what to train; equal but for name, seed and weights of the loss.
+        say: called with status lines.
+
+    Returns:
+        One member for each experiment.
+
+    Raises:
+        ConfigError: the experiments differ in more, or cannot be trained together.
+
+    >>> from fwnkf.training.experiments import parse_experiment
+    >>> data = {"name": "simulated", "train": 2, "val": 1, "test": 1, "steps": 5}
+    >>> values = {"data": data, "system": {"name": "pendulum"}, "trainer": {"steps": 1, "batch_size": 2}}
+    >>> values["filter"] = {"options": {"hidden": 0, "residual_width": 4}}
+    >>> members = fit_together([parse_experiment({**values, "seed": seed}) for seed in (0, 1)])
+    >>> [member.experiment.seed for member in members]
+    [0, 1]
     """
     _check(experiments)
     options = experiments[0].trainer
