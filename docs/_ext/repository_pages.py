@@ -56,9 +56,16 @@ def generate(app: Any) -> None:
 
 
 def public_packages() -> list[str]:
-    """The package and those of its subpackages that say in ``__all__`` what is public."""
+    """The package, those of its subpackages that say in ``__all__`` what is public, and the modules listed there."""
     inner = [f"fwnkf.{item.name}" for item in pkgutil.iter_modules(fwnkf.__path__) if item.ispkg]
-    return ["fwnkf", *(name for name in sorted(inner) if getattr(importlib.import_module(name), "__all__", ()))]
+    packages = ["fwnkf", *(name for name in inner if getattr(importlib.import_module(name), "__all__", ()))]
+    modules = [
+        f"{package}.{name}"
+        for package in packages
+        for name in importlib.import_module(package).__all__
+        if inspect.ismodule(getattr(importlib.import_module(package), name))
+    ]
+    return sorted({*packages, *modules})
 
 
 def write_reference(package: str, documented: dict[int, str]) -> None:
@@ -77,6 +84,8 @@ def write_reference(package: str, documented: dict[int, str]) -> None:
             _write(GENERATED / "reference" / "names" / f"{page}.md", name_page(page, item))
         summary = " ".join((inspect.getdoc(item) or "").split("\n\n")[0].split())
         rows.append(f"   * - :doc:`{name} <names/{page}>`\n     - {summary}")
+    if not rows:  # its modules have pages of their own
+        return
     table = "\n".join(rows)
     toctree = "\n".join(f"names/{page}" for page in pages)
     summary = (module.__doc__ or "").strip().splitlines()[0]
