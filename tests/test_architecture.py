@@ -12,10 +12,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LIBRARY, TASKS = ROOT / "src" / "fwnkf", ROOT / "tasks"
-DATA_SETS = ("euroc", "dido", "broad", "uipdb")
-FROM_LOGS = ("racer",)
-"""Data sets that the readers of logs read; the library has no reader of their own."""
-STUDIES = ("paper",)
+STUDIES = {"paper"}
+FOLDERS = {path.parent.name for path in TASKS.glob("*/__init__.py")}
+DATA_SETS = FOLDERS - STUDIES - {"simulated"}
 READERS = {*(f"{name}.py" for name in DATA_SETS), "catalogue.py"}
 """Files of ``fwnkf.data`` that may name a data set: its reader, and the table of where data sets come from."""
 LINE_LIMIT = 400
@@ -66,7 +65,7 @@ def test_files_stay_below_400_lines():
 
 
 def test_the_library_names_no_data_set_outside_its_reader():
-    pattern = re.compile(rf"\b({'|'.join((*DATA_SETS, *FROM_LOGS))})\b", re.IGNORECASE)
+    pattern = re.compile(rf"\b({'|'.join(sorted(DATA_SETS))})\b", re.IGNORECASE)
     named = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in python_files(LIBRARY)
@@ -96,10 +95,13 @@ def test_tasks_use_public_names_only(path: Path):
 
 
 def test_task_folders_are_alike():
-    """Every data set, and every study of several of them, has a folder of tasks and one of tests."""
-    folders = {path.parent.name for path in TASKS.glob("*/__init__.py")}
-    assert folders == {"simulated", *DATA_SETS, *FROM_LOGS, *STUDIES}
-    assert all((ROOT / "tests" / "tasks" / name).is_dir() for name in folders)
+    """Every data set, and every study of several of them, has tests; those of data sets keep apart from each other."""
+    assert [name for name in FOLDERS if not (ROOT / "tests" / "tasks" / name / "__init__.py").is_file()] == []
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    contracts = re.findall(r'^(?:source_)?modules = \[("tasks\..*)\]$', project, re.MULTILINE)
+    assert len(contracts) == 2
+    for named in contracts:
+        assert set(re.findall(r'"tasks\.(\w+)"', named)) == FOLDERS - STUDIES, "name the folder in pyproject.toml"
 
 
 def test_nothing_in_the_repository_is_a_build_product_or_a_recording():

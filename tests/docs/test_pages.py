@@ -14,7 +14,11 @@ from fwnkf.cli.main import parser
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(path for folder in ("howto", "concepts", "design", ".") for path in (DOCS / folder).glob("*.md"))
-ELSEWHERE = {"own_system.md": "tests/test_own_system.py", "stream.md": "tests/runtime/test_stream_howto.py"}
+ELSEWHERE = {
+    "own_filter.md": "tests/docs/test_constant_gain.py",
+    "own_system.md": "tests/test_own_system.py",
+    "stream.md": "tests/runtime/test_stream_howto.py",
+}
 """Pages whose code is run by a test of their own, which also looks at what it prints."""
 GIVEN = {"logs.md", "diagnose.md", "fit.md", "report.md", "train.md"}
 """Pages whose Python needs a log, a run or a recording of the reader's own."""

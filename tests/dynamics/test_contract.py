@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 import torch
 
 import fwnkf
 from fwnkf.core import linearize
+from fwnkf.core.linear import LinearConfig, LinearSystem
 from fwnkf.registry import SYSTEMS
 from fwnkf.systems import (
     ConstantVelocity,
@@ -58,8 +60,22 @@ CASES = {
         observation="given_function",
         observed_by={"name": "pendulum", "config": {"length": 0.7}},
     ),
+    "linear": lambda: LinearSystem(
+        LinearConfig(state_dim=2, observation_dim=1, control_dim=1, continuous=True, diagonal_noise=True, dt=0.1),
+        F=torch.tensor([[0.0, 1.0], [-4.0, -0.3]]),
+        B=torch.tensor([[0.0], [1.0]]),
+    ),
     "constant velocity": lambda: ConstantVelocity(ConstantVelocityConfig(dims=3, density=0.4)),
 }
+TESTS = Path(__file__).parents[1]
+OWN_TESTS = {
+    "handheld": "dynamics/test_handheld.py",
+    "heading": "dynamics/test_heading.py",
+    "calibrated_strapdown": "dynamics/test_inertial_calibrated.py",
+    "drag_strapdown": "dynamics/test_inertial_drag.py",
+    "multirotor": "tasks/dido/test_attitude.py",
+}
+"""Systems whose controls have a form of their own (quaternions, flags), so that no random control is valid."""
 
 
 @pytest.fixture(params=CASES)
@@ -163,13 +179,13 @@ def test_filters_run_on_it_and_come_back_from_disk(system, generator, name, tmp_
     assert (again.mean == run.mean).all()
 
 
-def test_they_are_registered_and_their_configs_are_plain():
-    for name, cls in {
-        "lorenz": Lorenz,
-        "pendulum": Pendulum,
-        "strapdown": Strapdown,
-        "constant_velocity": ConstantVelocity,
-    }.items():
-        assert SYSTEMS[name] is cls
-        for value in dataclasses.asdict(cls.Config()).values():
-            assert isinstance(value, (bool, int, float, str, tuple))
+def test_every_registered_system_has_a_case_or_tests_of_its_own():
+    tested = {SYSTEMS.name_of(type(make())) for make in CASES.values()} | set(OWN_TESTS)
+    assert {name for name in SYSTEMS if SYSTEMS[name].__module__.startswith("fwnkf.")} == tested
+    assert [path for path in OWN_TESTS.values() if not (TESTS / path).is_file()] == []
+
+
+def test_configs_are_plain():
+    for make in CASES.values():
+        for value in dataclasses.asdict(make().config).values():
+            assert value is None or isinstance(value, (bool, int, float, str, tuple, dict))

@@ -20,7 +20,7 @@ from fwnkf.registry import FILTERS
 from .. import systems
 from ..tolerances import assert_same_bits
 
-EXPORTS = {
+EXPORTS = {  # a promise to users: no name is taken away; a filter without a short name is made with `build`
     "adaptive_kf": "AdaptiveKF",
     "arkf": "ARKF",
     "bayesian_kalmannet": "BayesianKalmanNet",
@@ -41,14 +41,14 @@ def of_the_package() -> set[str]:
     return {name for name in FILTERS if FILTERS[name].__module__.startswith("fwnkf.")}
 
 
-def test_every_filter_is_exported():
-    assert set(EXPORTS) == of_the_package()
+def test_filters_are_exported_under_their_short_names():
+    assert set(EXPORTS) <= of_the_package()
     for name, exported in EXPORTS.items():
         assert getattr(fwnkf, exported) is FILTERS[name]
         assert exported in fwnkf.__all__
 
 
-@pytest.mark.parametrize("name", EXPORTS)
+@pytest.mark.parametrize("name", sorted(of_the_package()))
 def test_the_signature_states_the_fields_of_the_config(name: str):
     """Names, types and defaults; an option that follows from a system or matrices is None until it is given."""
     cls = FILTERS[name]

@@ -1,0 +1,58 @@
+"""A filter from its first line: a constant gain, as in alpha-beta filters and observers, that training may change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+import fwnkf
+from fwnkf.core.gaussian import dense, joseph, matvec, propagate, symmetrize
+from fwnkf.filters.base import adopt
+from fwnkf.filters.extended import Noises
+from fwnkf.filters.outputs import step_output
+from fwnkf.types import Gaussian, StepOutput
+
+
+@dataclass(frozen=True)
+class ConstantGainConfig:
+    """No options: the gain is a tensor, and tensors are saved beside the config, not in it."""
+
+
+@fwnkf.register_filter("constant_gain")
+class ConstantGainFilter(fwnkf.Filter):
+    """``x̂ = x̂⁻ + K (y - h(x̂⁻))`` with the same ``K`` in every step; ``K`` is zero unless it is given."""
+
+    Config = ConstantGainConfig
+    arrays = ("K",)
+    system: fwnkf.System
+
+    def setup(self, config: ConstantGainConfig, system: fwnkf.System | None, arrays: dict[str, Tensor]) -> None:
+        self.system = adopt(self, system)  # layouts and sizes are those of the system
+        zero = torch.zeros(self.layout.tangent_size, self.observation_dim)
+        self.K = nn.Parameter(arrays.get("K", zero).clone())
+
+    def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Gaussian:
+        return belief
+
+    def prepare(self) -> Noises:
+        return Noises(self.system.process_noise(None), self.system.measurement_noise())
+
+    def advance(
+        self, prepared: Noises, state: Gaussian, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
+    ) -> tuple[Gaussian, StepOutput]:
+        mean, F = self.system.linearize_transition(state.mean, u, dt)
+        Q = prepared.Q if dt is None else self.system.process_noise(dt)
+        prior = Gaussian(mean, propagate(state.cov, F, Q))
+        predicted, H = self.system.linearize_observation(prior.mean)
+        innovation = self.observation_layout.boxminus(y, predicted) * weight
+        K = self.K * weight.unsqueeze(-2)  # a channel that was not measured corrects nothing
+        corrected = self.layout.boxplus(prior.mean, matvec(K, innovation))
+        posterior = Gaussian(corrected, joseph(prior.cov, K, H, prepared.R))  # Joseph's form holds for any gain
+        S = symmetrize(H @ prior.cov @ H.mT + dense(prepared.R))
+        factored = torch.ones(len(y), dtype=torch.bool, device=y.device)  # nothing is factored, so nothing can fail
+        return posterior, step_output(prior, posterior, innovation, S, factored)
+
+    def observe(self, x: Tensor) -> Tensor:  # for losses and reports that compare estimates with measurements
+        return self.system.observe(x)
