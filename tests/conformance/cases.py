@@ -214,6 +214,13 @@ CASES: dict[str, Case] = {
         1,
         uses_dt=True,
     ),
+    "fwnkf-levels": Case(
+        "fwnkf_hypotheses",
+        weighted("fwnkf_hypotheses", shaping="noise", hypotheses=2, levels=(0.5, 2.0), fallback=True, dwell=0.5),
+        2,
+        1,
+        uses_dt=True,
+    ),
     "fwnkf-noise-modes": Case("fwnkf", weighted(full=True, shaping="noise", modes=2, sections=1), 2, 1, uses_dt=True),
     "fwnkf-noise-own": Case("fwnkf", weighted(full=True, shaping="noise", shared_shaper=False), 2, 1, uses_dt=True),
     "fwnkf-augmented": Case("fwnkf", weighted(covariance="augmented"), 2, 1, uses_dt=True),

@@ -244,9 +244,10 @@ class FrequencyWeightedNeuralKalmanFilter(ShapedUpdates):
         hidden, head = self._encode(prepared, state, y, weight, u)
         split = self.transition.head_size
         Q, noise = self._noises(prepared, head[..., split:], dt, ratio)
-        mean, F = self.transition(state.mean, head[..., :split], hidden[-1] if hidden else None, u, dt, ratio)
+        residual = self._residual_ratio(ratio)
+        mean, F = self.transition(state.mean, head[..., :split], hidden[-1] if hidden else None, u, dt, residual)
         if self.config.moments == "second_order":
-            bent = self._second_order(state, hidden, u, dt, ratio)
+            bent = self._second_order(state, hidden, u, dt, residual)
             mean, Q = self.layout.boxplus(mean, bent.shift), Q + bent.cov
         ahead = Prediction(mean, F, Q, *self.observation.linearize(mean), noise, hidden)
         if prepared.oscillators is not None:
@@ -303,6 +304,10 @@ class FrequencyWeightedNeuralKalmanFilter(ShapedUpdates):
             inputs.append(seen.new_zeros(seen.shape[0], self.control_dim) if u is None else u)
         hidden = gru_step(prepared.cells, torch.cat(inputs, -1), state.hidden)
         return hidden, nn.functional.linear(hidden[-1], self.head_weight, self.head_bias)
+
+    def _residual_ratio(self, ratio: Tensor | None) -> Tensor | None:
+        """Factor of what is learned about the transition, in units of the nominal step."""
+        return ratio
 
     def _noises(
         self, prepared: Prepared, head: Tensor, dt: Tensor | None, ratio: Tensor | None

@@ -1,8 +1,13 @@
-"""An FW-NKF for noise whose frequency is not known beforehand: several noise models run side by side.
+"""An FW-NKF for noise whose frequency or level is not known beforehand: several noise models run side by side.
 
 A tone of unknown frequency is one oscillator, not many at once. Each hypothesis is an FW-NKF with noise states of its
-own frequency; they are weighed by the likelihood of the measurements under their one-step predictions (multiple-model
-adaptive estimation, Magill 1965), and the output is the mean and covariance of the mixture.
+own frequency and a level of its own; they are weighed by the likelihood of the measurements under their one-step
+predictions (multiple-model adaptive estimation, Magill 1965), and the output is the mean and covariance of the mixture.
+
+With ``dwell``, noise may change while it is measured (interacting multiple models, Blom and Bar-Shalom 1988). In a step
+of length ``dt`` the noise stays as it is with probability ``exp(-dt / dwell)``; else a hypothesis is drawn anew from
+the prior. A hypothesis therefore begins each step with a mixture: of its own belief, of that of all hypotheses of the
+same frequency, whose oscillators go on, and of that of all others, from which it takes the state alone.
 """
 
 from __future__ import annotations
@@ -16,12 +21,13 @@ from torch import Tensor, nn
 from ..core import constrain, oscillators
 from ..core.gaussian import log_prob
 from ..core.linearize import mix
+from ..core.mixture import Joint, interact
 from ..core.smoothing import LinearStep
 from ..core.system import System
 from ..core.tree import tree_map
 from ..errors import ConfigError
-from ..registry import FILTERS, at_least
-from ..shapes import Float
+from ..registry import FILTERS, at_least, limited
+from ..shapes import Float, Int
 from ..types import Gaussian, StepOutput
 from .base import Filter
 from .fwnkf import FrequencyWeightedNeuralKalmanFilter
@@ -41,9 +47,15 @@ class HypothesesConfig(FWNKFConfig):
     shaping: Literal["none", "innovation", "noise"] = "noise"
     hypotheses: int = at_least(1, 8)
     fallback: bool = False
+    levels: tuple[float, ...] = (1.0,)
+    dwell: float | None = limited(None, above=0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not self.levels or min(self.levels) <= 0:
+            raise ConfigError(f"filter fwnkf_hypotheses: levels = {self.levels}; give positive factors of the variance")
+        if self.dwell is not None and self.solve == "square_root":
+            raise ConfigError("filter fwnkf_hypotheses: dwell mixes covariances, so solve cannot be 'square_root'")
         if self.shaping != "noise":
             raise ConfigError(
                 f"filter fwnkf_hypotheses: shaping = {self.shaping!r}; its hypotheses are noise states, so set 'noise'"
@@ -63,20 +75,30 @@ class HypothesesState(NamedTuple):
 
 
 class HypothesisStates(NoiseStates):
-    """Noise states whose frequencies differ from hypothesis to hypothesis; dampings and amplitudes are shared.
+    """Noise states whose frequency and power differ from hypothesis to hypothesis; dampings and amplitudes are shared.
 
-    The last ``silent`` hypotheses are that there is no disturbance: their states start at zero and have no noise.
+    Hypotheses are ordered by frequency, then by level. The last ``silent`` ones are that there is no disturbance: their
+    states start at zero and have no noise.
     """
 
-    def __init__(self, channels: int, count: int, shared: bool, radius: float, hypotheses: int, silent: int) -> None:
+    def __init__(
+        self,
+        channels: int,
+        count: int,
+        shared: bool,
+        radius: float,
+        hypotheses: int,
+        levels: tuple[float, ...],
+        silent: int,
+    ) -> None:
         super().__init__(channels, count, shared, radius)
-        self.hypotheses, self.silent = hypotheses, silent
+        self.hypotheses, self.levels, self.silent = hypotheses, levels, silent
         lead = self.raw_radius.shape[0]
         spread = (torch.arange(hypotheses * count) + 0.5) / (hypotheses * count)
         self.raw_frequency = nn.Parameter(torch.logit(spread).reshape(hypotheses, 1, count).repeat(1, lead, 1))
 
     def frequency(self) -> Float[Tensor, "K m k"]:
-        """Radians per nominal step, in ``(0, π)``, for each hypothesis."""
+        """Radians per nominal step, in ``(0, π)``, for each frequency."""
         return constrain.bounded(self.raw_frequency, 0.0, torch.pi).expand(-1, self.channels, -1)
 
     def transition(self, ratio: Float[Tensor, "R"] | None) -> tuple[Tensor, Tensor]:
@@ -84,27 +106,35 @@ class HypothesisStates(NoiseStates):
         frequency, radius = self.frequency().flatten(1), self.radius().flatten()
         if ratio is None:
             return oscillators.transition(radius, frequency[0])
-        frequency = torch.cat((frequency, frequency[:1].expand(self.silent, -1)))
+        first = frequency[:1].expand(self.silent, -1)
+        frequency = torch.cat((frequency.repeat_interleave(len(self.levels), 0), first))
         records = ratio.shape[0] // len(frequency)
         A, Q = oscillators.transition(radius, frequency.repeat(records, 1), ratio)
-        return A, Q * self.active(Q).repeat(records)[:, None, None]
+        return A, Q * self.power(Q).repeat(records)[:, None, None]
 
-    def active(self, like: Tensor) -> Float[Tensor, " K"]:
-        """One for each hypothesis with a disturbance, zero for each without."""
-        return torch.cat((like.new_ones(self.hypotheses), like.new_zeros(self.silent)))
+    def power(self, like: Tensor) -> Float[Tensor, " K"]:
+        """Variance of the noise states of each hypothesis: its level, or zero where there is no disturbance."""
+        levels = torch.tensor(self.levels * self.hypotheses, dtype=like.dtype, device=like.device)
+        return torch.cat((levels, like.new_zeros(self.silent)))
+
+    def families(self, device: torch.device) -> Int[Tensor, " K"]:
+        """A number for the frequency of each hypothesis, and one for those without a disturbance."""
+        own = torch.arange(self.hypotheses, device=device).repeat_interleave(len(self.levels))
+        return torch.cat((own, own.new_full((self.silent,), self.hypotheses)))
 
 
 @FILTERS.register("fwnkf_hypotheses")
 class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
-    """FW-NKFs with noise states of different frequencies, weighed by their likelihood.
+    """FW-NKFs with noise states of different frequencies and levels, weighed by their likelihood.
 
     All options but two are those of :class:`~fwnkf.FWNKF`; ``shaping`` is ``"noise"``.
 
     Args:
         hypotheses: number of frequencies.
-        fallback: adds two hypotheses without parameters of their own: that the disturbance is absent, and that all
-            noise is white with the variance before training. They limit the error where the noise differs from that of
-            training.
+        fallback: adds two hypotheses without parameters of their own: that the disturbance is absent, and the classical
+            filter, without anything learned. They limit the error where the noise differs from that of training.
+        levels: factors of the variance of all measurement noise; each frequency is a hypothesis with each of them.
+        dwell: seconds for which noise stays as it is, on average; None: for ever, and the weights never forget.
 
     >>> import torch, fwnkf
     >>> eye = {"H": torch.eye(1, 2), "Q": torch.eye(2), "R": torch.eye(1)}
@@ -151,6 +181,8 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto",
         hypotheses: int = 8,
         fallback: bool = False,
+        levels: tuple[float, ...] = (1.0,),
+        dwell: float | None = None,
     ) -> None:
         Filter.__init__(self, **arguments(locals()))  # not the parent's, which has not all of these options
 
@@ -162,6 +194,7 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
             config.shared_shaper,
             config.pole_radius,
             config.hypotheses,
+            config.levels,
             silent=2 if config.fallback else 0,
         )
         self.noise_states.owner = (self,)
@@ -169,17 +202,16 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
     @property
     def count(self) -> int:
         """Number of hypotheses, those of ``fallback`` included."""
-        return int(self.config.hypotheses) + (2 if self.config.fallback else 0)
+        return int(self.config.hypotheses) * len(self.config.levels) + (2 if self.config.fallback else 0)
 
     def prepare(self) -> Prepared:
-        """As the FW-NKF, with base variances for each hypothesis: the last has the white noise of before training."""
+        """As the FW-NKF, with base variances for each hypothesis, by its level."""
         prepared = super().prepare()
-        if not self.config.fallback:
-            return prepared
-        m = self.config.observation_dim
-        learned = float(self.config.adapt) * torch.tanh(self.head_bias[-m:])
-        undone = torch.cat((prepared.base[:-m], prepared.base[-m:] * torch.exp(-learned)))
-        return prepared._replace(base=torch.stack([prepared.base] * (self.count - 1) + [undone]))
+        levels, m = self.config.levels, self.config.observation_dim
+        factor = torch.ones(self.count, len(prepared.base)).to(prepared.base)
+        many = torch.tensor(levels * self.config.hypotheses, dtype=factor.dtype, device=factor.device)
+        factor[: len(many), -m:] = many.unsqueeze(-1)
+        return prepared._replace(base=prepared.base * factor)
 
     def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> HypothesesState:  # type: ignore[override]
         count, d = self.count, self.layout.tangent_size
@@ -187,13 +219,49 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         members = tree_map(lambda leaf: leaf.unsqueeze(1).repeat(1, count, *(1,) * (leaf.ndim - 1)), single)
         assert isinstance(self.noise_states, HypothesisStates)
         known = torch.ones_like(members.cov)
-        known[..., d:, d:] = self.noise_states.active(known)[:, None, None]
+        known[..., d:, d:] = self.noise_states.power(known)[:, None, None]
         members = members._replace(cov=members.cov * known)
-        states, start = self.noise_states, known.new_full((count,), FALLBACK_PRIOR)
-        start[: states.hypotheses] = (1 - FALLBACK_PRIOR * states.silent) / states.hypotheses
-        return HypothesesState(members, start.log().expand(len(belief.mean), -1).clone())
+        return HypothesesState(members, self._prior(known).log().expand(len(belief.mean), -1).clone())
+
+    def _prior(self, like: Tensor) -> Float[Tensor, " K"]:
+        """Probability of each hypothesis before anything is measured."""
+        silent = 2 if self.config.fallback else 0
+        prior = like.new_full((self.count,), FALLBACK_PRIOR)
+        prior[: self.count - silent] = (1 - FALLBACK_PRIOR * silent) / (self.count - silent)
+        return prior
+
+    def _encode(
+        self, prepared: Prepared, state: FWState, y: Tensor, weight: Tensor, u: Tensor | None
+    ) -> tuple[Any, Tensor]:
+        hidden, head = super()._encode(prepared, state, y, weight, u)
+        return hidden, head if not self.config.fallback else head * self._learned(head).unsqueeze(-1)
+
+    def _residual_ratio(self, ratio: Tensor | None) -> Tensor | None:
+        return ratio if ratio is None or not self.config.fallback else ratio * self._learned(ratio)
+
+    def _learned(self, rows: Tensor) -> Float[Tensor, " R"]:
+        """For rows that cycle through the hypotheses: zero for the classical filter, one for all others."""
+        return (torch.arange(len(rows), device=rows.device) % self.count != self.count - 1).to(rows.dtype)
+
+    def _interact(self, state: HypothesesState, dt: Float[Tensor, " B"]) -> HypothesesState:
+        """The belief of each hypothesis at the start of a step in which the noise may have changed."""
+        assert isinstance(self.noise_states, HypothesisStates)
+        members, prior = state.members, self._prior(state.log_weight)
+        mixed = interact(
+            self.layout,
+            state.log_weight.exp(),
+            prior,
+            -torch.expm1(-dt / float(self.config.dwell)),
+            Joint(members.mean, members.noise, members.cov),
+            self.noise_states.families(prior.device),
+            self.noise_states.power(prior),
+        )
+        belief = members._replace(mean=mixed.mean, noise=mixed.noise, cov=mixed.cov)
+        return HypothesesState(belief, mixed.weight.log())
 
     def joint_covariance(self, state: HypothesesState) -> Tensor:  # type: ignore[override]
+        if self.config.dwell is not None:
+            raise ConfigError("filter fwnkf_hypotheses: with dwell its hypotheses interact, and cannot be smoothed")
         return self.form.covariance(state.members.cov.flatten(0, 1))
 
     def advance_linearized(  # type: ignore[override]
@@ -208,8 +276,9 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         count = self.count
         if dt is None:
             dt = torch.full_like(y[:, 0], self.config.dt)
-        if prepared.base.ndim == 2:
-            prepared = prepared._replace(base=prepared.base.repeat(len(y), 1))
+        prepared = prepared._replace(base=prepared.base.repeat(len(y), 1))
+        if self.config.dwell is not None:
+            state = self._interact(state, dt)
 
         def each(item: Tensor) -> Tensor:
             return item.repeat_interleave(count, 0)
@@ -236,20 +305,34 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         )
 
 
-def with_fallback(model: FrequencyWeightedNeuralKalmanFilter) -> FrequencyHypotheses:
-    """A trained FW-NKF with noise states, as one hypothesis beside those of ``fallback``; its weights are copied.
+def with_fallback(
+    model: FrequencyWeightedNeuralKalmanFilter,
+    *,
+    levels: tuple[float, ...] = (1.0,),
+    dwell: float | None = None,
+) -> FrequencyHypotheses:
+    """A trained FW-NKF with noise states, as a hypothesis beside those of ``fallback``; its weights are copied.
+
+    Args:
+        model: the filter, with ``shaping="noise"``.
+        levels: factors of the variance of its measurement noise, each a hypothesis.
+        dwell: seconds for which noise stays as it is, on average; None: for ever.
+
+    Returns:
+        The filter with its hypotheses.
 
     >>> import torch, fwnkf
     >>> eye = {"H": torch.eye(1, 2), "Q": torch.eye(2), "R": torch.eye(1)}
-    >>> with_fallback(fwnkf.build("fwnkf", **eye, shaping="noise")).count
-    3
+    >>> with_fallback(fwnkf.build("fwnkf", **eye, shaping="noise"), levels=(0.25, 1.0, 4.0), dwell=2.0).count
+    5
     """
     if model.noise_states is None:
         raise ConfigError("a fallback needs a filter with noise states: build it with shaping='noise'")
     options = {field.name: getattr(model.config, field.name) for field in fields(model.config)}
     if not isinstance(model, FrequencyHypotheses):
         options["hypotheses"] = 1
-    mixture = FrequencyHypotheses.from_config(HypothesesConfig(**{**options, "fallback": True}), model.system)
+    options |= {"fallback": True, "levels": levels, "dwell": dwell}
+    mixture = FrequencyHypotheses.from_config(HypothesesConfig(**options), model.system)
     weights = model.state_dict()
     own = mixture.state_dict()
     mixture.load_state_dict({name: weights[name].reshape(own[name].shape) for name in own})

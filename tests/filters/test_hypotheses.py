@@ -1,0 +1,91 @@
+"""Hypotheses about level and presence of noise: the classical one to the bit, and noise that comes and goes."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import fwnkf
+from fwnkf.errors import ConfigError
+from fwnkf.filters.hypotheses import with_fallback
+
+RATE = 100.0
+
+
+def system() -> fwnkf.LinearSystem:
+    return fwnkf.LinearSystem.of(
+        F=torch.tensor([[0.0, 1.0], [0.0, 0.0]]).double(),
+        Q=torch.tensor([[0.0, 0.0], [0.0, 1.0]]).double(),
+        H=torch.tensor([[1.0, 0.0]]).double(),
+        R=torch.tensor([[0.01]]).double(),
+        continuous=True,
+        dt=1 / RATE,
+    )
+
+
+def with_tone() -> fwnkf.FWNKF:
+    model = fwnkf.FWNKF(system(), shaping="noise", hidden=0, residual_width=0, pole_radius=0.9999).double()
+    model.noise_states.set(hz=17.0, bandwidth_hz=0.2, std=0.4)
+    return model
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("width", [0, 6])
+def test_the_last_hypothesis_is_the_classical_filter_to_the_bit(generator, dtype, width):
+    """Whatever encoder, residual network and noise states have learned."""
+    trained = fwnkf.FWNKF(system(), shaping="noise", hidden=5, residual_width=width).to(dtype)
+    with torch.no_grad():
+        for parameter in trained.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator).to(dtype))
+    mixture, classical = with_fallback(trained, levels=(0.5, 1.0)), fwnkf.EKF(trained.system)
+    y = torch.randn(3, 30, 1, generator=generator).to(dtype)
+    state, expected = mixture.init(3), classical.init(3)
+    for k in range(30):
+        state, _ = mixture.step(state, y[:, k])
+        # the bank discretises for the step it takes, also where that is the nominal one
+        expected, out = classical.step(expected, y[:, k], dt=torch.full((3,), 1 / RATE, dtype=dtype))
+        assert torch.equal(state.members.mean[:, -1], out.mean)
+        assert torch.equal(state.members.cov[:, -1, :2, :2], out.cov)
+
+
+def test_a_level_is_found_and_the_error_bars_follow_it(generator):
+    """At four times the variance the bank states what the filter that is told the level states."""
+    model = with_tone()
+    time = torch.arange(600) / RATE
+    tone = 0.4 * math.sqrt(2) * (2 * math.pi * 17.0 * time).sin()
+    y = 2 * (tone + 0.1 * torch.randn(6, 600, generator=generator)).double().unsqueeze(-1)
+    bank = with_fallback(model, levels=(0.25, 1.0, 4.0))
+    told = fwnkf.FWNKFHypotheses(
+        system(), hypotheses=1, levels=(4.0,), hidden=0, residual_width=0, pole_radius=0.9999
+    ).double()
+    told.noise_states.load_state_dict(
+        {n: v[None] if n == "raw_frequency" else v for n, v in model.noise_states.state_dict().items()}
+    )
+    with torch.no_grad():
+        found, nominal, expected = bank.run(y), model.run(y), told.run(y)
+    weight = found.state.log_weight.exp()
+    assert (weight[:, 2] > 0.95).all()  # the order is that of the levels, then the fallback
+    torch.testing.assert_close(found.cov[:, 300:], expected.cov[:, 300:], rtol=0.02, atol=0)
+    torch.testing.assert_close(found.mean[:, 300:], expected.mean[:, 300:], rtol=0, atol=0.01)
+    assert (nominal.cov[:, 300:, 0, 0] < 0.5 * found.cov[:, 300:, 0, 0]).all()
+
+
+@pytest.mark.parametrize("dwell", [None, 2.0])
+def test_hypotheses_forget_within_half_a_second_only_if_noise_may_change(generator, dwell):
+    time = torch.arange(1100) / RATE
+    tone = 0.6 * (2 * math.pi * 17.0 * time).sin() * (time < 10.0)
+    y = (tone + 0.1 * torch.randn(4, 1100, generator=generator)).double().unsqueeze(-1)
+    mixture = with_fallback(with_tone(), dwell=dwell)
+    with torch.no_grad():
+        weight = mixture.run(y[:, :1050]).state.log_weight.exp()
+    without = weight[:, 1:].sum(-1)
+    assert (without > 0.5).all() if dwell else (without < 1e-3).all()
+
+
+def test_what_cannot_be_combined_is_refused():
+    with pytest.raises(ConfigError, match="positive factors"):
+        with_fallback(with_tone(), levels=(0.0, 1.0))
+    with pytest.raises(ConfigError, match="cannot be smoothed"):
+        with_fallback(with_tone(), dwell=1.0).run(torch.zeros(1, 5, 1).double(), smoothing=True)
