@@ -321,7 +321,7 @@ class Filter(FilterDefinition):
             return body
 
         inputs = [grouped(item, block) for item in (y, weight, u, dt)]
-        start = self.joint_covariance(state if self.preprocess is None else state.filter) if smoothing else None
+        start = state
         state, (weight, out, steps) = scan(
             with_step(step),
             state,
@@ -331,7 +331,9 @@ class Filter(FilterDefinition):
             checkpoint=checkpoint,
         )
         out = out._replace(status=out.status | per_step(flagged if block == 1 else flagged.unfold(1, block, block), 2))
-        linear = None if start is None else LinearSteps(start, steps)
+        linear = None
+        if smoothing:
+            linear = LinearSteps(self.joint_covariance(start if self.preprocess is None else start.filter), steps)
         return Trajectory(**out._asdict(), state=state, linear=linear, weight=weight)
 
     forward = run
