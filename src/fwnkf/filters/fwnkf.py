@@ -73,6 +73,7 @@ class FrequencyWeightedNeuralKalmanFilter(ShapedUpdates):
         diagonal_noise, diagonal_process: whether the base of ``R`` and ``Q`` is diagonal; follows from the matrices or
             the system.
         solve: implementation of the small linear solve, as in :class:`ExtendedKalmanFilter`.
+        jump: an innovation beyond this many standard deviations is a jump of what is measured; 0 for no limit.
 
     >>> import torch, fwnkf
     >>> filter = fwnkf.build("fwnkf", H=torch.eye(2, 3), Q=torch.eye(3), R=torch.eye(2))
@@ -118,6 +119,7 @@ class FrequencyWeightedNeuralKalmanFilter(ShapedUpdates):
         diagonal_noise: bool | None = None,
         diagonal_process: bool | None = None,
         solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto",
+        jump: float = 0.0,
     ) -> None:
         super().__init__(**arguments(locals()))
 

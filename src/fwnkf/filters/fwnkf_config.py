@@ -98,11 +98,16 @@ class EncoderOptions:
 
 @dataclass(frozen=True)
 class NoiseOptions:
-    """Which base covariances are diagonal, as the matrices or the system say, and how small systems are solved."""
+    """Which base covariances are diagonal, as the matrices or the system say, and how small systems are solved.
+
+    ``jump``: an innovation beyond this many standard deviations is a jump of what is measured, such as a collision, and
+    says no more about the other states than one of that size; 0 takes every innovation as it is.
+    """
 
     diagonal_noise: bool = True
     diagonal_process: bool = True
     solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto"
+    jump: float = at_least(0.0, 0.0)
 
     def noise_faults(self) -> list[str]:
         """Choices that exclude each other, one sentence each."""
@@ -120,6 +125,8 @@ class FWNKFConfig(NoiseOptions, EncoderOptions, ShapingOptions, ObservationOptio
         faults = [*self.transition_faults(), *self.shaping_faults(), *self.noise_faults()]
         if self.solve == "square_root" and self.covariance == "augmented":
             faults.append("solve='square_root' has no form for covariance='augmented'; set 'joseph', or another solve")
+        if self.jump and self.shaping != "none":
+            faults.append("jump reads plain innovations: set shaping='none', or leave it out")
         if faults:
             raise ConfigError("\n".join(f"filter fwnkf: {fault}" for fault in faults))
 

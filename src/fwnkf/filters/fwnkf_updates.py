@@ -8,6 +8,7 @@ from torch import Tensor
 from ..core import iir
 from ..core.forms import CovarianceForm, covariance_form, representable
 from ..core.gaussian import Noise, Update, block_diagonal, matvec, propagate
+from ..core.jumps import jump_noise
 from ..core.shaped import Shaper, condition_shaped
 from ..core.smoothing import LinearStep, Measurement, StatedCovariance
 from ..types import Gaussian, StepOutput
@@ -40,13 +41,19 @@ class ShapedUpdates(Filter):
         form = self.form
         carried = form.propagate(state.cov, ahead.F, ahead.Q)
         prior = Gaussian(ahead.mean, form.covariance(carried))
+        stated = None
+        if self.config.jump:
+            added, stated = jump_noise(prior.cov, innovation, ahead.H, ahead.noise, self.config.jump)
+            ahead = ahead._replace(Q=ahead.Q + added)
+            carried = form.propagate(state.cov, ahead.F, ahead.Q)
         shaped, memory = innovation, state.memory
         if prepared.shaper is not None:
             shaped, memory = iir.step(prepared.shaper, innovation, state.memory)
         update = form.condition(carried, shaped, ahead.H, ahead.noise, weight)
         posterior = Gaussian(self.layout.boxplus(ahead.mean, update.correction), form.covariance(update.cov))
         precise = self._precise(update, posterior, y, ahead.noise, weight)
-        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, shaped * weight, precise)
+        stated = update.innovation_cov if stated is None else stated
+        out = step_output(prior, posterior, innovation, stated, update.ok, shaped * weight, precise)
         seen = torch.lerp(ahead.observed, y, weight)
         following = FWState(posterior.mean, update.cov, state.noise, memory, seen, ahead.hidden)
         measurement = Measurement(shaped, ahead.H, ahead.noise, weight, update.ok)

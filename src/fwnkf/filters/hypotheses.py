@@ -179,6 +179,7 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         diagonal_noise: bool | None = None,
         diagonal_process: bool | None = None,
         solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto",
+        jump: float = 0.0,
         hypotheses: int = 8,
         fallback: bool = False,
         levels: tuple[float, ...] = (1.0,),

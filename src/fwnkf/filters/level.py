@@ -101,6 +101,7 @@ class AdaptiveLevelFilter(FrequencyWeightedNeuralKalmanFilter):
         diagonal_noise: bool | None = None,
         diagonal_process: bool | None = None,
         solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto",
+        jump: float = 0.0,
         half_life: float | None = None,
     ) -> None:
         Filter.__init__(self, **arguments(locals()))  # not the parent's, which has not all of these options
