@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from fwnkf import Filter
+from fwnkf.evaluation.gaps import gap_errors
 from fwnkf.extras import need
-from tasks.racer.protocol import BLOCK, CONTEXT, STEP, TEST, control, flight
+from tasks.racer.protocol import BLOCK, CONTEXT, STEP, STRIDE, TEST, control, flight, frames, windows
+from tasks.racer.regression import hold
+from tasks.racer.scoring import truth
 from tasks.results import Results
 
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ SHOWN_FLIGHT = TEST[1]
 GAP_MS, BEFORE, AFTER = 100, 30, 25
 """Length of the gap in the picture, and steps shown before and behind it."""
 TURN = 3.0
-"""Change of the roll rate (rad/s) in the gap that is shown."""
+"""Change of the roll rate (rad/s) in the gaps of which one is shown."""
 
 
 def draw(folder: Path, model: Filter, linear: Filter, kept: Results) -> list[Path]:
@@ -39,21 +42,24 @@ def draw(folder: Path, model: Filter, linear: Filter, kept: Results) -> list[Pat
     return paths
 
 
-def begin_of_gap(change: float = TURN) -> int:
-    """The first place in the flight where the roll rate changes so much within the gap: no best case is looked for."""
-    rate = flight(SHOWN_FLIGHT).rate[:, 0]
-    gap = BLOCK * round(GAP_MS * 1e-3 / (BLOCK * STEP))
-    first = 4 * CONTEXT
-    places = ((rate[first + gap :] - rate[first:-gap]).abs() > change).nonzero().flatten()
-    return first + int(places[0]) // BLOCK * BLOCK
+def begin_of_gap(model: Filter) -> int:
+    """The median case: of gaps in which the roll rate changes that much, the one with the median error at its end."""
+    one, gap = flight(SHOWN_FLIGHT), frames(GAP_MS)
+    data = windows([one], gap + BLOCK * AFTER, stride=STRIDE)
+    turned = (truth(data, gap) - hold(data))[:, 0].abs() > TURN
+    turned[: CONTEXT // STRIDE + 1] = False  # the picture begins one context earlier
+    places = turned.nonzero().flatten()
+    error = gap_errors(model, data.y[places], control(data.motors[places]), CONTEXT, (gap,)).error[:, 0]
+    middle = error.norm(dim=-1).argsort()[len(places) // 2]
+    return int(places[middle]) * STRIDE + CONTEXT
 
 
 @torch.no_grad()
 def gap_in_flight(model: Filter, linear: Filter) -> Figure:
     """Gyro, estimates and 95 % bands around a gap of a test flight."""
     plt = need("matplotlib.pyplot", extra="plot")
-    one, gap = flight(SHOWN_FLIGHT), round(GAP_MS * 1e-3 / (BLOCK * STEP))
-    at = begin_of_gap()
+    one, gap = flight(SHOWN_FLIGHT), frames(GAP_MS) // BLOCK
+    at = begin_of_gap(model)
     part = slice(at - 2 * CONTEXT, at + BLOCK * (gap + AFTER))
     y, u = one.rate[part].unsqueeze(0), control(one.motors[part]).unsqueeze(0)
     mask = torch.ones_like(y, dtype=torch.bool)

@@ -22,12 +22,10 @@ from fwnkf.filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from fwnkf.identify import subspace
 from fwnkf.preprocess import LastSample, LastSampleConfig
 from fwnkf.shapes import Float
-from tasks.racer.protocol import BLOCK, MOTORS, STEP, Flight, control
+from tasks.racer.protocol import BLOCK, COLLISION, MOTORS, STEP, Flight, control
 
 ORDER = 9
 CONTROLS = MOTORS + 1
-COLLISION = 16.0
-"""Rates (rad/s) beyond what this craft flies: it hit something. Such moments are no part of the linear fit."""
 FIT_STRIDE = 11
 START_CONTEXT = 0.1
 """Standard deviation of the weights from the GRU to the network at the start of training."""
@@ -67,9 +65,10 @@ def linear_model(group: Sequence[Flight], order: int = ORDER) -> LinearSystem:
     return subspace(records, order, stride=FIT_STRIDE, dt=BLOCK * STEP)
 
 
-def without_collisions(y: Tensor, u: Tensor) -> list[tuple[Tensor, Tensor]]:
-    hit = (y.abs().amax(-1) > COLLISION).nonzero().flatten().tolist()
-    bounds = [-1, *hit, len(y)]
+def without_collisions(y: Tensor, u: Tensor, limit: float = COLLISION) -> list[tuple[Tensor, Tensor]]:
+    """The parts of a flight between moments that were not measured or in which it hit something."""
+    out = (~(y.abs().amax(-1) <= limit)).nonzero().flatten().tolist()
+    bounds = [-1, *out, len(y)]
     return [(y[first + 1 : last], u[first + 1 : last]) for first, last in pairwise(bounds) if last - first > 100]
 
 

@@ -1,8 +1,8 @@
 """Twenty flights of one racing quadrotor (Betaflight blackbox): splits, windows with a gap, and what the task asks.
 
 The log has the gyro after the filters of the craft (rad/s) and the motor commands (0 to 1) at 967 frames per second.
-No frame is missing in these logs: the loop counter of the craft grows by the same number from frame to frame, and the
-steps between stamps, 1.0 to 1.5 ms, are jitter.
+A frame that the log skips is a frame that was not measured. These logs skip none: the loop counter of the craft grows
+by the same number from frame to frame, and the steps between stamps, 1.0 to 1.5 ms, are jitter.
 
 Task ``gap``: the gyro is missing for a time, the motor commands go on; what is the rate at the end of the gap? The
 truth is the gyro that was withheld. Flights 1, 5, 9, 13, 17 in the order of their numbers test, flight 0 validates,
@@ -26,7 +26,7 @@ from fwnkf.data import catalogue
 from fwnkf.data.log_recording import recording
 from fwnkf.errors import DataError
 from fwnkf.logs import open_log
-from fwnkf.shapes import Float
+from fwnkf.shapes import Bool, Float
 
 FLIGHTS = 20
 TEST, VALIDATION = (1, 5, 9, 13, 17), (0,)
@@ -39,6 +39,8 @@ LEFT_OUT = 2.0
 """Seconds after take-off and before landing that are left out."""
 IN_THE_AIR = 0.05
 """Mean motor command above which the craft is in the air."""
+COLLISION = 16.0
+"""Rates (rad/s) beyond what this craft flies: it hit something."""
 AXES = ("x", "y", "z")
 MOTORS = 4
 HOVER = 0.4
@@ -53,7 +55,10 @@ STRIDE = 50
 
 @dataclass(frozen=True, eq=False)
 class Flight:
-    """The part of one flight that is used: gyro (rad/s), accelerometer (m/s²), motor commands (0 to 1)."""
+    """The part of one flight that is used: gyro (rad/s), accelerometer (m/s²), motor commands (0 to 1).
+
+    Gyro and accelerometer are NaN in frames that the log skips; the motor commands are those of the frame before.
+    """
 
     name: str
     rate: Float[Tensor, "T 3"]
@@ -76,6 +81,11 @@ class Windows:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @property
+    def quiet(self) -> Bool[Tensor, " N"]:
+        """Windows without a collision."""
+        return self.y.abs().amax((-1, -2)) <= COLLISION
 
 
 def frames(milliseconds: float) -> int:
@@ -117,25 +127,46 @@ def flights(numbers: Sequence[int]) -> list[Flight]:
 def read(path: Path) -> Flight:
     """The time in the air of a log, without its first and last two seconds."""
     log = recording(open_log(path), "imu", extras=("motor",))
-    motors = log.extras["motor"].float()
+    values, motors = on_grid(log.time, log.observations.float(), log.extras["motor"].float())
     flying = (motors.mean(-1) > IN_THE_AIR).nonzero().flatten()
     left_out = frames(1e3 * LEFT_OUT)
     first, last = (int(flying[0]) + left_out, int(flying[-1]) - left_out) if len(flying) else (0, 0)
     if last - first < CONTEXT:
         raise DataError(f"{path} has no flight of {2 * LEFT_OUT:g} s and more")
     part = slice(first, last)
-    values = log.observations[part].float()
-    return Flight(path.stem, values[:, :3], values[:, 3:], motors[part])
+    return Flight(path.stem, values[part, :3], values[part, 3:], motors[part])
+
+
+def on_grid(
+    time: Float[Tensor, " T"], values: Float[Tensor, "T k"], motors: Float[Tensor, "T 4"]
+) -> tuple[Float[Tensor, "G k"], Float[Tensor, "G 4"]]:
+    """Measurements and commands of every frame there was: NaN and the last command where the log skips frames.
+
+    >>> time = torch.tensor([0.0, 1.0, 2.1, 4.0, 5.0])
+    >>> on_grid(time, torch.ones(5, 1), torch.arange(20.0).view(5, 4))[0].flatten()
+    tensor([1., 1., 1., nan, 1., 1.])
+    """
+    usual = time.diff().median()
+    at = torch.cat((torch.zeros(1), (time.diff() / usual).round().clamp_min(1).cumsum(0))).long()
+    grid = values.new_full((int(at[-1]) + 1, values.shape[-1]), torch.nan)
+    grid[at] = values
+    last = torch.searchsorted(at, torch.arange(len(grid)), right=True) - 1
+    return grid, motors[last]
 
 
 def windows(
     group: Sequence[Flight], ahead: int = 192, *, stride: int = STRIDE, context: int = CONTEXT, limit: int | None = None
 ) -> Windows:
-    """Windows of ``context + ahead`` frames; ``limit`` takes the first of each flight only."""
+    """Windows of ``context + ahead`` frames; ``limit`` takes the first of each flight only.
+
+    Windows with skipped frames are left out, because regressions cannot read them.
+    """
     parts = []
     for number, one in enumerate(group):
         starts = torch.arange(0, len(one) - context - ahead + 1, stride)[:limit]
         at = starts.unsqueeze(-1) + torch.arange(context + ahead)
+        whole = one.rate[:, 0].isfinite()[at].all(-1)
+        starts, at = starts[whole], at[whole]
         parts.append((one.rate[at], one.force[at], one.motors[at], torch.full((len(starts),), number)))
     y, force, motors, numbers = (torch.cat(values) for values in zip(*parts, strict=True))
     return Windows(y, force, motors, numbers, tuple(one.name for one in group))

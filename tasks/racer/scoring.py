@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from fwnkf import Filter
 from fwnkf.evaluation.gaps import GapErrors, gap_errors
 from fwnkf.metrics.consistency import coverage, nees
-from fwnkf.shapes import Float
-from tasks.racer.protocol import BLOCK, CONTEXT, GAPS_MS, Windows, control, frames, held
+from fwnkf.shapes import Bool, Float
+from tasks.racer.protocol import AHEAD_MS, BLOCK, CONTEXT, GAPS_MS, Windows, control, frames, held
+from tasks.results import Score
 
-HEADLINE_MS = 50
+HEADLINE = "gap_50"
 Prediction = Callable[[Windows], Tensor]
+Metrics = dict[str, float]
 
 
 def rmse(error: Float[Tensor, "N 3"]) -> float:
@@ -26,15 +30,11 @@ def truth(data: Windows, length: int) -> Float[Tensor, "N 3"]:
     return data.y[:, CONTEXT + length - 1]
 
 
-def by_flight(error: Float[Tensor, "N 3"], data: Windows) -> dict[str, float]:
-    return {name: rmse(error[data.flight == number]) for number, name in enumerate(data.names)}
-
-
 def gaps(
     model: Filter, data: Windows, milliseconds: Sequence[int] = GAPS_MS, *, known: bool = True
 ) -> dict[str, GapErrors]:
     """Prediction errors of a filter by gap in ms, and of one step (``step``); ``known``: whether commands go on."""
-    lengths = {"step": BLOCK, **{str(time): frames(time) for time in milliseconds}}
+    lengths = {"step": BLOCK, **{str(time_ms): frames(time_ms) for time_ms in milliseconds}}
     unique = sorted(set(lengths.values()))
     u = None
     if model.preprocess is None or model.preprocess.control_dim:
@@ -46,18 +46,57 @@ def gaps(
     }
 
 
-def filter_metrics(found: Mapping[str, GapErrors]) -> dict[str, float]:
-    """RMSE, NEES and coverage at the end of each gap."""
-    metrics = {f"gap_{name}": rmse(one.error) for name, one in found.items()}
-    metrics |= {f"nees_{name}": float(nees(*one).mean()) for name, one in found.items()}
-    return metrics | {f"coverage_{name}": float(coverage(*one).overall) for name, one in found.items()}
+def filter_metrics(
+    found: Mapping[str, GapErrors], ahead: Mapping[str, GapErrors], rows: Bool[Tensor, " N"], quiet: Bool[Tensor, " N"]
+) -> Metrics:
+    """RMSE, NEES and coverage at the end of each gap, and RMSE ahead, over some of the windows.
+
+    ``quiet`` windows have no collision; ``quiet_…`` is the RMSE over those.
+    """
+    part = {name: GapErrors(one.error[rows], one.cov[rows]) for name, one in found.items()}
+    metrics = {f"gap_{name}": rmse(one.error) for name, one in part.items()}
+    metrics |= {f"nees_{name}": float(nees(*one).mean()) for name, one in part.items()}
+    metrics |= {f"coverage_{name}": float(coverage(*one).overall) for name, one in part.items()}
+    metrics |= {f"ahead_{name}": rmse(one.error[rows]) for name, one in ahead.items() if name != "step"}
+    return metrics | {f"quiet_{name}": rmse(one.error[rows & quiet]) for name, one in found.items()}
 
 
-def regression_metrics(
-    gap: Mapping[int, Prediction], ahead: Mapping[int, Prediction], data: Windows
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Metrics of predictions without an uncertainty, and the headline by flight."""
-    errors = {time: predict(data) - truth(data, frames(time)) for time, predict in gap.items()}
-    metrics = {f"gap_{time}": rmse(error) for time, error in errors.items()}
-    metrics |= {f"ahead_{time}": rmse(predict(data) - truth(data, frames(time))) for time, predict in ahead.items()}
-    return metrics, by_flight(errors[HEADLINE_MS], data)
+def evaluate(model: Filter, data: Windows) -> dict[str, Score]:
+    """Gaps with commands that go on, and predictions without: of all windows (``""``) and of each flight."""
+    begin = time.process_time()
+    found, ahead = gaps(model, data), gaps(model, data, AHEAD_MS, known=False)
+    return scored(lambda rows: filter_metrics(found, ahead, rows, data.quiet), data, begin)
+
+
+def regressed(gap: Mapping[int, Prediction], ahead: Mapping[int, Prediction], data: Windows) -> dict[str, Score]:
+    """The same of predictions without an uncertainty, by gap and time ahead in ms."""
+    begin = time.process_time()
+    errors = {f"gap_{time_ms}": predict(data) - truth(data, frames(time_ms)) for time_ms, predict in gap.items()}
+    later = {f"ahead_{time_ms}": predict(data) - truth(data, frames(time_ms)) for time_ms, predict in ahead.items()}
+
+    def metrics(rows: Tensor) -> Metrics:
+        found = {name: rmse(error[rows]) for name, error in (errors | later).items()}
+        quiet = {f"quiet_{name[4:]}": rmse(error[rows & data.quiet]) for name, error in errors.items()}
+        return found | quiet
+
+    return scored(metrics, data, begin)
+
+
+def scored(metrics: Callable[[Tensor], Metrics], data: Windows, begin: float) -> dict[str, Score]:
+    """Scores of all windows, with the headline by flight, and of each flight alone."""
+    flights = {name: metrics(data.flight == number) for number, name in enumerate(data.names)}
+    whole = metrics(torch.ones(len(data), dtype=torch.bool))
+    headline = {name: values[HEADLINE] for name, values in flights.items()}
+    spent = time.process_time() - begin
+    return {"": Score(whole, headline, spent), **{name: Score(values) for name, values in flights.items()}}
+
+
+def joined(methods: Iterable[tuple[str, Mapping[str, Score]]]) -> Iterator[tuple[str, Score]]:
+    """The scores of several methods under one name each: ``ridge``, and ``ridge LOG00015`` for a flight."""
+    for method, found in methods:
+        yield from ((f"{method} {flight}".strip(), score) for flight, score in found.items())
+
+
+def of_flights(method: str, scores: Mapping[str, Score], names: Sequence[str]) -> dict[str, Metrics]:
+    """What :func:`joined` put together: the metrics of each flight."""
+    return {name: scores[f"{method} {name}"].metrics for name in names}

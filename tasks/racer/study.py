@@ -32,7 +32,7 @@ SIZES = (16, 64)
 CURVE_MS = (4, 8, 12, 20, 30, 40, 50, 70, 100, 150, 200, 300, 400, 500)
 LIMIT = 6.7
 """Rate (rad/s) at which a gyro of half the range would be clipped: these flights reach 13.4 without a collision."""
-SHOWN = ("gap_20", "gap_50", "gap_100", "nees_50", "coverage_50", "ahead_20")
+SHOWN = ("gap_20", "gap_50", "gap_100", "quiet_100", "ahead_20", "nees_50", "coverage_50")
 SHIFT_STRIDE = 200
 
 
@@ -43,11 +43,9 @@ def units() -> dict[str, Options]:
 
 def variant(name: str, data: Windows, say: Say) -> dict[str, float]:
     """A variant of the filter, trained as the filter is: one seed."""
-    from tasks.racer.task import evaluate
-
     options = units()[name]
     trained = part(name, flights(TRAIN), flights(VALIDATION), say, options=options)
-    metrics = evaluate(trained.model, data).metrics
+    metrics = scoring.evaluate(trained.model, data)[""].metrics
     return {**{key: metrics[key] for key in SHOWN}, "multiply_adds": multiply_adds(trained.model)}
 
 
@@ -69,14 +67,13 @@ def shifted(say: Say) -> Table:
         group, validation = flights(own[1:]), flights(own[:1])
         data = windows(flights(others), stride=SHIFT_STRIDE)
         model = part(f"shifted {name}", group, validation, say).model
-        rows[f"{name}, ours"] = _gap_row(scoring.filter_metrics(scoring.gaps(model, data)))
         ridges = {time: regression.fit_ridge(group, frames(time)) for time in (20, 50, 100)}
-        rows[f"{name}, ridge"] = _gap_row(scoring.regression_metrics(ridges, {}, data)[0])
+        ahead = {20: regression.fit_ridge(group, frames(20), future=False)}
+        methods = {"ours": scoring.evaluate(model, data), "ridge": scoring.regressed(ridges, ahead, data)}
+        for method, found in methods.items():
+            metrics = found[""].metrics
+            rows[f"{name}, {method}"] = {key: metrics[key] for key in SHOWN if key in metrics}
     return rows
-
-
-def _gap_row(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {key: metrics[key] for key in SHOWN if key in metrics}
 
 
 @torch.no_grad()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
+import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -45,6 +45,7 @@ class Racer(Task):
     columns = (
         *(f"gap_{name}" for name in ("step", *map(str, GAPS_MS))),
         *(f"ahead_{name}" for name in AHEAD_MS),
+        *(f"quiet_{name}" for name in NAMES[1:]),
         *(f"{kind}_{name}" for kind in ("nees", "coverage") for name in NAMES),
     )
 
@@ -53,10 +54,11 @@ class Racer(Task):
 
     def baselines(self, data: Windows, results: Results | None) -> Iterator[tuple[str, Score]]:
         train_flights = flights(TRAIN)
-        yield from baselines(data, train_flights, linear_model(train_flights), print)
+        for name, found in baselines(data, train_flights, linear_model(train_flights), print):
+            yield name, found[""]
 
     def evaluate(self, model: Filter, data: Windows) -> Score:
-        return evaluate(model, data)
+        return scoring.evaluate(model, data)[""]
 
     def targets(self, baselines: Mapping[str, Score]) -> dict[str, Target]:
         bands: dict[str, Target] = {f"nees_{name}": NEES_BAND for name in NAMES}
@@ -66,23 +68,30 @@ class Racer(Task):
     def train(self, folder: Path, *, seeds: Sequence[int] = SEEDS, say: Say = print) -> Results:
         group, test = flights(TRAIN), self.load()
         found: list[SeedScore] = []
+        by_flight: dict[str, list[dict[str, scoring.Metrics]]] = {"ours": []}
         levels: list[float] = []
         for seed in seeds:
-            trained = part(f"seed-{seed}", group, flights(VALIDATION), say, seed=seed)
+            name = f"seed-{seed}"
+            trained = part(name, group, flights(VALIDATION), say, seed=seed)
             if not found:
                 save(trained.model, folder)
-            name = f"seed-{seed}"
-            score = scores(name, partial(_named, name, trained.model, test))[name]
-            counts = (Plan().likelihood_steps, Plan().mean_steps)
+            kept = scores(name, partial(_named, name, trained.model, test))
+            score, counts = kept[name], (Plan().likelihood_steps, Plan().mean_steps)
             found.append(SeedScore(score.metrics, score.by_recording, trained.seconds, seed, *counts))
+            by_flight["ours"].append(scoring.of_flights(name, kept, test.names))
             levels.append(trained.level)
             say(f"{self.name}, seed {seed}: {score.metrics}")
-        beside = scores("baselines", lambda: baselines(test, group, linear_model(group), say))
+        kept = scores("baselines", lambda: scoring.joined(baselines(test, group, linear_model(group), say)))
+        beside = {name: score for name, score in kept.items() if not name.endswith(test.names)}
+        by_flight |= {name: [scoring.of_flights(name, kept, test.names)] for name in beside}
         shipped = load(folder)
         return Results(
             self.name, self.protocol, self.metric, tuple(found), beside, self.targets(beside), self.learned(shipped),
             len(TEST), self.evaluate(shipped, self.load(quick=True)).metrics,
-            {"windows": len(test), "levels": levels},
+            {
+                "windows": len(test), "quiet_windows": int(test.quiet.sum()), "levels": levels,
+                "by_flight": {name: _mean(values) for name, values in by_flight.items()},
+            },
         )  # fmt: skip
 
     def learned(self, model: Filter) -> dict[str, int]:
@@ -96,51 +105,39 @@ class Racer(Task):
         return limits(results)
 
 
-def _named(name: str, model: Filter, data: Windows) -> list[tuple[str, Score]]:
-    return [(name, evaluate(model, data))]
+def _named(name: str, model: Filter, data: Windows) -> Iterator[tuple[str, Score]]:
+    return scoring.joined([(name, scoring.evaluate(model, data))])
 
 
-def evaluate(model: Filter, data: Windows) -> Score:
-    """Gaps with commands that go on, and predictions without."""
-    begin = time.process_time()
-    found = scoring.gaps(model, data)
-    metrics = scoring.filter_metrics(found)
-    ahead = scoring.gaps(model, data, AHEAD_MS, known=False)
-    metrics |= {f"ahead_{time_ms}": scoring.rmse(ahead[str(time_ms)].error) for time_ms in AHEAD_MS}
-    by_flight = scoring.by_flight(found[str(scoring.HEADLINE_MS)].error, data)
-    return Score(metrics, by_flight, time.process_time() - begin)
+def _mean(seeds: Sequence[dict[str, scoring.Metrics]]) -> dict[str, scoring.Metrics]:
+    """The metrics of each flight, mean over seeds."""
+    return {
+        flight: {name: statistics.fmean(seed[flight][name] for seed in seeds) for name in metrics}
+        for flight, metrics in seeds[0].items()
+    }
 
 
-def baselines(data: Windows, group: Sequence[Flight], linear: LinearSystem, say: Say) -> Iterator[tuple[str, Score]]:
+def baselines(
+    data: Windows, group: Sequence[Flight], linear: LinearSystem, say: Say
+) -> Iterator[tuple[str, dict[str, Score]]]:
     """Hold, extrapolation, ridge, network, the linear model's Kalman filter, and an EKF with rigid-body equations."""
     lengths = {milliseconds: frames(milliseconds) for milliseconds in (*GAPS_MS, *AHEAD_MS)}
-
-    def scored(gap: Mapping[int, Any], ahead: Mapping[int, Any], begin: float) -> Score:
-        return Score(*scoring.regression_metrics(gap, ahead, data), time.process_time() - begin)
-
-    begin = time.process_time()
-    yield "hold", scored(dict.fromkeys(GAPS_MS, regression.hold), dict.fromkeys(AHEAD_MS, regression.hold), begin)
+    held = dict.fromkeys(lengths, regression.hold)
     straight = {time_ms: partial(regression.extrapolate, gap=length) for time_ms, length in lengths.items()}
-    yield (
-        "extrapolate",
-        scored(
-            {time_ms: straight[time_ms] for time_ms in GAPS_MS},
-            {time_ms: straight[time_ms] for time_ms in AHEAD_MS},
-            begin,
-        ),
-    )
+    for name, method in (("hold", held), ("extrapolate", straight)):
+        gap, ahead = ({key: method[key] for key in times} for times in (GAPS_MS, AHEAD_MS))
+        yield name, scoring.regressed(gap, ahead, data)
     begin = time.process_time()
     ridges = {time_ms: regression.fit_ridge(group, lengths[time_ms]) for time_ms in GAPS_MS if time_ms <= 100}
-    ahead = {time_ms: regression.fit_ridge(group, lengths[time_ms], future=False) for time_ms in AHEAD_MS}
-    yield "ridge", scored(ridges, ahead, begin)
+    later = {time_ms: regression.fit_ridge(group, lengths[time_ms], future=False) for time_ms in AHEAD_MS}
+    yield "ridge", scoring.regressed(ridges, later, data)
     say(f"racer, ridge: {time.process_time() - begin:.0f} CPU s")
     begin = time.process_time()
     nets = {time_ms: regression.fit_network(ridges[time_ms], group, seed=0) for time_ms in ridges}
-    nets_ahead = {20: regression.fit_network(ahead[20], group, seed=0)}
-    yield "network", scored(nets, nets_ahead, begin)
+    yield "network", scoring.regressed(nets, {20: regression.fit_network(later[20], group, seed=0)}, data)
     say(f"racer, network: {time.process_time() - begin:.0f} CPU s")
-    yield "linear_kf", evaluate(linear_filter(linear), data)
-    yield "ekf_rigid_body", evaluate(rigid_body.fit(group, say), data)
+    yield "linear_kf", scoring.evaluate(linear_filter(linear), data)
+    yield "ekf_rigid_body", scoring.evaluate(rigid_body.fit(group, say), data)
 
 
 def linear_filter(linear: LinearSystem) -> Filter:

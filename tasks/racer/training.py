@@ -8,6 +8,7 @@ GRU makes of it by the likelihood of every measurement, in the gap and before it
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from fwnkf.filters.networks import gru_step
 from fwnkf.metrics.consistency import nees
 from fwnkf.shapes import Float
 from tasks.interface import Say
-from tasks.racer.filter import CONTROLS, Options, linear_model, new_filter, steps
+from tasks.racer.filter import CONTROLS, Options, linear_model, new_filter, steps, without_collisions
 from tasks.racer.protocol import BLOCK, CONTEXT, Flight, Windows, control, frames
 
 MEASURED, GAP = 12, 28
@@ -75,7 +76,9 @@ class Streams:
     """Windows of training flights that follow each other, a stream for each row of the batch."""
 
     def __init__(self, group: Sequence[Flight], batch: int, seed: int) -> None:
-        parts = [steps(one, phase) for one in group for phase in range(0, BLOCK, 2)]
+        # collisions stay in, steps that were not measured do not
+        flown = (steps(one, phase) for one in group for phase in range(0, BLOCK, 2))
+        parts = [part for y, u in flown for part in without_collisions(y, u, math.inf)]
         self.y, self.u = (torch.cat(values) for values in zip(*parts, strict=True))
         self.ends = torch.tensor([len(y) for y, _ in parts]).cumsum(0)
         self.generator = torch.Generator().manual_seed(seed)

@@ -35,6 +35,24 @@ def test_no_frame_is_skipped_and_the_craft_flies_at_both_ends(shortest) -> None:
     assert flight.motors.max() <= 1
 
 
+def test_skipped_frames_are_samples_that_were_not_measured() -> None:
+    """A log on its own stamps, some frames left out: the places of those are NaN, the rest keeps its own."""
+    generator = torch.Generator().manual_seed(0)
+    time = protocol.STEP * (torch.arange(400) + 0.3 * torch.rand(400, generator=generator)).double()
+    values, motors = torch.randn(400, 6, generator=generator), torch.rand(400, 4, generator=generator)
+    kept = torch.ones(400, dtype=torch.bool)
+    kept[[50, 51, 52, 120, 377]] = False
+    grid, commands = protocol.on_grid(time[kept], values[kept], motors[kept])
+    assert grid.shape == values.shape
+    assert torch.equal(grid[kept], values[kept])
+    assert grid[~kept].isnan().all()
+    assert torch.equal(commands[[49, 50, 51, 52, 53]], motors[[49, 49, 49, 49, 53]])
+    flight = protocol.Flight("skips", grid[:, :3], grid[:, 3:], commands)
+    # windows of 120 frames that begin at 150, 200 and 250; those before and behind have a skipped frame
+    whole = protocol.windows([flight], 20, stride=50, context=100)
+    assert torch.equal(whole.y[:, 0], values[[150, 200, 250], :3])
+
+
 def test_commands_beyond_the_context_are_withheld() -> None:
     motors = torch.rand(2, 300, 4)
     u = protocol.held(motors)
