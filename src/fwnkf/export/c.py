@@ -14,6 +14,8 @@ from .c_source import generate
 from .parity import compare
 from .trace import DEFAULT_OUTPUTS, program_of
 
+__all__ = ["export_c"]
+
 CORTEX: tuple[str, ...] = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16")
 
 
@@ -26,11 +28,29 @@ def export_c(
     steps: int = 1000,
     measure: bool = True,
 ) -> dict[str, Any]:
-    """Write ``name.c``, ``name.h`` and the files beside them; returns sizes and the parity report.
+    """Write a filter as C: ``name.c``, ``name.h`` and the files beside them.
 
-    ``steps`` steps with masks and irregular ``dt`` are compared with the filter in float64, if this machine has a C
-    compiler; 0 leaves the comparison out. ``measure`` compiles the file once more for the size of its code. Raises
-    ConfigError for an operator of which there is no C.
+    Args:
+        model: the filter.
+        folder: where to; it is created.
+        name: of the files and the functions.
+        precision: ``"float"`` or ``"double"``.
+        outputs: what the step returns.
+        steps: steps with masks and irregular ``dt`` that are compared with the filter in float64, if this machine has a
+            C compiler; 0 leaves the comparison out.
+        measure: compile the file once more for the size of its code.
+
+    Returns:
+        Files, sizes and the parity report.
+
+    Raises:
+        ConfigError: there is no C for an operator of the filter.
+
+    >>> import tempfile, torch, fwnkf
+    >>> one = torch.eye(1)
+    >>> facts = export_c(fwnkf.KF(F=one, H=one, Q=one, R=one), tempfile.mkdtemp(), steps=0, measure=False)
+    >>> facts["filter"]
+    'kf'
     """
     program = program_of(model, name, precision, outputs, steps)
     source = generate(program, name)

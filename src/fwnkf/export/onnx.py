@@ -16,6 +16,8 @@ from .decompositions import TABLE
 from .parity import compare_eager
 from .trace import DEFAULT_OUTPUTS, METHODS, Graph, StepProgram, program_of
 
+__all__ = ["export_onnx"]
+
 
 def export_onnx(
     model: Filter,
@@ -25,12 +27,27 @@ def export_onnx(
     outputs: tuple[str, ...] = DEFAULT_OUTPUTS,
     steps: int = 1000,
 ) -> dict[str, Any]:
-    """Write ``name_start.onnx``, ``name_update.onnx`` and ``name_step.onnx``; returns facts and the parity report.
+    """Write ``name_start.onnx``, ``name_update.onnx`` and ``name_step.onnx``.
 
     ``start`` takes ``mean`` and ``cov`` of a prior. The others take the state (``state_…``), ``y``, ``mask`` and, where
     the filter reads them, ``u`` and ``dt``; they return the next state (``next_…``), the outputs and ``status``. All
-    have a batch axis of one. Factorisations are written out, because ONNX has none. ``steps`` steps in ONNX Runtime are
-    compared with the filter in the same precision.
+    have a batch axis of one. Factorisations are written out, because ONNX has none.
+
+    Args:
+        model: the filter.
+        folder: where to; it is created.
+        name: of the files.
+        precision: ``"float"`` or ``"double"``.
+        outputs: what the step returns.
+        steps: steps in ONNX Runtime that are compared with the filter in the same precision; 0 leaves it out.
+
+    Returns:
+        Facts and the parity report.
+
+    >>> import tempfile, torch, fwnkf
+    >>> one = torch.eye(1)
+    >>> export_onnx(fwnkf.KF(F=one, H=one, Q=one, R=one), tempfile.mkdtemp(), steps=0)["filter"]
+    'kf'
     """
     need("onnxscript", extra="onnx")
     program = program_of(model, name, precision, outputs, steps, TABLE)

@@ -17,6 +17,8 @@ from .c_project import golden_header, results
 from .parity import EAGER_TOLERANCE, compare_eager
 from .trace import DEFAULT_OUTPUTS, METHODS, Graph, StepProgram, program_of
 
+__all__ = ["export_pt2"]
+
 
 def export_pt2(
     model: Filter,
@@ -26,13 +28,31 @@ def export_pt2(
     outputs: tuple[str, ...] = DEFAULT_OUTPUTS,
     steps: int = 1000,
 ) -> dict[str, Any]:
-    """Write ``name.pt2``, a program in C++ that runs it, golden vectors and a CMake project; returns facts and parity.
+    """Write ``name.pt2``, a program in C++ that runs it, golden vectors and a CMake project.
 
     The package has the models ``start`` (from mean and covariance of a prior to the leaves of the state), ``update``
     and ``step`` (the leaves of the state, ``y``, ``mask`` and, where the filter reads them, ``u`` and ``dt``; results
     are the next state, the outputs and the status), for a batch of one. It is made of native code: it runs on machines
-    like this one, with the same version of libtorch. ``steps`` steps of it are compared with the filter in the same
-    precision. Compiling takes minutes and needs a C++ compiler.
+    like this one, with the same version of libtorch. Compiling takes minutes and needs a C++ compiler.
+
+    Args:
+        model: the filter.
+        folder: where to; it is created.
+        name: of the files.
+        precision: ``"float"`` or ``"double"``.
+        outputs: what the step returns.
+        steps: steps that are compared with the filter in the same precision; 0 leaves it out.
+
+    Returns:
+        Facts and the parity report.
+
+    Raises:
+        FwnkfError: there is no C++ compiler.
+
+    >>> import tempfile, torch, fwnkf
+    >>> one = torch.eye(1)
+    >>> export_pt2(fwnkf.KF(F=one, H=one, Q=one, R=one), tempfile.mkdtemp())["filter"]  # doctest: +SKIP
+    'kf'
     """
     program = program_of(model, name, precision, outputs, steps)
     if not compiler_available():

@@ -13,6 +13,8 @@ from .c import export_c
 from .ros2_files import FILES
 from .trace import DEFAULT_OUTPUTS, example_inputs
 
+__all__ = ["export_ros2"]
+
 AXES = "xyz"
 UNKNOWN = 1e9
 """Variance of what the filter does not estimate."""
@@ -57,16 +59,37 @@ def export_ros2(
     channels: tuple[str, ...] = (),
     controls: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """Write a package of ament with a node around the C step; returns what :func:`~fwnkf.export.c.export_c` returns.
+    """Write a package of ament with a node around the C step.
 
     The node subscribes to ``imu`` (sensor_msgs/Imu) and ``odometry`` (nav_msgs/Odometry) and publishes ``pose``
-    (geometry_msgs/PoseWithCovarianceStamped). ``channels`` and ``controls`` name a signal of these messages for each
-    channel and control input of the filter: ``gyro_x``, ``accel_x``, ``position_x``, ``orientation_w``, ``roll``,
-    ``velocity_x`` (in the frame of the pose), ``body_velocity_x``, ``rate_x``, …. By default channels are found by
-    their name in the filter, and six control inputs are gyroscope and accelerometer.
+    (geometry_msgs/PoseWithCovarianceStamped). A step is taken for every IMU message, or every odometry message of a
+    filter without IMU signals; channels of the other message are missing in steps without a new one. The state needs a
+    part ``position`` or ``orientation``.
 
-    A step is taken for every IMU message, or every odometry message of a filter without IMU signals; channels of the
-    other message are missing in steps without a new one. The state needs a part ``position`` or ``orientation``.
+    Args:
+        model: the filter.
+        folder: where to; it is created.
+        name: of the package.
+        precision: ``"float"`` or ``"double"``.
+        outputs: what the step returns, mean and covariance among it.
+        steps: steps that are compared with the filter, as in :func:`~fwnkf.export.c.export_c`.
+        channels: a signal of these messages for each channel: ``gyro_x``, ``accel_x``, ``position_x``,
+            ``orientation_w``, ``roll``, ``velocity_x`` (in the frame of the pose), ``body_velocity_x``, ``rate_x``, …;
+            by default found by their name in the filter.
+        controls: a signal for each control input; by default six are gyroscope and accelerometer.
+
+    Returns:
+        What :func:`~fwnkf.export.c.export_c` returns.
+
+    Raises:
+        ConfigError: a signal is unknown or missing, or the state has no pose.
+
+    >>> import tempfile, torch, fwnkf
+    >>> eye, parts = torch.eye(3), (("position", "euclidean", 3),)
+    >>> model = fwnkf.KF(F=eye, H=eye, Q=eye, R=eye, layout=parts)
+    >>> signals = ("position_x", "position_y", "position_z")
+    >>> export_ros2(model, tempfile.mkdtemp(), steps=0, channels=signals)["filter"]
+    'kf'
     """
     if not {"mean", "cov"} <= set(outputs):
         raise ConfigError("a ROS 2 node publishes mean and covariance: outputs must name mean and cov")
@@ -91,7 +114,7 @@ def wire(model: Filter, channels: tuple[str, ...] = (), controls: tuple[str, ...
 
     >>> import fwnkf
     >>> from ..core.system import build_system
-    >>> wire(fwnkf.EKF(build_system("strapdown"))).controls[:4]
+    >>> wire(fwnkf.EKF(build_system("strapdown", {}))).controls[:4]
     ('gyro_x', 'gyro_y', 'gyro_z', 'accel_x')
     """
     source: Any = model if model.preprocess is None else model.preprocess

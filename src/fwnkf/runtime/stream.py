@@ -22,6 +22,7 @@ from ..filters.base import Filter, PriorAt
 from ..types import Gaussian
 from .estimate import Estimate
 from .health import Monitor, Reason
+from .sensors import StreamSizes, sensor_channels
 from .stepper import Moment, Options, Outcome, Sample, Stepper
 
 FORMAT = 1
@@ -34,19 +35,20 @@ Values = Any
 class Stream:
     """A filter that follows measurements as they arrive, for one stream or a batch of streams with a common clock.
 
-    ``streams=None`` is a single stream, whose arrays have no batch axis. ``prior`` and ``prior_at`` are as in
-    :meth:`fwnkf.Filter.run`, in tensors or NumPy arrays.
-
-    ``history`` is the time in seconds for which measurements are kept: one that arrives late by at most as much is put
-    in its place and the later ones are filtered again, to the same bits as if all had arrived in order. ``sensors``
-    gives names to groups of channels; by default they are the parts of the filter's measurement.
-
-    ``gate`` is the probability with which a correct measurement of one sensor passes; others are rejected. After
-    ``recover_after`` rejections in a row the measurements are believed: the filter starts anew from its prediction with
-    a covariance that explains them. ``stale_after`` seconds without a measurement degrade the health.
-
-    ``step`` is the length of a step in seconds for filters that count in steps. ``longest_step`` divides longer gaps,
-    for systems whose equations are not accurate over them. ``compiled=True`` compiles the step in the first call.
+    Args:
+        model: the filter.
+        streams: number of streams; None is a single one, whose arrays have no batch axis.
+        prior, prior_at: as in :meth:`fwnkf.Filter.run`, in tensors or NumPy arrays.
+        history: seconds for which measurements are kept: one that arrives late by at most as much is put in its place
+            and the later ones are filtered again, to the same bits as if all had arrived in order.
+        sensors: names of groups of channels; by default the parts of the filter's measurement.
+        gate: the probability with which a correct measurement of one sensor passes; others are rejected.
+        recover_after: rejections in a row after which the measurements are believed: the filter starts anew from its
+            prediction with a covariance that explains them.
+        stale_after: seconds without a measurement that degrade the health.
+        step: seconds of a step, for filters that count in steps.
+        longest_step: divides longer gaps, for systems whose equations are not accurate over them.
+        compiled: compile the step in the first call.
 
     >>> import numpy as np, torch, fwnkf
     >>> eye = torch.eye(1)
@@ -89,8 +91,8 @@ class Stream:
             raise ConfigError(f"prior_at = {prior_at!r}; wanted one of {', '.join(get_args(PriorAt))}")
         self.filter = model
         self.streams, self.history = streams, history
-        self._sizes = _Sizes(model)
-        self.sensors = _sensors(model, self._sizes.channels, sensors)
+        self._sizes = StreamSizes(model)
+        self.sensors = sensor_channels(model, self._sizes.channels, sensors)
         self._prior, self._prior_at = self._gaussian(prior), prior_at
         updates = prior is not None and prior_at == "first_measurement"
         step = model.nominal_step if step is None else step
@@ -101,7 +103,11 @@ class Stream:
     # ---- use ------------------------------------------------------------------------------------------------
 
     def reset(self, prior: Any = None) -> None:
-        """Forget everything and start anew, from another prior if one is given."""
+        """Forget everything and start anew.
+
+        Args:
+            prior: another prior to start from; None keeps the one there is.
+        """
         if prior is not None:
             self._prior = self._gaussian(prior)
             self._options = self._options._replace(updates_first=self._prior_at == "first_measurement")
@@ -117,15 +123,21 @@ class Stream:
     def step(
         self, y: Values | Mapping[str, Values] | None, t: float | None = None, u: Values = None, mask: Values = None
     ) -> Estimate:
-        """Take what was measured at time ``t`` and return the newest estimate.
+        """Take what was measured at a time and return the newest estimate.
 
-        ``y`` has all channels, or is a mapping from names of sensors to their values, or None: then the filter only
-        predicts. NaN is a missing value; ``mask`` is True where a channel was measured. ``u`` is the control since the
-        last step, by default as in the step before. Without ``t`` each step has the nominal length. Values of
-        different sensors at the same time may come in several calls.
+        Values of different sensors at the same time may come in several calls. With a preprocessing of blocks, ``y``,
+        ``u`` and ``mask`` have one row for each sample of the block. A sample that raises an error leaves the stream as
+        it was.
 
-        With a preprocessing of blocks, ``y``, ``u`` and ``mask`` have one row for each sample of the block.
-        A sample that raises an error leaves the stream as it was.
+        Args:
+            y: all channels, or values by name of sensor, or None: then the filter only predicts. NaN is a missing
+                value.
+            t: the time in seconds; without it each step has the nominal length.
+            u: the control since the last step, by default as in the step before.
+            mask: True where a channel was measured.
+
+        Returns:
+            The newest estimate, also for a measurement that came late.
         """
         before = self._timed, self._belief_from, [*self._samples], [*self._done]
         try:
@@ -231,7 +243,11 @@ class Stream:
     # ---- snapshots ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
-        """Everything the stream knows, from which :meth:`restore` continues in another process with the same bits."""
+        """Everything the stream knows.
+
+        Returns:
+            Bytes, from which :meth:`restore` continues in another process with the same bits.
+        """
         tensors: dict[str, Tensor] = {}
         facts: dict[str, Any] = {
             "options": self._options._asdict(),
@@ -262,7 +278,18 @@ class Stream:
 
     @classmethod
     def restore(cls, model: Filter, data: bytes) -> Stream:
-        """The stream that was saved by :meth:`snapshot`, with its options, on the same filter."""
+        """The stream that was saved by :meth:`snapshot`, with its options.
+
+        Args:
+            model: the same filter.
+            data: the bytes.
+
+        Returns:
+            The stream.
+
+        Raises:
+            CheckpointError: the bytes are not a snapshot, or one of another filter.
+        """
         try:
             tensors = tensors_from_bytes(data)
             metadata = metadata_of(data)
@@ -366,27 +393,3 @@ class Stream:
         for row, channels in zip(groups, self.sensors.values(), strict=True):
             row[list(channels)] = 1
         return groups
-
-
-class _Sizes:
-    """Numbers of raw channels and controls, samples per step, dtype and device."""
-
-    def __init__(self, model: Filter) -> None:
-        self.dtype, self.device = model.dtype, model.device  # a filter looks for them among its tensors in every call
-        self.channels, self.controls, self.block = model.input_sizes
-
-
-def _sensors(model: Filter, channels: int, given: Mapping[str, Sequence[int]] | None) -> dict[str, list[int]]:
-    """Channels of each sensor; by default of each part of the measurement."""
-    if given is not None:
-        sensors = {name: [int(channel) for channel in numbers] for name, numbers in given.items()}
-        if sorted(channel for numbers in sensors.values() for channel in numbers) != list(range(channels)):
-            raise ConfigError(f"sensors = {sensors}: each of the {channels} channels belongs to exactly one sensor")
-        return sensors
-    if model.preprocess is not None:
-        return {"y": list(range(channels))}
-    sensors, start = {}, 0
-    for part in model.observation_layout.parts:
-        sensors[part.name] = list(range(start, start + part.size))
-        start += part.size
-    return sensors

@@ -22,6 +22,8 @@ from .settings import Settings, names_of, put_filter, step_of
 from .states import filter_digest
 from .store import ATTEMPTS, Store
 
+__all__ = ["BatchResult", "Progress", "batch"]
+
 MANIFEST = "_manifest.json"
 FORMAT = 1
 SMALL = 2_000_000
@@ -36,27 +38,46 @@ EngineName = Literal["auto", "loop", "ray"]
 
 @dataclass
 class Progress:
-    """What a run has done so far."""
+    """What a run has done so far.
+
+    >>> Progress(parts=3).parts_done
+    0
+    """
 
     parts: int = 0
+    """Parts to do."""
     parts_done: int = 0
+    """Parts done."""
     rows: int = 0
+    """Rows filtered."""
     sessions: int = 0
+    """Sessions filtered."""
     set_aside: int = 0
+    """Samples set aside."""
     engine: str = "loop"
+    """``"loop"`` or ``"ray"``."""
     seconds: float = 0.0
+    """Since the start."""
     work: dict[str, float] = field(default_factory=dict)
     """Seconds of all workers by kind: read, filter, write."""
     task_seconds: list[float] = field(default_factory=list)
+    """Seconds of each task."""
 
 
 @dataclass(frozen=True)
 class BatchResult:
-    """A finished run: its manifest, and what this call did."""
+    """A finished run: its manifest, and what this call did.
+
+    >>> BatchResult({"parts": []}, Progress(), ()).faults
+    []
+    """
 
     manifest: Mapping[str, Any]
+    """What the output consists of."""
     progress: Progress
+    """What this call did."""
     notes: tuple[str, ...]
+    """Remarks, for people."""
 
     @property
     def faults(self) -> list[dict[str, str]]:
@@ -111,6 +132,20 @@ def batch(
 
     Returns:
         The manifest with all parts, and what this call did.
+
+    Raises:
+        ConfigError: the output lies in the input, or the settings are not those of the output.
+        DataError: there is nothing to filter.
+
+    >>> import tempfile, torch, fwnkf
+    >>> import pyarrow as arrow, pyarrow.parquet as parquet
+    >>> folder, one = Path(tempfile.mkdtemp()), torch.eye(1)
+    >>> _ = fwnkf.save(fwnkf.KF(F=one, H=one, Q=one, R=one, channels=("gyro_x",)), folder / "filter")
+    >>> table = arrow.table({"device": ["a"] * 3, "time": [0.0, 1.0, 2.0], "gyro_x": [0.0, 1.0, 2.0]})
+    >>> (folder / "input").mkdir()
+    >>> parquet.write_table(table, folder / "input" / "day.parquet")
+    >>> batch(str(folder / "input"), str(folder / "output"), folder / "filter", step=1.0).progress.rows
+    3
     """
     began = time.perf_counter()
     source, target = Store(input), Store(output)

@@ -1,0 +1,32 @@
+"""What a stream takes: numbers of channels and controls, and which channels belong to which sensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..errors import ConfigError
+from ..filters.base import Filter
+
+
+class StreamSizes:
+    """Numbers of raw channels and controls, samples per step, dtype and device."""
+
+    def __init__(self, model: Filter) -> None:
+        self.dtype, self.device = model.dtype, model.device  # a filter looks for them among its tensors in every call
+        self.channels, self.controls, self.block = model.input_sizes
+
+
+def sensor_channels(model: Filter, channels: int, given: Mapping[str, Sequence[int]] | None) -> dict[str, list[int]]:
+    """Channels of each sensor; by default of each part of the measurement."""
+    if given is not None:
+        sensors = {name: [int(channel) for channel in numbers] for name, numbers in given.items()}
+        if sorted(channel for numbers in sensors.values() for channel in numbers) != list(range(channels)):
+            raise ConfigError(f"sensors = {sensors}: each of the {channels} channels belongs to exactly one sensor")
+        return sensors
+    if model.preprocess is not None:
+        return {"y": list(range(channels))}
+    sensors, start = {}, 0
+    for part in model.observation_layout.parts:
+        sensors[part.name] = list(range(start, start + part.size))
+        start += part.size
+    return sensors
