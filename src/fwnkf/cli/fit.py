@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..core.system import System
     from ..data.files import WholeFiles
     from ..filters.base import Filter
+    from ..identify.parts import Parts
 
 HELD_OUT = 0.2
 
@@ -82,6 +83,18 @@ def add(commands: Any) -> None:
         metavar="N",
         help="training steps of the encoder (default: %(default)s)",
     )
+    parser.add_argument(
+        "--fleet",
+        type=int,
+        nargs="?",
+        const=64,
+        metavar="RECORDS",
+        help="evaluate the likelihood in parts of RECORDS files (default: %(const)s), for those of many devices",
+    )
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="with --fleet: parts side by side by N processes of Ray (extra: scale)"
+    )
+    parser.add_argument("--address", metavar="ADDRESS", help="with --fleet: parts on a Ray cluster")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="folder of the filter")
     add_json(parser)
     parser.set_defaults(run=run)
@@ -98,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
 
         tested = len(inputs["held_out"])
         check(options.encoder, options.encoder_steps, len(inputs["y"]) - tested, tested)
-    with _interruptible() as stop:
+    with _interruptible() as stop, _parts(options) as parts:
         result = fit(
             system.double(),
             **inputs,
@@ -106,6 +119,7 @@ def run(options: argparse.Namespace) -> int:
             oscillators=_oscillators(options.oscillators),
             progress=print_status,
             stop=stop,
+            parts=parts,
         )
     summary = {"data": options.data, **about, **result.report.as_dict()}
     lines, stopped = result.report.lines(), result.report.stopped
@@ -117,6 +131,31 @@ def run(options: argparse.Namespace) -> int:
         text = _write(options.output, encoder.filter, {**summary, "encoder": encoder.report.as_dict()})
     print(text if options.json else "\n".join((*lines, f"filter and report.json: {options.output}")))
     return 130 if stopped else 0
+
+
+@contextmanager
+def _parts(options: argparse.Namespace) -> Iterator[Parts | None]:
+    """How the likelihood is evaluated: at once, in parts, or in parts on Ray."""
+    from ..identify.parts import Parts
+
+    distributed = options.workers is not None or options.address is not None
+    if options.fleet is None:
+        if distributed:
+            raise UsageError("--workers and --address need --fleet")
+        yield None
+        return
+    if options.fleet < 1 or (options.workers is not None and options.workers < 1):
+        raise UsageError("--fleet and --workers: expected numbers from 1 on")
+    if not distributed:
+        yield Parts(options.fleet)
+        return
+    from ..scale.fitting import RayParts
+
+    engine = RayParts(options.workers or 1, options.address)
+    try:
+        yield Parts(options.fleet, engine)
+    finally:
+        engine.close()
 
 
 def _write(folder: Path, model: Filter, summary: dict[str, Any]) -> str:

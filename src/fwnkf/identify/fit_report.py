@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -148,8 +148,27 @@ class FitReport:
 @torch.no_grad()
 def consistency(likelihood: Likelihood, raw: Float[Tensor, " p"], *, skip: int = 0) -> Consistency:
     """Log-likelihood, NIS and whiteness of innovations; the first ``skip`` steps count in the likelihood alone."""
+    sums = likelihood.gather(_sums_of_part, raw, skip)
+    return _finished(ConsistencySums(*(sum(items[1:], items[0]) for items in zip(*sums, strict=True))))
+
+
+class ConsistencySums(NamedTuple):
+    """What :class:`Consistency` is computed from; those of several parts add up."""
+
+    records: int
+    total: float
+    measurements: float
+    squared: Tensor
+    late: Tensor
+    ratio: Tensor
+    late_by_channel: Tensor
+    passed: Tensor
+
+
+@torch.no_grad()
+def _sums_of_part(likelihood: Likelihood, raw: Float[Tensor, " p"], skip: int) -> ConsistencySums:
     part = likelihood.predictions(raw.unsqueeze(0))[0]
-    return consistency_of(part.residual[0], part.cov[0], part.weight, likelihood.value_of(part), skip)
+    return _sums(part.residual[0], part.cov[0], part.weight, likelihood.value_of(part), skip)
 
 
 def consistency_of(
@@ -160,21 +179,36 @@ def consistency_of(
     skip: int,
 ) -> Consistency:
     """As :func:`consistency`, of innovations whose summed log density is ``total``."""
+    return _finished(_sums(residual, cov, weight, total, skip))
+
+
+def _sums(residual: Tensor, cov: Tensor, weight: Tensor, total: float, skip: int) -> ConsistencySums:
     late = weight[:, skip:]
     measured = masked(cov, weight)
     squared = mahalanobis_squared(residual * weight, measured)[:, skip:]
     ratio = residual.square()[:, skip:] / cov.diagonal(dim1=-2, dim2=-1)[:, skip:] * late
-    channels = ratio.sum((0, 1)) / late.sum((0, 1)).clamp_min(1)
     white = whiten(residual * weight, measured)[:, skip:].mT
     lags = max(1, min(20, white.shape[-1] // 5))
-    passed = (ljung_box(white, lags).p_value > 0.01).double().mean(0)
-    count = float(weight.sum())
-    return Consistency(
+    passed = (ljung_box(white, lags).p_value > 0.01).double().sum(0)
+    return ConsistencySums(
         len(residual),
-        total / max(1.0, count),
-        float(squared.sum() / late.sum().clamp_min(1)),
-        tuple(channels.tolist()),
-        tuple(passed.tolist()),
+        total,
+        float(weight.sum()),
+        squared.sum(),
+        late.sum(),
+        ratio.sum((0, 1)),
+        late.sum((0, 1)),
+        passed,
+    )
+
+
+def _finished(sums: ConsistencySums) -> Consistency:
+    return Consistency(
+        sums.records,
+        sums.total / max(1.0, sums.measurements),
+        float(sums.squared / sums.late.clamp_min(1)),
+        tuple((sums.ratio / sums.late_by_channel.clamp_min(1)).tolist()),
+        tuple((sums.passed / sums.records).tolist()),
     )
 
 

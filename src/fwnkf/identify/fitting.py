@@ -21,6 +21,8 @@ from ..shapes import Bool, Float
 from ..types import Gaussian
 from .fit_report import FitReport, Order, consistency, fitted_parameters
 from .likelihood import Likelihood, Local, Measurements, maximise
+from .parameters import Parameters
+from .parts import Parts
 from .selection import learned_parameters, with_learned
 from .starting_belief import starting_belief
 from .whittle import add_oscillator, measured_spectra, whittle
@@ -69,6 +71,7 @@ def fit(
     iterations: int = 40,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
+    parts: Parts | None = None,
 ) -> Fit:
     """Learn noise covariances, constants of the system and coloured noise from measurements alone.
 
@@ -89,6 +92,8 @@ def fit(
         iterations: of the final maximisation, at most.
         progress: called with a line of text now and then.
         stop: asked between iterations; the fit ends with what it has if it returns True.
+        parts: evaluate the likelihood in parts of the records (:class:`fwnkf.identify.parts.Parts`), for more of them
+            than fit into memory at once, or on several machines; the sums are the same to rounding.
 
     Returns:
         The fitted filter and the report on it.
@@ -114,9 +119,11 @@ def fit(
     train, test = data.take(kept), data.take(tested) if len(tested) else None
 
     say = _Counter(report)
-    course = _Course(train, tuple(learn), iterations, report, say, stop)
+    course = _Course(
+        train, tuple(learn), iterations, report, say, stop, Likelihood if parts is None else parts.likelihood
+    )
     first = learned_parameters(plain, course.learn)
-    likelihood = Likelihood(plain, first, train)
+    likelihood = course.evaluate(plain, first, train)
     skip = min(data.y.shape[1] // 10, 100)
     before = consistency(likelihood, first.start, skip=skip)
     given = dict(zip(first.names, first.values(first.start).tolist(), strict=True))
@@ -130,7 +137,7 @@ def fit(
     fitted = consistency(chosen, stage.raw, skip=skip)
     outside = None
     if test is not None:
-        outside = consistency(Likelihood(chosen.model, chosen.parameters, test), stage.raw, skip=skip)
+        outside = consistency(course.evaluate(chosen.model, chosen.parameters, test), stage.raw, skip=skip)
     chosen.parameters.finish(stage.raw)
     summary = FitReport(
         parameters=values,
@@ -166,6 +173,7 @@ class _Course(NamedTuple):
     report: Progress
     say: _Counter
     stop: Callable[[], bool] | None
+    evaluate: Callable[[Filter, Parameters, Measurements], Likelihood]
 
     def maximise(self, likelihood: Likelihood, raw: Tensor, iterations: int | None = None) -> _Stage:
         count = self.iterations if iterations is None else iterations
@@ -203,7 +211,7 @@ def _choose_order(course: _Course, plain: _Stage, wanted: int | str) -> tuple[_S
         starts = add_oscillator(make, before, course.learn, spectra, batch)
         stages = []
         for start in starts:
-            inner = Likelihood(start.model, start.parameters, course.train)
+            inner = course.evaluate(start.model, start.parameters, course.train)
             local = Local(start.value, start.raw, start.raw)  # of Whittle's likelihood the value alone is used
             stages.append(
                 _Stage(inner, start.raw, local) if likelihood.time_invariant else course.maximise(inner, start.raw)

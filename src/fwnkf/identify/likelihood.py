@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +26,8 @@ from ..filters.transition import ResidualTransition
 from ..shapes import Bool, Float
 from ..types import Gaussian
 from .parameters import Parameters
+
+Result = TypeVar("Result")
 
 DIFFERENCE = 1e-6
 """Change of a raw parameter for its derivative; rounding and curvature are then both below 1e-5."""
@@ -162,6 +164,10 @@ class Likelihood:
         truth = data.truth
         self.knows_truth = truth is not None and bool(truth.isfinite().all(-1).any())
         self.side_by_side = self._can_batch()
+
+    def gather(self, function: Callable[..., Result], raw: Float[Tensor, " p"], *arguments: Any) -> list[Result]:
+        """``function(likelihood, raw, *arguments)`` for each part in which the records are evaluated; here one."""
+        return [function(self, raw, *arguments)]
 
     @torch.no_grad()
     def value(self, raw: Float[Tensor, " p"]) -> float:

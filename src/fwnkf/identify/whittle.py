@@ -57,16 +57,11 @@ class MeasuredSpectra(NamedTuple):
 def measured_spectra(likelihood: Likelihood, raw: Float[Tensor, " p"]) -> MeasuredSpectra:
     """The spectra of measurements from the innovations of a filter with the parameters ``raw``."""
     data, model = likelihood.data, likelihood.model
-    predictions = likelihood.predictions(raw.unsqueeze(0))[0]
-    steps = predictions.residual.shape[2]
-    skip = min(steps // 10, 500)
-    innovation, present = predictions.residual[0, :, skip:], predictions.weight[:, skip:]
-    segment = min(SEGMENT, innovation.shape[1])
-    window = torch.hann_window(segment, periodic=True, dtype=raw.dtype).unsqueeze(-1)
-    pieces = innovation.unfold(1, segment, max(1, segment // 2)).flatten(0, 1).mT
-    lines = torch.fft.rfft(pieces * window, dim=1)[:, 1:]
-    power = torch.einsum("bfi,bfj->fij", lines, lines.conj()) / (len(pieces) * window.square().sum())
-    power = power / present.mean().clamp_min(1e-3)
+    sums = likelihood.gather(_spectrum_sums, raw)
+    total = [sum(items[1:], items[0]) for items in list(zip(*sums, strict=True))[:4]]
+    power, pieces, share, samples = total
+    segment = min(SEGMENT, sums[0].steps)
+    power = power / pieces / (share / pieces).clamp_min(1e-3)
     omega = 2 * math.pi * torch.arange(1, len(power) + 1, dtype=raw.dtype) / segment
     likelihood.parameters.install(raw)
     at = model.layout.origin(raw).unsqueeze(0) if model.layout.flat else data.prior.mean[:1]
@@ -84,9 +79,35 @@ def measured_spectra(likelihood: Likelihood, raw: Float[Tensor, " p"]) -> Measur
         weight,
         inverse @ power @ inverse.mH,
         whiteness.diagonal(dim1=-2, dim2=-1).real.mean(-1),
-        float(present.any(-1).sum()),
+        samples,
         at,
         dt,
+    )
+
+
+class _SpectrumSums(NamedTuple):
+    """Of the innovations of some records, over pieces of them."""
+
+    power: Tensor
+    pieces: int
+    share: Tensor
+    """Of measurements that are present, times the pieces: records have as many pieces each."""
+    samples: float
+    steps: int
+
+
+@torch.no_grad()
+def _spectrum_sums(likelihood: Likelihood, raw: Float[Tensor, " p"]) -> _SpectrumSums:
+    predictions = likelihood.predictions(raw.unsqueeze(0))[0]
+    skip = min(predictions.residual.shape[2] // 10, 500)
+    innovation, present = predictions.residual[0, :, skip:], predictions.weight[:, skip:]
+    segment = min(SEGMENT, innovation.shape[1])
+    window = torch.hann_window(segment, periodic=True, dtype=raw.dtype).unsqueeze(-1)
+    pieces = innovation.unfold(1, segment, max(1, segment // 2)).flatten(0, 1).mT
+    lines = torch.fft.rfft(pieces * window, dim=1)[:, 1:]
+    power = torch.einsum("bfi,bfj->fij", lines, lines.conj()) / window.square().sum()
+    return _SpectrumSums(
+        power, len(pieces), present.mean() * len(pieces), float(present.any(-1).sum()), innovation.shape[1]
     )
 
 

@@ -102,8 +102,11 @@ class RayData:
         self._ray.shutdown()
 
 
-def start_ray(workers: int, address: str | None = None) -> Any:
-    """Ray on this machine with so many cores, or connected to a cluster; without usage statistics."""
+def start_ray(workers: int, address: str | None = None, object_store: int | None = OBJECT_STORE) -> Any:
+    """Ray on this machine with so many cores, or connected to a cluster; without usage statistics.
+
+    ``object_store`` is the size of its shared memory in bytes, None its own choice.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning about future versions
     ray = need("ray", extra="scale")
@@ -112,7 +115,7 @@ def start_ray(workers: int, address: str | None = None) -> Any:
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     options: dict[str, Any] = {"address": address}
     if address is None:
-        options = {"num_cpus": workers, "include_dashboard": False, "object_store_memory": OBJECT_STORE}
+        options = {"num_cpus": workers, "include_dashboard": False, "object_store_memory": object_store}
     for attempt in range(STARTS):
         try:
             ray.init(**options, log_to_driver=False, logging_level="ERROR")
