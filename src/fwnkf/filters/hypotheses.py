@@ -127,7 +127,7 @@ class HypothesisStates(NoiseStates):
 class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
     """FW-NKFs with noise states of different frequencies and levels, weighed by their likelihood.
 
-    All options but two are those of :class:`~fwnkf.FWNKF`; ``shaping`` is ``"noise"``.
+    The other options are those of :class:`~fwnkf.FWNKF`; ``shaping`` is ``"noise"``.
 
     Args:
         hypotheses: number of frequencies.
