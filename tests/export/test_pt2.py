@@ -12,28 +12,30 @@ import torch
 from fwnkf.errors import ConfigError
 from fwnkf.export.parity import compare_eager
 from fwnkf.export.pt2 import Package, example, export_pt2, exported
-from fwnkf.export.trace import METHODS, trace
+from fwnkf.export.trace import METHODS, StepProgram, trace
 
 from ..conformance.cases import CASES
 
 pytestmark = pytest.mark.export
 
 
-@pytest.mark.parametrize("name", ["kf", pytest.param("fwnkf-paper", marks=pytest.mark.slow)])
-def test_the_exported_programs_equal_the_filter(name: str):
+@pytest.fixture(scope="module")
+def small() -> StepProgram:
+    return trace(CASES["kf"].build(torch.float32))
+
+
+def test_the_exported_programs_equal_the_filter(small: StepProgram):
     """What is compiled; the compiler itself takes minutes."""
-    program = trace(CASES[name].build(torch.float32))
-    functions = {method: exported(getattr(program, method)).module() for method in METHODS}
-    parity = compare_eager(Package(program, functions), 30)
+    functions = {method: exported(getattr(small, method)).module() for method in METHODS}
+    parity = compare_eager(Package(small, functions), 30)
     assert parity is not None
     assert parity["ok"], parity
     assert (parity["reference"], parity["limit"]) == ("float32", 1e-5)
 
 
-def test_the_example_reads_every_input_and_compares_every_output():
-    program = trace(CASES["fwnkf-paper"].build(torch.float32))
-    text = example(program, "paper")
-    for name in ("y", "mask", "u", "dt"):
+def test_the_example_reads_every_input_and_compares_every_output(small: StepProgram):
+    text = example(small, "small")
+    for name in ("y", "mask", "u"):
         assert text.count(f"golden_{name}[t]") == 1
     for name in ("mean", "cov", "innovation", "innovation_cov"):
         assert text.count(f'differs("{name}"') == 1
