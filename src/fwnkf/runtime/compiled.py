@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.tree import tree_unflatten
+from ..core.tree import Template
 from ..filters.base import Filter
 from ..types import StepOutput
 
@@ -72,7 +72,7 @@ def _options(model: Filter) -> dict[str, Any]:
 
 
 class CompiledTree:
-    """A pure function of trees of tensors, compiled for each signature of its arguments (which are tensors, or None).
+    """A pure function of trees of tensors, compiled for each signature of its arguments: which are None, and shapes.
 
     The function is traced to a flat graph and compiled without a look at Python objects in every call, which takes a
     quarter of the time of ``torch.compile`` at batch size 1; and small products are written out.
@@ -80,41 +80,44 @@ class CompiledTree:
 
     def __init__(self, function: Callable[..., Any], model: Filter) -> None:
         self.function, self.model = function, model
-        self._known: dict[Any, tuple[Callable[..., Any], Any]] = {}
+        self._known: dict[Any, tuple[Callable[..., Any], Template, Template]] = {}
 
     @torch.no_grad()
     def __call__(self, *arguments: Any) -> Any:
+        key = tuple([_shape(item) for item in arguments])
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._compile(arguments)
+        compiled, given, result = known
         # compiled for these strides
-        leaves = [leaf if leaf.is_contiguous() else leaf.contiguous() for leaf in _leaves(arguments)]
-        key = (tuple([leaf.shape for leaf in leaves]), tuple([item is None for item in arguments]))
-        if key not in self._known:
-            self._known[key] = self._compile(arguments, leaves)
-        compiled, like = self._known[key]
-        return tree_unflatten(like, iter(compiled(*leaves)))
+        leaves = [leaf if leaf.is_contiguous() else leaf.contiguous() for leaf in given.leaves(arguments)]
+        return result.tree(compiled(*leaves))
 
-    def _compile(self, arguments: tuple[Any, ...], leaves: list[Tensor]) -> tuple[Callable[..., Any], Any]:
+    def _compile(self, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], Template, Template]:
         from torch._inductor import compile as compile_graph
         from torch.fx.experimental.proxy_tensor import make_fx
 
-        like: list[Any] = []
+        given = Template(arguments)
+        results: list[Template] = []
+        leaves = [leaf.contiguous() for leaf in given.leaves(arguments)]
 
         def flat(*tensors: Tensor) -> list[Tensor]:
-            given = iter(tensors)
-            result = self.function(*(None if item is None else tree_unflatten(item, given) for item in arguments))
-            like[:] = [result]
-            return [leaf.contiguous() for leaf in _leaves(result)]
+            found = self.function(*given.tree(tensors))
+            results[:] = [Template(found)]
+            return [leaf.contiguous() for leaf in results[0].leaves(found)]
 
         graph = make_fx(flat, decomposition_table=_small_products())(*leaves)
         for node in graph.graph.nodes:
             node.meta.clear()  # shapes under a tracing mode of its own, which the compiler does not accept
         examples: list[Any] = list(leaves)
-        return compile_graph(graph, examples, options=_options(self.model)), like[0]
+        return compile_graph(graph, examples, options=_options(self.model)), given, results[0]
 
 
-def _leaves(tree: Any) -> list[Tensor]:
-    if isinstance(tree, tuple):
-        return [leaf for item in tree for leaf in _leaves(item)]
-    return [] if tree is None else [tree]
+def _shape(tree: Any) -> Any:
+    """The shape of the first leaf: all parts of a state have the same batch."""
+    while isinstance(tree, tuple):
+        tree = tree[0] if tree else None
+    return None if tree is None else tree.shape
 
 
 def _small_products() -> dict[Any, Callable[..., Any]]:
