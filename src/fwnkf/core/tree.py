@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 from torch import Tensor
@@ -37,7 +38,7 @@ def tree_unflatten(like: Any, leaves: Iterator[Tensor]) -> Any:
 
 
 class Template:
-    """The nesting of a tree as straight code, for a loop in which a recursion would cost more than the tensors.
+    """The nesting of a tree, found once, for a loop in which looking at it again would cost more than the tensors.
 
     >>> import torch
     >>> tree = (torch.zeros(1), (torch.ones(1), None))
@@ -48,22 +49,27 @@ class Template:
     """
 
     def __init__(self, like: Any) -> None:
-        self._kinds: dict[str, Any] = {}
-        self._places: list[str] = []
-        built = self._code(like, "tree")
-        # only indices and names made here are evaluated
-        self.leaves: Callable[[Any], list[Tensor]] = eval(f"lambda tree: [{', '.join(self._places)}]")
-        self.tree: Callable[[Sequence[Tensor]], Any] = eval(f"lambda leaf: {built}", self._kinds)
+        self._paths: list[tuple[int, ...]] = []
+        self.tree: Callable[[Sequence[Tensor]], Any] = self._builder(like, ())
 
-    def _code(self, like: Any, place: str) -> str:
+    def leaves(self, tree: Any) -> list[Tensor]:
+        """The tensors of a tree of this nesting, in order."""
+        found = []
+        for path in self._paths:
+            item = tree
+            for index in path:
+                item = item[index]
+            found.append(item)
+        return found
+
+    def _builder(self, like: Any, path: tuple[int, ...]) -> Callable[[Sequence[Tensor]], Any]:
         if like is None:
-            return "None"
+            return lambda leaves: None
         if not isinstance(like, tuple):
-            self._places.append(place)
-            return f"leaf[{len(self._places) - 1}]"
-        items = "".join(f"{self._code(item, f'{place}[{i}]')}, " for i, item in enumerate(like))
+            self._paths.append(path)
+            return itemgetter(len(self._paths) - 1)
+        parts = [self._builder(item, (*path, index)) for index, item in enumerate(like)]
         if not hasattr(like, "_fields"):
-            return f"({items})"
-        name = f"kind_{len(self._kinds)}"
-        self._kinds[name] = type(like)
-        return f"{name}({items})"
+            return lambda leaves: tuple([part(leaves) for part in parts])
+        kind = type(like)
+        return lambda leaves: kind(*[part(leaves) for part in parts])

@@ -262,7 +262,7 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
 
     def joint_covariance(self, state: HypothesesState) -> Tensor:  # type: ignore[override]
         if self.config.dwell is not None:
-            raise ConfigError("filter fwnkf_hypotheses: with dwell its hypotheses interact, and cannot be smoothed")
+            raise ConfigError("filter 'fwnkf_hypotheses' cannot be smoothed with dwell: its hypotheses interact")
         return self.form.covariance(state.members.cov.flatten(0, 1))
 
     def advance_linearized(  # type: ignore[override]

@@ -42,7 +42,7 @@ def parse_experiment(values: Mapping[str, Any], owner: str = "experiment") -> Ex
     Raises:
         ConfigError: one line for every fault that can be found without loading data.
 
-    >>> parse_experiment({"data": {"name": "lorenz"}, "filter": {"name": "rkn"}}).trainer.batch_size
+    >>> parse_experiment({"data": {"name": "lorenz"}, "filter": {"name": "fwnkf"}}).trainer.batch_size
     64
     """
     experiment, faults = try_config(Experiment, _with_data_options(values), owner)
