@@ -9,7 +9,7 @@ from tasks.results import Results, plus_minus
 
 TITLES = {
     "variants": "The same filter without one of its parts, and with noise states; seed 0",
-    "sizes": "Sizes of GRU and network; seed 0",
+    "sizes": "Smaller GRU and network (the filter has 64); seed 0",
     "shifted": "Trained on ten flights, tested on the ten others",
     "saturated": "Gyro clipped at 6.7 rad/s, clipped samples taken as missing",
 }

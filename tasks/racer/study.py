@@ -28,7 +28,7 @@ from tasks.racer.protocol import (
 )
 
 Table = dict[str, dict[str, float]]
-SIZES = (16, 64)
+SIZES = (16, 32)
 CURVE_MS = (4, 8, 12, 20, 30, 40, 50, 70, 100, 150, 200, 300, 400, 500)
 LIMIT = 6.7
 """Rate (rad/s) at which a gyro of half the range would be clipped: these flights reach 13.4 without a collision."""

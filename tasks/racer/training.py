@@ -33,7 +33,7 @@ from tasks.racer.protocol import BLOCK, CONTEXT, Flight, Windows, control, frame
 
 MEASURED, GAP = 12, 28
 """Steps of a window before and in its gap: 50 and 116 ms."""
-HELD_STEPS, HELD_WEIGHT = 8, 0.25
+HELD_STEPS, HELD_WEIGHT = 8, 0.6
 """Steps ahead that count where the commands of the gap are withheld, and their weight."""
 NEW_STREAM = 0.05
 """Share of streams that begin elsewhere after a window."""
@@ -43,8 +43,8 @@ COLLISION = 15.0
 """The same for the likelihood, where it must not touch what makes the variance."""
 LEVEL_LENGTHS = (BLOCK, *(frames(time) for time in (20, 50, 100)))
 """Lengths of gaps that the level of the covariances is set on: one step, and three gaps."""
-ONE_STEP = 0.1
-"""Weight of the one-step predictions before the gap."""
+MEASURED_WEIGHT, ONE_STEP = 0.1, 0.3
+"""Weights of the one-step predictions before the gap, in training the means and in the likelihood."""
 SPREAD = 0.35
 """Errors counted with, in units of those of holding the last rate."""
 
@@ -54,13 +54,15 @@ class Plan:
     """Numbers of windows, batches and learning rates of the two stages."""
 
     batch: int = 256
-    mean_steps: int = 700
+    mean_steps: int = 900
     likelihood_batch: int = 128
-    likelihood_steps: int = 50
+    likelihood_steps: int = 60
     rate: float = 3e-3
-    likelihood_rate: float = 5e-3
+    likelihood_rate: float = 1e-2
     matrices: float = 0.03
     """Learning rate of the matrices of the linear system, in units of that of the networks."""
+    fine: float = 0.05
+    """Learning rate of the networks in the second stage, in units of that of the covariances."""
 
 
 class Window(NamedTuple):
@@ -120,15 +122,29 @@ def train(
         gain = train_means(model, streams, plan, say)
         set_gain(model, gain, streams)
     say(f"seed {seed}: means {time.process_time() - begin:.0f} CPU s")
-    assert isinstance(model.system, LinearSystem)
-    trained = list(model.system.Q.parameters())
-    if options.adaptive:
-        trained += [value for value in (model.head_weight, model.head_bias) if value is not None]
-    if model.noise_states is not None:
-        trained += list(model.noise_states.parameters())
-    train_likelihood(model, Streams(group, plan.likelihood_batch, seed), plan, say, trained)
+    second_stage(model, group, options, plan, seed, say)
     say(f"seed {seed}: likelihood {time.process_time() - begin:.0f} CPU s")
     return model.requires_grad_(False)
+
+
+def second_stage(
+    model: FrequencyWeightedNeuralKalmanFilter,
+    group: Sequence[Flight],
+    options: Options,
+    plan: Plan,
+    seed: int,
+    say: Say,
+) -> None:
+    """The whole filter by likelihood: covariances, and with a small learning rate the networks."""
+    assert isinstance(model.system, LinearSystem)
+    noises, means = list(model.system.Q.parameters()), list(model.transition.parameters())
+    if options.adaptive:
+        noises += [value for value in (model.head_weight, model.head_bias) if value is not None]
+    if model.noise_states is not None:
+        noises += list(model.noise_states.parameters())
+    if model.encoder is not None:
+        means += list(model.encoder.parameters())
+    train_likelihood(model, Streams(group, plan.likelihood_batch, seed), plan, say, noises, means)
 
 
 @torch.no_grad()
@@ -210,11 +226,8 @@ def train_means(model: FrequencyWeightedNeuralKalmanFilter, streams: Streams, pl
         u = window.u if model.control_dim else None
         predicted, behind = rollout(model, gain, state, window.y, u, MEASURED)
         error = predicted - window.y
-        gap = error[:, MEASURED:] / spread
-        loss = _log_power(gap[~window.held]).mean()
-        if bool(window.held.any()):
-            loss = loss + HELD_WEIGHT * _log_power(gap[window.held, :HELD_STEPS]).mean()
-        loss = loss + ONE_STEP * _log_power((error[:, :MEASURED] / spread[0]).flatten(0, 1)).mean()
+        loss = _gap_loss(error[:, MEASURED:] / spread, window.held)
+        loss = loss + MEASURED_WEIGHT * _log_power((error[:, :MEASURED] / spread[0]).flatten(0, 1)).mean()
         _descend(optimizer, schedule, loss, [*networks, *matrices])
         state = tree_map(Tensor.detach, behind)
         mean_loss += (float(loss.detach()) - mean_loss) / min(number + 1, 50)
@@ -228,6 +241,12 @@ def _spread_of_hold(streams: Streams) -> Float[Tensor, "G 3"]:
     y = streams.y[::7]
     ahead = [streams.y[number::7][: len(y)] for number in range(1, GAP + 1)]
     return torch.stack([(one - y[: len(one)]).clamp(-5, 5).square().mean(0).sqrt() for one in ahead])
+
+
+def _gap_loss(error: Float[Tensor, "B G 3"], held: Tensor) -> Tensor:
+    """The errors of gaps with commands at all steps, and of those without at the first."""
+    loss = _log_power(error[~held]).mean()
+    return loss + HELD_WEIGHT * _log_power(error[held, :HELD_STEPS]).mean() if bool(held.any()) else loss
 
 
 def _log_power(error: Float[Tensor, "B *T 3"]) -> Tensor:
@@ -258,9 +277,18 @@ def set_gain(model: FrequencyWeightedNeuralKalmanFilter, gain: Tensor, streams: 
 # ---- the whole filter -----------------------------------------------------------------------------------------------
 
 
-def train_likelihood(model: Filter, streams: Streams, plan: Plan, say: Say, trained: Sequence[Tensor]) -> None:
-    """Train parameters by the likelihood of the measurements, in gaps given those before the gap."""
-    optimizer, schedule = _optimizer(trained, [], plan.likelihood_rate, 1.0, plan.likelihood_steps)
+def train_likelihood(
+    model: Filter, streams: Streams, plan: Plan, say: Say, noises: Sequence[Tensor], means: Sequence[Tensor] = ()
+) -> None:
+    """Train parameters by the likelihood of the measurements, in gaps given those before the gap.
+
+    ``noises`` are what the covariances are made of, ``means`` what the means are made of. These have a learning rate of
+    their own, and the errors they are trained on count as in the first stage as well: the likelihood alone would give
+    up where the variance is large, which is where most of the error is.
+    """
+    optimizer, schedule = _optimizer(noises, means, plan.likelihood_rate, plan.fine, plan.likelihood_steps)
+    trained = [*noises, *means]
+    spread = SPREAD * _spread_of_hold(streams)
     state: Any = None
     mean_loss = 0.0
     for number, window in enumerate(streams.windows(plan.likelihood_steps)):
@@ -270,11 +298,14 @@ def train_likelihood(model: Filter, streams: Streams, plan: Plan, say: Say, trai
         mask = torch.zeros_like(window.y[:, MEASURED:], dtype=torch.bool)
         before = model.run(window.y[:, :MEASURED], None if u is None else u[:, :MEASURED], state=state)
         gap = model.run(window.y[:, MEASURED:], None if u is None else u[:, MEASURED:], mask, state=before.state)
-        value = _surprise(window.y[:, MEASURED:] - model.observe(gap.prior_mean), gap.innovation_cov)
+        error = model.observe(gap.prior_mean) - window.y[:, MEASURED:]
+        value = _surprise(error, gap.innovation_cov)
         counted = torch.ones_like(value)
         counted[window.held, HELD_STEPS:] = 0.0
         loss = (value * counted).sum() / counted.sum()
         loss = loss + ONE_STEP * _surprise(before.innovation, before.innovation_cov)[:, 2:].mean()
+        if means:
+            loss = loss + _gap_loss(error / spread, window.held)
         _descend(optimizer, schedule, loss, trained)
         state = tree_map(Tensor.detach, before.state)
         mean_loss += (float(loss.detach()) - mean_loss) / min(number + 1, 20)
