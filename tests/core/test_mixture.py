@@ -50,6 +50,6 @@ def test_angles_are_mixed_on_the_circle():
     layout = Layout.parse([("heading", "angle", 1)])
     belief = Joint(torch.tensor([[[3.1], [-3.1]]]), torch.zeros(1, 2, 0), torch.full((1, 2, 1, 1), 0.01))
     half = torch.tensor([0.5, 0.5])
-    mixed = interact(layout, half[None], half, torch.ones(1), belief, torch.zeros(2), half)
+    mixed = interact(layout, half[None], half, torch.ones(1), belief, torch.zeros(2, dtype=torch.long), half)
     assert (mixed.mean.abs() > 3.1).all()
     assert (mixed.cov < 0.02).all()

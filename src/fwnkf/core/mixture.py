@@ -64,7 +64,8 @@ def interact(
     >>> one = torch.ones(1, 2, 1)
     >>> belief = Joint(torch.tensor([[[0.0], [4.0]]]), torch.zeros(1, 2, 0), one.unsqueeze(-1))
     >>> equal = torch.tensor([0.5, 0.5])
-    >>> mixed = interact(Layout.euclidean(1), equal[None], equal, torch.ones(1), belief, torch.zeros(2), equal)
+    >>> family = torch.zeros(2, dtype=torch.long)
+    >>> mixed = interact(Layout.euclidean(1), equal[None], equal, torch.ones(1), belief, family, equal)
     >>> mixed.mean.flatten(), mixed.cov.flatten()
     (tensor([2., 2.]), tensor([5., 5.]))
     """
