@@ -19,15 +19,6 @@ class Joint(NamedTuple):
     cov: Float[Tensor, "B K j j"]
 
 
-class Interaction(NamedTuple):
-    """Beliefs and probabilities of the hypotheses at the start of a step."""
-
-    mean: Float[Tensor, "B K n"]
-    noise: Float[Tensor, "B K s"]
-    cov: Float[Tensor, "B K j j"]
-    weight: Float[Tensor, "B K"]
-
-
 class _Moments(NamedTuple):
     centre: Float[Tensor, "B K j"]
     cov: Float[Tensor, "B K j j"]
@@ -41,7 +32,7 @@ def interact(
     belief: Joint,
     family: Int[Tensor, " K"],
     power: Float[Tensor, " K"],
-) -> Interaction:
+) -> tuple[Joint, Float[Tensor, "B K"]]:
     """Mix beliefs for a step in which, with probability ``switching``, a hypothesis is drawn anew from ``prior``.
 
     A hypothesis begins with a mixture of three beliefs, reduced to its mean and covariance: its own, if nothing
@@ -65,7 +56,7 @@ def interact(
     >>> belief = Joint(torch.tensor([[[0.0], [4.0]]]), torch.zeros(1, 2, 0), one.unsqueeze(-1))
     >>> equal = torch.tensor([0.5, 0.5])
     >>> family = torch.zeros(2, dtype=torch.long)
-    >>> mixed = interact(Layout.euclidean(1), equal[None], equal, torch.ones(1), belief, family, equal)
+    >>> mixed, _ = interact(Layout.euclidean(1), equal[None], equal, torch.ones(1), belief, family, equal)
     >>> mixed.mean.flatten(), mixed.cov.flatten()
     (tensor([2., 2.]), tensor([5., 5.]))
     """
@@ -96,7 +87,7 @@ def interact(
         spread = part.centre - mixed
         whole = whole + s[..., None, None] * (part.cov + spread.unsqueeze(-1) * spread.unsqueeze(-2))
     mean = layout.boxplus(reference.expand_as(belief.mean), mixed[..., :d])
-    return Interaction(mean, mixed[..., d:], whole, after)
+    return Joint(mean, mixed[..., d:], whole), after
 
 
 def _mixtures(own: _Moments, weight: Tensor, among: Float[Tensor, "K K"]) -> tuple[_Moments, Float[Tensor, "B K"]]:

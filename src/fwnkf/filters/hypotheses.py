@@ -114,8 +114,14 @@ class HypothesisStates(NoiseStates):
 
     def power(self, like: Tensor) -> Float[Tensor, " K"]:
         """Variance of the noise states of each hypothesis: its level, or zero where there is no disturbance."""
+        level = self.level(like)
+        level[len(level) - self.silent :] = 0
+        return level
+
+    def level(self, like: Tensor) -> Float[Tensor, " K"]:
+        """Factor of the variance of the white noise of each hypothesis."""
         levels = torch.tensor(self.levels * self.hypotheses, dtype=like.dtype, device=like.device)
-        return torch.cat((levels, like.new_zeros(self.silent)))
+        return torch.cat((levels, like.new_ones(self.silent)))
 
     def families(self, device: torch.device) -> Int[Tensor, " K"]:
         """A number for the frequency of each hypothesis, and one for those without a disturbance."""
@@ -196,22 +202,26 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
             config.pole_radius,
             config.hypotheses,
             config.levels,
-            silent=2 if config.fallback else 0,
+            silent=self._silent,
         )
         self.noise_states.owner = (self,)
 
     @property
     def count(self) -> int:
         """Number of hypotheses, those of ``fallback`` included."""
-        return int(self.config.hypotheses) * len(self.config.levels) + (2 if self.config.fallback else 0)
+        return int(self.config.hypotheses) * len(self.config.levels) + self._silent
+
+    @property
+    def _silent(self) -> int:
+        """Number of hypotheses without a disturbance."""
+        return 2 if self.config.fallback else 0
 
     def prepare(self) -> Prepared:
         """As the FW-NKF, with base variances for each hypothesis, by its level."""
         prepared = super().prepare()
-        levels, m = self.config.levels, self.config.observation_dim
+        assert isinstance(self.noise_states, HypothesisStates)
         factor = torch.ones(self.count, len(prepared.base)).to(prepared.base)
-        many = torch.tensor(levels * self.config.hypotheses, dtype=factor.dtype, device=factor.device)
-        factor[: len(many), -m:] = many.unsqueeze(-1)
+        factor[:, -self.config.observation_dim :] = self.noise_states.level(factor).unsqueeze(-1)
         return prepared._replace(base=prepared.base * factor)
 
     def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> HypothesesState:  # type: ignore[override]
@@ -226,9 +236,9 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
 
     def _prior(self, like: Tensor) -> Float[Tensor, " K"]:
         """Probability of each hypothesis before anything is measured."""
-        silent = 2 if self.config.fallback else 0
+        disturbed = self.count - self._silent
         prior = like.new_full((self.count,), FALLBACK_PRIOR)
-        prior[: self.count - silent] = (1 - FALLBACK_PRIOR * silent) / (self.count - silent)
+        prior[:disturbed] = (1 - FALLBACK_PRIOR * self._silent) / disturbed
         return prior
 
     def _encode(
@@ -248,7 +258,7 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         """The belief of each hypothesis at the start of a step in which the noise may have changed."""
         assert isinstance(self.noise_states, HypothesisStates)
         members, prior = state.members, self._prior(state.log_weight)
-        mixed = interact(
+        mixed, weight = interact(
             self.layout,
             state.log_weight.exp(),
             prior,
@@ -257,8 +267,7 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
             self.noise_states.families(prior.device),
             self.noise_states.power(prior),
         )
-        belief = members._replace(mean=mixed.mean, noise=mixed.noise, cov=mixed.cov)
-        return HypothesesState(belief, mixed.weight.log())
+        return HypothesesState(members._replace(**mixed._asdict()), weight.log())
 
     def joint_covariance(self, state: HypothesesState) -> Tensor:  # type: ignore[override]
         if self.config.dwell is not None:

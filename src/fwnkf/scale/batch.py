@@ -195,7 +195,7 @@ def batch(
                     report(state)
         finally:
             chosen.close()
-    whole = _commit(target, settings, done, new)
+    whole = _commit(target, settings, done)
     state.seconds = time.perf_counter() - began
     notes = [f"{name}: gone from the input since it was filtered" for name in sorted(set(done) - set(listed))]
     return BatchResult(whole, state, tuple(notes))
@@ -277,9 +277,7 @@ def _count(state: Progress, record: dict[str, Any]) -> None:
     state.set_aside += len(record["faults"])
 
 
-def _commit(
-    target: Store, settings: Settings, done: Mapping[str, Mapping[str, Any]], new: Mapping[str, int]
-) -> dict[str, Any]:
+def _commit(target: Store, settings: Settings, done: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Write the manifest, then remove what it has made superfluous."""
     parts = [done[name] for name in sorted(done)]
     manifest = {"format": FORMAT, "settings": settings.kept(), "parts": parts}

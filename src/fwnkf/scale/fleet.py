@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError
 from ..extras import need
-from .batch import MANIFEST
+from .batch import results
 from .store import Store
 
 Array = NDArray[np.float64]
@@ -38,10 +37,8 @@ def read_fleet(output: str) -> Fleet:
     """The statistics of a finished output by device."""
     arrow, parquet = need("pyarrow", "scale"), need("pyarrow.parquet", "scale")
     store = Store(output)
-    if not store.exists(MANIFEST):
-        raise DataError(f"{output} has no {MANIFEST}: no run into it has finished")
     tables = []
-    for part in store.read_json(MANIFEST)["parts"]:
+    for part in results(output):
         if part.get("fleet"):
             with store.open(part["fleet"]) as source:
                 tables.append(parquet.read_table(source))
