@@ -269,6 +269,7 @@ def test_command_and_fleet_page_name_the_worst_devices(tmp_path, model, capsys):
     text = page.read_text()
     assert text.index("device-00003") < text.index("device-00001")
     assert "time goes backwards" in text
+    assert "mathdefault" not in text  # formulas are not drawn in a page: ticks are plain numbers
     assert main([*words, "--batch-size", "0"]) == 2
     assert main([*words, "--channels", "x"]) == 1
     assert "name a column for each" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..diagnosis.result import AllanDeviation, ChannelSpectrum, Consistency, Peak, Trade, Waterfall
 from ..extras import need
 from ._style import COLOURS, DOTS, TRUTH, line, log_scale
-from .drawing import BAD, canvas, thin
+from .drawing import BAD, canvas, log_ticks, thin
 from .wording import number, shorten
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def consistency(rows: Sequence[Consistency]) -> Figure:
     axis.set_yticks(range(len(rows)), [shorten(row.name, NAME) for row in rows])
     axis.set_ylim(len(rows) - 0.4, -0.6)
     axis.set_xscale("log")
-    _log_ticks(axis.xaxis, low, high)
+    log_ticks(axis.xaxis, low, high)
     axis.set_xlim(low, high)
     kinds = dict.fromkeys(shorten(row.kind, 10) for row in rows)
     axis.set_xlabel(f"← too wide · {', '.join(list(kinds)[:2])} · too narrow →", fontsize=9)
@@ -162,7 +162,7 @@ def consistency_over_time(rows: Sequence[Consistency]) -> Figure:
             low, high = float(np.min(values)), float(np.max(values))
             low, high = max(min(low, middle) / 2, 1e-12), max(high, middle) * 2
             axis.set_ylim(low, high)
-            _log_ticks(axis.yaxis, low, high)
+            log_ticks(axis.yaxis, low, high)
         axis.set_title(f"{shorten(row.kind, 10)}: {shorten(row.name, 36)}", fontsize=9.5, loc="left")
     axes[-1].set_xlabel("time (s)", fontsize=9)
     return figure
@@ -174,7 +174,7 @@ def allan(rows: Sequence[AllanDeviation]) -> Figure:
     for k, row in enumerate(rows):
         axis.plot(*thin(row.tau, _positive(row.deviation), log=True), label=shorten(row.channel, NAME), **line(k))
     axis.set_xscale("log")
-    _log_ticks(axis.xaxis, *axis.get_xlim())
+    log_ticks(axis.xaxis, *axis.get_xlim())
     _log_values(axis)
     axis.set_xlabel("averaging time (s)", fontsize=9)
     axis.set_ylabel(f"Allan deviation ({_unit(rows[0].unit)})", fontsize=9)
@@ -215,7 +215,7 @@ def _frequency_axis(axis: Axes, channels: Sequence[ChannelSpectrum]) -> bool:
         low = max(min(float(channel.frequency[channel.frequency > 0][0]) for channel in channels), top / 2000)
         axis.set_xscale("log")
         axis.set_xlim(low, top)
-        _log_ticks(axis.xaxis, low, top)
+        log_ticks(axis.xaxis, low, top)
     else:
         axis.set_xlim(0, top)
     return log
@@ -280,15 +280,6 @@ def _log_values(axis: Axes) -> None:
     log_scale(axis)
     axis.yaxis.set_major_formatter(lambda value, _: number(value))
     axis.yaxis.set_minor_locator(need("matplotlib.ticker", extra="plot").NullLocator())
-
-
-def _log_ticks(axis: Any, low: float, high: float) -> None:
-    """Plain numbers at ticks of a logarithmic axis, few enough for the width of a phone."""
-    ticker = need("matplotlib.ticker", extra="plot")
-    subs = (1.0,) if high > 100 * low else (1.0, 3.0) if high > 12 * low else (1.0, 2.0, 5.0)
-    axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=7))
-    axis.set_major_formatter(lambda value, _: number(value))
-    axis.set_minor_locator(ticker.NullLocator())
 
 
 def _legend(figure: Figure, axis: Axes) -> None:

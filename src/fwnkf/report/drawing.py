@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..extras import need
 from ._style import COLOURS, DOTS, GRID, TRUTH, new_figure, set_look
+from .wording import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,6 +76,15 @@ def canvas(rows: int = 1, height: float = 2.7, *, share: bool = True) -> tuple[F
         set_look(axis)
         axis.tick_params(which="both", labelsize=9)
     return figure, axes
+
+
+def log_ticks(axis: Any, low: float, high: float) -> None:
+    """Plain numbers at ticks of a logarithmic axis, few enough for a phone (pages do not draw formulas)."""
+    ticker = need("matplotlib.ticker", extra="plot")
+    subs = (1.0,) if high > 100 * low else (1.0, 3.0) if high > 12 * low else (1.0, 2.0, 5.0)
+    axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=7))
+    axis.set_major_formatter(lambda value, _: number(value))
+    axis.set_minor_locator(ticker.NullLocator())
 
 
 def draw(figure: Figure, name: str, caption: str = "") -> Drawing:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._style import COLOURS, TRUTH
-from .drawing import BAD, canvas, draw
+from .drawing import BAD, canvas, draw, log_ticks
 from .page import Cell, Notice, Page, Section, Table
 from .wording import number, shorten
 
@@ -66,7 +66,7 @@ def fleet_page(
         notices.append(
             Notice(
                 "failure",
-                f"{_devices(wrong)} of {count:,} state an uncertainty that cannot be believed: NIS below {least:g} or "
+                f"The uncertainty of {_devices(wrong)} of {count:,} cannot be believed: NIS below {least:g} or "
                 f"above {most:g}.",
                 {"What to do": "`fwnkf diagnose` on a log of the worst one says why."},
             )
@@ -177,7 +177,10 @@ def _histogram(nis: Array) -> Figure:
         if low < edge < high:
             axis.axvline(edge, color=BAD, linestyle=":", linewidth=0.9)
     axis.set_xscale("log")
-    axis.set_yscale("symlog", linthresh=1)
+    log_ticks(axis.xaxis, low, high)
+    axis.set_yscale("log")
+    axis.set_ylim(bottom=0.5)  # a single device has a visible bar
+    log_ticks(axis.yaxis, *axis.get_ylim())
     axis.set_xlabel("NIS", fontsize=9)
     axis.set_ylabel("devices", fontsize=9)
     return figure

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..diagnosis.values import plain_values
 from ._style import COLOURS
-from .drawing import Drawing, canvas, draw
+from .drawing import Drawing, canvas, draw, log_ticks
 from .page import Cell, Notice, Page, Section, Table
 from .wording import clean, listed, number, percent, shorten
 
@@ -135,8 +135,7 @@ def _errors(rows: Rows) -> Figure:
     axis.set_yticks(range(len(usable)), [shorten(str(row["method"]), 24) for row in usable])
     axis.set_ylim(len(usable) - 0.4, -0.6)
     axis.set_xscale("log")
-    axis.xaxis.set_major_formatter(lambda value, _: number(value))
-    axis.xaxis.set_minor_formatter("")
+    log_ticks(axis.xaxis, *axis.get_xlim())
     axis.set_xlabel("mean squared error", fontsize=9)
     return figure
 

@@ -99,7 +99,10 @@ def _table(
             needed = [settings.time, *wanted]
             missing = [column for column in needed if column not in there]
             if missing:
-                raise DataError(f"{where}: no column {', '.join(missing)}; there are: {', '.join(there)}")
+                raise DataError(
+                    f"{where}: no column {', '.join(missing)}; there are: {', '.join(there)}; name the columns of the "
+                    "filter's channels (--channels, --controls, --time)"
+                )
             table = file.read([*([settings.device] if keyed else []), *needed])
         time = _seconds(arrow, table.column(settings.time), where, settings.time)
         columns = [_numbers(arrow, table.column(column), where, column) for column in wanted]
