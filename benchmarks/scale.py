@@ -204,10 +204,9 @@ def throughput(options: argparse.Namespace) -> dict[str, Any]:
         for workers in (1, 2):
             output = folder / f"few-{workers}-{round_number}"
             shutil.rmtree(output, ignore_errors=True)
-            part, _, _ = run(command(folder / "few", output, folder / "filter", *ray, "--workers", str(workers)))
-            # from the first record on: Ray takes the same time to start whatever the number of workers
-            speeds[workers].append(part["rows"] / sum(part["task_seconds"]) * workers)
-            print(f"{workers} worker(s): {speeds[workers][-1]:,.0f} rows a second of work", flush=True)
+            part, spent, _ = run(command(folder / "few", output, folder / "filter", *ray, "--workers", str(workers)))
+            speeds[workers].append(part["rows"] / spent)
+            print(f"{workers} worker(s): {speeds[workers][-1]:,.0f} rows a second, start of Ray included", flush=True)
     rows = told["rows"]
     return {
         "sessions": sessions, "rows": rows, "seconds": seconds, "rows_per_second": rows / seconds,
@@ -409,7 +408,7 @@ def main() -> int:
     parser.add_argument("--devices", type=int)
     parser.add_argument("--messages", type=int)
     parser.add_argument("--kills", type=int)
-    parser.add_argument("--few", type=int, default=8, help="files of the comparison of one worker with two; 0: none")
+    parser.add_argument("--few", type=int, default=16, help="files of the comparison of one worker with two; 0: none")
     parser.add_argument("--per-file", type=int, help="sessions in a file; the last batch of a file is filled up")
     parser.add_argument("--turns", type=int, help="rounds in which parts and the plain loop alternate")
     parser.add_argument("--only-turns", action="store_true", help="nothing but these rounds: no Ray")
