@@ -17,7 +17,8 @@ HEAD = ("task", "figure", "published FW-NKF", "best baseline", "ours", "learned"
 
 def card(task: Task, results: Results) -> str:
     """The model card of a filter: ``README.md`` beside it."""
-    first = results.seeds[0]
+    first, wanted = results.seeds[0], _wanted(task, results)
+    aim = f"; target {wanted}, {verdict(task, results)}" if wanted else ""
     lines = [
         f"# {task.title}",
         "",
@@ -28,10 +29,7 @@ def card(task: Task, results: Results) -> str:
         f"- Test records: {results.records}. Seeds: {', '.join(str(seed.seed) for seed in results.seeds)}; the weights "
         f"here are those of seed {first.seed}. {cost(results)}",
         "",
-        f"**{task.label}: {headline(results)}** (mean ± standard deviation over seeds"
-        + (f"; target {target_text(results.targets[results.metric], task.better)}, " + verdict(task, results))
-        * (results.metric in results.targets)
-        + ").",
+        f"**{task.label}: {headline(results)}** (mean ± standard deviation over seeds{aim}).",
         "",
         *methods_table(task, results),
         "",
@@ -133,6 +131,11 @@ def target_text(target: Target, better: str) -> str:
     return f"{'≤' if better == 'lower' else '≥'} {target:.3g}"
 
 
+def _wanted(task: Task, results: Results) -> str:
+    """The target of the headline metric; empty where there is none."""
+    return target_text(results.targets[results.metric], task.better) if results.metric in results.targets else ""
+
+
 def verdict(task: Task, results: Results) -> str:
     """Whether all targets are reached by the mean over seeds; how many are not."""
     met = [reached(results.mean(name), target, _direction(task, name)) for name, target in results.targets.items()]
@@ -154,7 +157,7 @@ def best_baseline(task: Task, results: Results) -> tuple[str, Score] | None:
 
 def accuracy_row(task: Task, results: Results, card_path: str) -> str:
     best = best_baseline(task, results)
-    wanted = target_text(results.targets[results.metric], task.better) if results.metric in results.targets else ""
+    wanted = _wanted(task, results)
     return table_row(
         (
             f"[`{task.name}`]({card_path})",

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import tasks
-from fwnkf import Filter
+from fwnkf import Filter, save
 from fwnkf.errors import ConfigError
-from tasks.results import Results, Score, Target
+from tasks.results import Results, Score, SeedScore, Target
 
 SEEDS = (0, 1, 2, 3, 4)
 Say = Callable[[str], None]
@@ -49,9 +50,32 @@ class Task(ABC):
     def evaluate(self, model: Filter, data: Any) -> Score:
         """The metrics of a filter on the test records."""
 
-    @abstractmethod
+    def fit(self, seed: int, say: Say) -> Filter:
+        """A filter learned from the training records, for tasks that train no other way than :meth:`train` does."""
+        raise NotImplementedError
+
     def train(self, folder: Path, *, seeds: Sequence[int] = SEEDS, say: Say = print) -> Results:
-        """Train every seed from scratch, save the first seed's filter to ``folder``, return all figures."""
+        """Train every seed from scratch, save the first seed's filter to ``folder``, return all figures.
+
+        A task whose baselines are tuned, whose split depends on the seed or that keeps details has its own.
+        """
+        data, scores = self.load(), []
+        baselines = dict(self.baselines(data, None))
+        for seed in seeds:
+            begin = time.process_time()
+            model = self.fit(seed, say)
+            spent = time.process_time() - begin
+            score = self.evaluate(model, data)
+            metrics = score.metrics | self.compare(score, baselines)
+            scores.append(SeedScore(metrics, score.by_recording, spent, seed))
+            say(f"{self.name}, seed {seed}: {metrics}")
+            if seed == seeds[0]:
+                save(model, folder)
+                learned, quick = self.learned(model), self.evaluate(model, self.load(quick=True)).metrics
+        return Results(
+            self.name, self.protocol, self.metric, tuple(scores), baselines, self.targets(baselines), learned,
+            len(data), quick,
+        )  # fmt: skip
 
     @abstractmethod
     def learned(self, model: Filter) -> dict[str, int]:

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from fwnkf.errors import CheckpointError
 from fwnkf.evaluation.bootstrap import Interval, paired_ratio
 from fwnkf.evaluation.plain import number, plain
@@ -91,6 +94,19 @@ class Results:
         ours, theirs = self.by_recording(), self.baselines[baseline].by_recording
         shared = [name for name in ours if name in theirs]
         return paired_ratio(ours, theirs) if len(shared) > 1 else None
+
+
+def rmse(errors: Mapping[str, Tensor], cpu_seconds: float = 0.0) -> Score:
+    """The root mean square of the errors of all recordings, and of each alone.
+
+    >>> import torch
+    >>> rmse({"a": torch.tensor([3.0]), "b": torch.tensor([4.0, 5.0, 5.0])})
+    Score(metrics={'rmse': 4.330127018922194}, by_recording={'a': 3.0, 'b': 4.690415759823429}, cpu_seconds=0.0)
+    """
+    squares = {name: error.double().square() for name, error in errors.items()}
+    together = torch.cat([square.flatten() for square in squares.values()])
+    each = {name: float(square.mean().sqrt()) for name, square in squares.items()}
+    return Score({"rmse": float(together.mean().sqrt())}, each, cpu_seconds)
 
 
 def reached(value: float, target: Target, better: str = "lower") -> bool:

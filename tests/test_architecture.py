@@ -24,9 +24,13 @@ def python_files(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.py"))
 
 
-def test_no_imports_go_round_in_a_circle():
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
     """Imports inside functions count too: they hide a circle, they do not open it."""
-    graph = grimp.build_graph("fwnkf", "tasks", cache_dir=None)
+    return grimp.build_graph("fwnkf", "tasks", cache_dir=None)
+
+
+def test_no_imports_go_round_in_a_circle(graph: grimp.ImportGraph):
     imported = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     # Kahn's algorithm: what cannot be taken away is on a circle, or above one
     remaining = {module: set(targets) for module, targets in imported.items()}
@@ -74,7 +78,7 @@ def test_the_library_names_no_data_set_outside_its_reader():
         for match in pattern.finditer(line)
         if match[0].lower() != "broad" or match[0] == "BROAD"  # a broad oscillator is no data set
     ]
-    assert named == []
+    assert named == [], "only data/<set>.py names a data set; a task folder named by a common word gets another name"
 
 
 @pytest.mark.parametrize("path", python_files(TASKS), ids=lambda path: str(path.relative_to(ROOT)))
@@ -94,14 +98,19 @@ def test_tasks_use_public_names_only(path: Path):
     assert private == []
 
 
-def test_task_folders_are_alike():
-    """Every data set, and every study of several of them, has tests; those of data sets keep apart from each other."""
-    assert [name for name in FOLDERS if not (ROOT / "tests" / "tasks" / name / "__init__.py").is_file()] == []
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    contracts = re.findall(r'^(?:source_)?modules = \[("tasks\..*)\]$', project, re.MULTILINE)
-    assert len(contracts) == 2
-    for named in contracts:
-        assert set(re.findall(r'"tasks\.(\w+)"', named)) == FOLDERS - STUDIES, "name the folder in pyproject.toml"
+def test_every_task_folder_has_tests():
+    """A file ``test_<folder>.py`` to begin with, or a package of that name."""
+    tests = ROOT / "tests" / "tasks"
+    without = [name for name in FOLDERS if not (tests / name / "__init__.py").is_file()]
+    assert [name for name in without if not (tests / f"test_{name}.py").is_file()] == []
+
+
+@pytest.mark.parametrize("folder", sorted(FOLDERS - STUDIES))
+def test_task_folders_import_neither_each_other_nor_the_runner(graph: grimp.ImportGraph, folder: str):
+    """By way of other modules neither: they share the interface, the results and helpers beside them."""
+    others = [f"tasks.{name}" for name in (FOLDERS | {"__main__", "cards"}) - {folder}]
+    chains = [graph.find_shortest_chain(f"tasks.{folder}", other, as_packages=True) for other in others]
+    assert [" -> ".join(chain) for chain in chains if chain] == []
 
 
 def test_nothing_in_the_repository_is_a_build_product_or_a_recording():

@@ -11,16 +11,21 @@ from torch import Tensor
 
 import fwnkf
 from fwnkf.errors import ConfigError
+from fwnkf.registry import FILTERS
 
 from .. import systems
 from ..conformance.cases import CASES
 from ..conformance.test_conformance import make_inputs, make_prior
 from ..tolerances import assert_close
 
-UNSMOOTHED = {"kalmannet", "bayesian_kalmannet", "rkn"}
 INTERACTING = {"fwnkf-levels"}
 """Cases whose hypotheses interact: refused, see tests/filters/test_hypotheses.py."""
-SMOOTHED = [name for name, case in CASES.items() if case.filter not in UNSMOOTHED and name not in INTERACTING]
+WITHOUT_RECURSION = fwnkf.Filter.advance_linearized
+SMOOTHED = [
+    name
+    for name, case in CASES.items()
+    if FILTERS[case.filter].advance_linearized is not WITHOUT_RECURSION and name not in INTERACTING
+]
 
 
 # ---- every filter --------------------------------------------------------------------------------------------------

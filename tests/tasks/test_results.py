@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import fwnkf
 from fwnkf.errors import CheckpointError, DataError
@@ -151,6 +152,36 @@ def test_a_page_without_marks_is_refused(tmp_path):
     page.write_text(f"before\n{cards.BEGIN}\nold\n{cards.END}\nafter")
     cards.insert(page, "new")
     assert page.read_text() == f"before\n{cards.BEGIN}\n\nnew\n\n{cards.END}\nafter"
+
+
+class Plain(Toy):
+    """A task that says how one filter is fitted, and leaves seeds and figures to the interface; it has no target."""
+
+    train = Task.train
+
+    def load(self, *, quick=False):
+        return torch.arange(6.0).view(2, 3, 1)[: 1 if quick else 2]
+
+    def fit(self, seed, say):
+        return fwnkf.KF(F=torch.eye(1), H=torch.eye(1), Q=torch.eye(1), R=(1.0 + seed) * torch.eye(1))
+
+    def evaluate(self, model, data):
+        errors = model.run(data).innovation.squeeze(-1)
+        return results.rmse({"a": errors[0], "b": errors[-1]})
+
+
+def test_a_task_that_fits_one_filter_is_trained_for_every_seed(tmp_path):
+    task = Plain()
+    trained = task.train(tmp_path, seeds=(3, 1), say=lambda _: None)
+    assert fwnkf.load(tmp_path).system.measurement_covariance().item() == pytest.approx(4.0)
+    for seed in trained.seeds:
+        innovation = task.fit(seed.seed, print).run(task.load()).innovation.numpy()
+        assert seed.metrics["rmse"] == pytest.approx(np.sqrt(np.mean(innovation**2)))
+        assert seed.metrics["ratio"] == seed.metrics["rmse"] / 2
+        assert seed.by_recording["b"] == pytest.approx(np.sqrt(np.mean(innovation[1] ** 2)))
+    assert trained.quick["rmse"] == pytest.approx(trained.seeds[0].by_recording["a"])
+    assert trained.records == 2
+    assert "target" not in cards.card(task, trained)
 
 
 def test_rows_of_a_run(tmp_path, monkeypatch):
