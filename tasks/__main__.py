@@ -12,7 +12,8 @@ from fwnkf import load
 from fwnkf.cli.main import run_command
 from fwnkf.cli.output import UsageError, add_json, add_store, say_table, store, to_json
 from tasks import cards, results
-from tasks.interface import SEEDS, Task, all_tasks, chosen, data_sets
+from tasks.encoder import command as encoder
+from tasks.interface import SEEDS, Task, all_tasks, chosen, data_sets, parse_seeds
 from tasks.paper import command as paper
 from tasks.results import Results, Score, reached
 
@@ -55,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
         if hasattr(package, "add_commands"):
             package.add_commands(commands)
     paper.add_commands(commands)
+    encoder.add_commands(commands)
     for command in commands.choices.values():
         command.add_argument("--models", type=Path, default=MODELS, help="where trained filters are kept (models)")
         add_json(command)
@@ -75,13 +77,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def say(text: str) -> None:
     """Progress goes to standard error, so that standard output holds the result alone."""
     print(text, file=sys.stderr, flush=True)
-
-
-def parse_seeds(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(word) for word in text.split(","))
-    except ValueError:
-        raise UsageError(f"--seeds {text!r}: whole numbers separated by commas") from None
 
 
 # ---- commands -------------------------------------------------------------------------------------------------------

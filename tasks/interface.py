@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import tasks
 from fwnkf import Filter, save
+from fwnkf.cli.output import UsageError
 from fwnkf.errors import ConfigError
 from tasks.results import Results, Score, SeedScore, Target
 
@@ -157,3 +158,15 @@ def parameters(model: Filter, kinds: Mapping[str, str]) -> dict[str, int]:
         if kind is not None:
             counts[kind] = counts.get(kind, 0) + tensor.numel()
     return counts
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Seeds of a command line.
+
+    >>> parse_seeds("0,1")
+    (0, 1)
+    """
+    try:
+        return tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise UsageError(f"--seeds {text!r}: whole numbers separated by commas") from None

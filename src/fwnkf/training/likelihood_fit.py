@@ -58,6 +58,8 @@ class EncoderReport:
     """On the held-out records, with the encoder."""
     gain: float
     """Log-likelihood per sample that the encoder adds on the held-out records."""
+    gain_by_record: tuple[float, ...]
+    """The same of each held-out record."""
     standard_error: float
     """Of the gain, from its spread over the held-out records; infinite for a single record."""
     used: bool
@@ -105,6 +107,8 @@ class EncoderFit:
 
     filter: Filter
     """The filter with the encoder if that gains on held-out records, else without."""
+    trained: Filter
+    """The filter with the encoder, whatever it gains."""
     report: EncoderReport
     """What the encoder adds."""
 
@@ -191,8 +195,11 @@ def fit_encoder(
     error = float(gains.std() / math.sqrt(len(gains))) if len(gains) > 1 else math.inf
     used = gain > (error if math.isfinite(error) else 0.0)
     seconds = time.process_time() - began
-    summary = EncoderReport(hidden, len(train), len(val), before, after, gain, error, used, seconds, stopped)
-    return EncoderFit(trained if used else fitted.filter, summary)
+    by_record_gain = tuple(gains.tolist())
+    summary = EncoderReport(
+        hidden, len(train), len(val), before, after, gain, by_record_gain, error, used, seconds, stopped
+    )
+    return EncoderFit(trained if used else fitted.filter, trained, summary)
 
 
 def check(hidden: int, steps: int, fitted: int, held_out: int) -> None:

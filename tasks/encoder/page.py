@@ -1,0 +1,72 @@
+"""``docs/results/encoder.md``, written from the store of the study."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+
+import numpy as np
+
+from fwnkf.evaluation.bootstrap import Interval, paired_ratio
+from tasks.cards import table_row
+from tasks.encoder.study import HIDDEN, STEPS, Row
+from tasks.results import plus_minus
+
+TEXT = f"""# An encoder of the noise on real recordings
+
+Written by `python -m tasks encoder [SET …]` from `docs/results/encoder.json`.
+
+Is noise that a network adapts from step to step better than constant noise? The same filter twice: `Q` and `R`
+constant, of the largest likelihood on the training recordings (`fwnkf.fit`); and on top of it a GRU of {HIDDEN} units
+that scales `Q_t` and `R_t`, trained by the same likelihood of the innovations on the same records for {STEPS} steps
+(`fit_encoder`). No truth is used. Test recordings are other trials (BROAD), other flights (EuRoC) and other subjects
+(UIP-DB), read by both filters alike.
+
+- **gain**: log-likelihood per measured value that the encoder adds, mean over test recordings; above zero is better.
+- **error ratio**: error against the truth with the encoder over that without; below one is better.
+- Intervals: 95 % bootstrap over test recordings, of means over seeds; with so few recordings they are rough. ± is the
+  spread over seeds.
+"""
+
+
+def page(rows: Mapping[str, Row]) -> str:
+    """All cases measured so far."""
+    lines = [TEXT, table_row(("set", "test recordings", "seeds", "gain", "NIS without", "NIS with", "error without",
+                              "error with", "error ratio", "CPU s")), table_row(["---"] * 10)]  # fmt: skip
+    for case in dict.fromkeys(row["case"] for row in rows.values()):
+        mine = [row for row in rows.values() if row["case"] == case]
+        gain = _mean([row["gain"] for row in mine])
+        without, with_encoder = mine[0]["error"], _mean([row["error_with_encoder"] for row in mine])
+        lines.append(
+            table_row(
+                (
+                    f"{case} ({mine[0]['unit']})",
+                    len(gain),
+                    len(mine),
+                    f"{_interval(gain)}, ± {np.std([fmean(row['gain'].values()) for row in mine]):.2g}",
+                    f"{mine[0]['nis'][0]:.3g}",
+                    _spread([row["nis"][1] for row in mine]),
+                    f"{fmean(without.values()):.4g}",
+                    _spread([fmean(row["error_with_encoder"].values()) for row in mine]),
+                    paired_ratio(with_encoder, without),
+                    f"{fmean(row['cpu_seconds'] for row in mine):.0f}",
+                )
+            )
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _mean(items: list[Mapping[str, float]]) -> dict[str, float]:
+    return {name: fmean(item[name] for item in items) for name in items[0]}
+
+
+def _spread(values: list[float]) -> str:
+    return plus_minus(fmean(values), float(np.std(values)))
+
+
+def _interval(values: Mapping[str, float], draws: int = 10_000) -> Interval:
+    """The mean over recordings, by the percentile bootstrap."""
+    given = np.array(list(values.values()))
+    rows = np.random.default_rng(0).integers(len(given), size=(draws, len(given)))
+    low, high = np.quantile(given[rows].mean(1), [0.025, 0.975])
+    return Interval(float(given.mean()), float(low), float(high))
