@@ -26,3 +26,13 @@ def test_compiled_step_equals_the_step(shaping, generator):
         for name in ("mean", "cov", "prior_mean", "prior_cov", "innovation", "innovation_cov"):
             assert_close(getattr(output, name), getattr(expected, name), "export")
         assert not output.mean.requires_grad
+
+
+@pytest.mark.slow
+def test_more_filters_are_compiled_than_torch_keeps_versions_of_a_function():
+    """Nine filters of different sizes in one process: torch refuses a ninth version of one function."""
+    for size in range(1, 10):
+        eye = torch.eye(size)
+        model = fwnkf.build("kf", F=eye, H=eye, Q=eye, R=eye)
+        _, output = fwnkf.compile_step(model)(model.init(1), torch.ones(1, size))
+        assert_close(output.mean, model.step(model.init(1), torch.ones(1, size))[1].mean, "export")

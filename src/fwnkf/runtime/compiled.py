@@ -57,6 +57,8 @@ def compile_step(model: Filter, *, dynamic: bool = False) -> CompiledStep:
     ) -> tuple[Any, StepOutput]:
         return model.step(state, y, u, mask, dt, prepared=prepared)
 
+    # torch keeps eight versions of a code object at most: each filter has a copy of its own
+    step.__code__ = step.__code__.replace()
     compiled = torch.compile(step, fullgraph=True, dynamic=dynamic, options=_options(model))
 
     def call(*arguments: Any, **named: Any) -> tuple[Any, StepOutput]:
