@@ -16,6 +16,7 @@ from fwnkf.cli import main
 from fwnkf.errors import ConfigError
 from fwnkf.export import c_parity
 from fwnkf.export.c import export_c
+from fwnkf.export.compilers import c_compiler
 from fwnkf.export.trace import trace
 from fwnkf.types import Gaussian
 
@@ -23,7 +24,7 @@ from ..conformance.cases import CASES
 
 pytestmark = [
     pytest.mark.export,
-    pytest.mark.skipif(c_parity.compiler() is None, reason="no C compiler (cc, gcc, clang) on this machine"),
+    pytest.mark.skipif(c_compiler() is None, reason="no C compiler (cc, gcc, clang) on this machine"),
 ]
 QUICK = ("kf-cholesky", "adaptive", "fwnkf-paper")
 """Cases of the conformance suite that are exported in every run of the tests; the others are slow."""

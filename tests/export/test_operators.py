@@ -16,14 +16,15 @@ from torch import Tensor
 
 from fwnkf.export.builder import Builder, Pool
 from fwnkf.export.c_helpers import preamble
-from fwnkf.export.c_parity import FLAGS, compiler
-from fwnkf.export.c_source import _body, _constant, _store
+from fwnkf.export.c_parity import FLAGS
+from fwnkf.export.c_source import _constant, body, store
+from fwnkf.export.compilers import c_compiler
 from fwnkf.export.lowering import lower
-from fwnkf.export.trace import Field, Graph, _make_graph
+from fwnkf.export.trace import Field, Graph, make_graph
 
 pytestmark = [
     pytest.mark.export,
-    pytest.mark.skipif(compiler() is None, reason="no C compiler (cc, gcc, clang) on this machine"),
+    pytest.mark.skipif(c_compiler() is None, reason="no C compiler (cc, gcc, clang) on this machine"),
 ]
 
 small, large = torch.randn(3, 4, dtype=torch.float64), torch.randn(9, 11, dtype=torch.float64)
@@ -104,18 +105,18 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     for number, (_, function, x) in enumerate(CASES):
         results = flat(function(x))
         outputs = tuple(Field(f"r{i}", tuple(r.shape), r.dtype) for i, r in enumerate(results))
-        module = _make_graph(batched(function), [x[None]])
+        module = make_graph(batched(function), [x[None]])
         graph = Graph(module, (Field("x", tuple(x.shape), x.dtype),), outputs)
         lowered = lower(graph, {"x": "x"}, Builder(torch.float64, pool))
-        body = _body(lowered, [_store(f"r[{i}]", value) for i, (_, value) in enumerate(lowered.results)])
+        made = body(lowered, [store(f"r[{i}]", value) for i, (_, value) in enumerate(lowered.results)])
         functions.append(
-            f"void f{number}(const real *x, real **r);\nvoid f{number}(const real *x, real **r)\n{body.text}"
+            f"void f{number}(const real *x, real **r);\nvoid f{number}(const real *x, real **r)\n{made.text}"
         )
     code = "\n".join(functions)
     constants = "".join(_constant(*item) for item in pool.entries.values() if re.search(rf"\b{item[0]}\b", code))
     head = "#include <math.h>\n#include <stdint.h>\ntypedef double real;\n"
     (folder / "all.c").write_text(head + preamble(code, double=True) + constants + code)
-    call = [str(compiler()), *FLAGS, "-O1", "-shared", "-fPIC", "-o", "all.so", "all.c", "-lm"]
+    call = [str(c_compiler()), *FLAGS, "-O1", "-shared", "-fPIC", "-o", "all.so", "all.c", "-lm"]
     done = subprocess.run(call, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[:2000]
     return ctypes.CDLL(str(folder / "all.so"))

@@ -480,17 +480,3 @@ def test_other_bytes_are_no_snapshot():
         fwnkf.Stream.restore(CASES["kf"].build(torch.float32), data)
     with pytest.raises(CheckpointError):
         fwnkf.Stream.restore(tracker(), fwnkf.dump_state(tracker(), tracker().init(1)))
-
-
-# ---- compiled ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow  # minutes of compilation; a compiled step is tested beside this file
-def test_a_compiled_stream_computes_the_same():
-    calls = live(CASES["fwnkf-no-encoder"], 6)
-    plain, compiled = (open_stream(CASES["fwnkf-no-encoder"], gate=0.99, compiled=flag) for flag in (False, True))
-    for call in calls:
-        expected, estimate = plain.step(**call), compiled.step(**call)
-        assert_close(estimate.mean, expected.mean, "export")
-        assert_close(estimate.cov, expected.cov, "export")
-        assert estimate.health == expected.health

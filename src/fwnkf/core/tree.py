@@ -52,6 +52,11 @@ class Template:
         self._paths: list[tuple[int, ...]] = []
         self.tree: Callable[[Sequence[Tensor]], Any] = self._builder(like, ())
 
+    @property
+    def count(self) -> int:
+        """Number of tensors."""
+        return len(self._paths)
+
     def leaves(self, tree: Any) -> list[Tensor]:
         """The tensors of a tree of this nesting, in order."""
         found = []

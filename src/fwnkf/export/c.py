@@ -11,6 +11,7 @@ from typing import Any
 from ..filters.base import Filter
 from . import c_parity, c_project, reference
 from .c_source import generate
+from .compilers import c_compiler
 from .parity import compare
 from .trace import DEFAULT_OUTPUTS, program_of
 
@@ -69,7 +70,7 @@ def export_c(
         "flash": flash(Path(folder) / f"{name}.c") if measure else {},
         "parity": None,
     }
-    if steps and c_parity.compiler() is not None:
+    if steps and c_compiler() is not None:
         with tempfile.TemporaryDirectory() as built:
             for path in files:
                 shutil.copy(path, built)
@@ -82,7 +83,7 @@ def flash(source: Path) -> dict[str, int]:
     """Bytes of compiled code and constants, for a Cortex-M4F if its compiler is there, else for this machine."""
     command, size, flags, target = shutil.which("arm-none-eabi-gcc"), "arm-none-eabi-size", CORTEX, "Cortex-M4F"
     if command is None or shutil.which(size) is None:
-        command, size, flags, target = c_parity.compiler(), "size", (), "this machine"
+        command, size, flags, target = c_compiler(), "size", (), "this machine"
     if command is None or shutil.which(size) is None:
         return {}
     with tempfile.TemporaryDirectory() as built:

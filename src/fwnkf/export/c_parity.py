@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,22 +12,18 @@ import numpy as np
 import torch
 
 from ..errors import FwnkfError
+from .compilers import c_compiler
 from .trace import Field, StepProgram
 from .values import KINDS
 
 FLAGS = ("-std=c99", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 
 
-def compiler() -> str | None:
-    """The first C compiler of this machine, if there is one."""
-    return next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
-
-
 class Library:
     """The generated functions, compiled and called from Python."""
 
     def __init__(self, program: StepProgram, folder: Path, name: str, command: str | None = None) -> None:
-        command = command or compiler()
+        command = command or c_compiler()
         if command is None:
             raise FwnkfError("no C compiler found (cc, gcc, clang): the C was written and not compared with the filter")
         path = folder / f"lib{name}.so"

@@ -126,7 +126,7 @@ def _advancing(lowered: Lowered, program: StepProgram) -> Function:
             continue
         results.append((target, field, _apart(build, value)))
     checks = [_check(value) for _, field, value in results if KINDS[field.dtype] == "real"]
-    stores = [_store(target, value) for target, _, value in results]
+    stores = [store(target, value) for target, _, value in results]
     tail = [
         f"const int status = (int)({status});",
         "int bad = 0;",
@@ -137,7 +137,7 @@ def _advancing(lowered: Lowered, program: StepProgram) -> Function:
         *stores,
         "return status;",
     ]
-    return _body(lowered, tail)
+    return body(lowered, tail)
 
 
 def _apart(build: Builder, value: Scalars | Array) -> Scalars | Array:
@@ -153,8 +153,8 @@ def _apart(build: Builder, value: Scalars | Array) -> Scalars | Array:
 
 
 def _starting(lowered: Lowered) -> Function:
-    tail = [_store(f"s->{field.name}", value) for field, value in lowered.results if field.size]
-    return _body(lowered, tail)
+    tail = [store(f"s->{field.name}", value) for field, value in lowered.results if field.size]
+    return body(lowered, tail)
 
 
 def _check(value: Scalars | Array) -> str:
@@ -164,7 +164,7 @@ def _check(value: Scalars | Array) -> str:
     return "\n".join(f"bad |= ({item} - {item}) != R(0.0);" for item in named)
 
 
-def _store(target: str, value: Scalars | Array) -> str:
+def store(target: str, value: Scalars | Array) -> str:
     if isinstance(value, Array):
         return f"for (int i = 0; i < {value.index.size}; ++i) {{ {target}[i] = {_flat(value)}; }}"
     return "\n".join(f"{target}[{i}] = {literal(item, value.kind)};" for i, item in enumerate(value.items.flat))
@@ -182,7 +182,7 @@ def _flat(value: Array) -> str:
     return f"@{value.buffer.key}[{' + '.join([*terms, str(value.offset)])}]"
 
 
-def _body(lowered: Lowered, tail: list[str]) -> Function:
+def body(lowered: Lowered, tail: list[str]) -> Function:
     text = "\n".join(line for line in tail if line)
     used, read = set(VARIABLE.findall(text)), {int(key) for key in REFERENCE.findall(text)}
     statements = live(lowered.build.statements, used, set(read))

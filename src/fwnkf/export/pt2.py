@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ..errors import FwnkfError
 from ..filters.base import Filter
-from ..runtime.compiled import compiler_available
 from . import reference
 from .c_project import golden_header, results
+from .compilers import compiler_available
 from .parity import EAGER_TOLERANCE, compare_eager
 from .trace import DEFAULT_OUTPUTS, METHODS, Graph, StepProgram, program_of
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.gaussian import safe_cholesky
 from ..core.tree import named_leaves
 from ..filters.base import Filter
 from ..types import StepOutput
@@ -70,7 +71,7 @@ def run(program: StepProgram, steps: int, seed: int = 0, dtype: torch.dtype = to
             state, out = (model.update if fresh else model.step)(state, **inputs, prepared=prepared)
             if follows:
                 predicted = torch.where(mask, given(y) - out.innovation, predicted).double()
-                factor = torch.linalg.cholesky_ex(out.innovation_cov.double())[0]
+                factor = safe_cholesky(out.innovation_cov.double())[0]
             leaves = [leaf for _, leaf in named_leaves(state)]
             yield Sample(inputs, list(zip(names, leaves, strict=True)), out, fresh)
             fresh = not all(bool((leaf.abs() <= LARGEST).all()) for leaf in leaves if leaf.is_floating_point())

@@ -161,7 +161,7 @@ def _trace(model: Filter, outputs: tuple[str, ...], table: dict[Any, Callable[..
         function = advance(method)
         results = function(*leaves.values(), *given)[len(state) :]
         fields = (*state, *(_field(n, r) for n, r in zip((*outputs, "status"), results, strict=True)))
-        return Graph(_make_graph(function, [*leaves.values(), *given], table), inputs, fields)
+        return Graph(make_graph(function, [*leaves.values(), *given], table), inputs, fields)
 
     prior = Gaussian(model.layout.origin(like), torch.eye(model.layout.tangent_size, dtype=model.dtype))
 
@@ -172,7 +172,7 @@ def _trace(model: Filter, outputs: tuple[str, ...], table: dict[Any, Callable[..
 
     batched = [item.unsqueeze(0) for item in prior]
     fields = tuple(_field(name, item) for name, item in zip(prior._fields, batched, strict=True))
-    begin = Graph(_make_graph(start, batched, table), fields, state)
+    begin = Graph(make_graph(start, batched, table), fields, state)
     return StepProgram(model, begin, graph(model.update), graph(model.step), state, prior)
 
 
@@ -191,7 +191,7 @@ def example_inputs(model: Filter) -> dict[str, Tensor]:
     return {**examples, "dt": like.new_full(lead, 0.01)}
 
 
-def _make_graph(
+def make_graph(
     function: Callable[..., Any], arguments: list[Tensor], table: dict[Any, Callable[..., Any]] | None = None
 ) -> GraphModule:
     traced = make_fx(torch.func.functionalize(function, remove="mutations"), decomposition_table=table or {})

@@ -6,8 +6,6 @@ the parameters at the time of compilation: it is for running a trained filter, n
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -21,11 +19,6 @@ from ..types import StepOutput
 CompiledStep = Callable[..., tuple[Any, StepOutput]]
 SMALL = 512
 """Products with at most this many multiplications become part of the kernels around them: a call would cost more."""
-
-
-def compiler_available() -> bool:
-    """Whether there is a C++ compiler, which ``torch.compile`` needs on the CPU."""
-    return any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "c++", "clang++", "cl"))
 
 
 def compile_step(model: Filter, *, dynamic: bool = False) -> CompiledStep:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.layout import Layout
-from ..types import StepOutput
-from .health import EXPLANATIONS, Checked, Reason
+from .fast_step import PackedStep, Stepped
+from .health import EXPLANATIONS, Reason
 
 
 class Estimate:
@@ -21,11 +21,11 @@ class Estimate:
     """
 
     def __init__(
-        self, layout: Layout, time: float, out: StepOutput, checked: Checked, reason: Reason, single: bool
+        self, layout: Layout, time: float, stepped: Stepped | PackedStep, reason: Reason, single: bool
     ) -> None:
         self.time = time
         """Time of the estimate, the newest that has been measured."""
-        self._layout, self._out, self._checked, self._single, self._reason = layout, out, checked, single, reason
+        self._layout, self._stepped, self._single, self._reason = layout, stepped, single, reason
 
     def _array(self, tensor: Tensor) -> NDArray[Any]:
         array: NDArray[Any] = tensor.detach().cpu().numpy()
@@ -34,12 +34,12 @@ class Estimate:
     @property
     def mean(self) -> NDArray[Any]:
         """The state, in the order of the filter's layout."""
-        return self._array(self._out.mean)
+        return self._array(self._stepped.out.mean)
 
     @property
     def cov(self) -> NDArray[Any]:
         """The covariance of the error of the state, in its tangent space."""
-        return self._array(self._out.cov)
+        return self._array(self._stepped.out.cov)
 
     @property
     def std(self) -> NDArray[Any]:
@@ -49,17 +49,17 @@ class Estimate:
     @property
     def innovation(self) -> NDArray[Any]:
         """Measurement minus prediction; zero in channels that were not measured or were rejected."""
-        return self._array(self._out.innovation)
+        return self._array(self._stepped.out.innovation)
 
     @property
     def nis(self) -> Any:
         """Squared normalised innovation divided by the number of channels, one on average; NaN without measurement."""
-        value = self._array(self._checked.nis)
+        value = self._array(self._stepped.checked.nis)
         return float(value) if self._single else value
 
     def __getitem__(self, part: str) -> NDArray[Any]:
         """The part of the state with this name."""
-        for known, piece in zip(self._layout.parts, self._layout.split(self._out.mean), strict=True):
+        for known, piece in zip(self._layout.parts, self._layout.split(self._stepped.out.mean), strict=True):
             if known.name == part:
                 return self._array(piece)
         names = ", ".join(known.name for known in self._layout.parts)
@@ -68,7 +68,7 @@ class Estimate:
     @property
     def reasons(self) -> Any:
         """Why the estimate is not healthy, as flags: one :class:`~fwnkf.runtime.health.Reason`, or one per stream."""
-        flags = [self._reason | Reason(int(value)) for value in self._checked.reason.tolist()]
+        flags = [self._reason | Reason(int(value)) for value in self._stepped.checked.reason.tolist()]
         return flags[0] if self._single else flags
 
     @property

@@ -132,7 +132,7 @@ class Watch:
         squares, count = self._squares(out, weight)
         suspect = squares.new_zeros(squares.shape, dtype=torch.bool)
         if self.limits is not None:
-            suspect = squares > self.limits[count]
+            suspect = squares > self.limits.expand(len(count), -1).gather(-1, count)
         present = weight.sum(-1)
         nis = normalized_square(out.innovation * weight, out.innovation_cov, weight)[0] / present
         monitor = self._averaged(monitor, out, y, measured, nis)

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from ..errors import ConfigError
 from ..filters.base import Filter
+
+NUMBERS: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 class StreamSizes:
@@ -14,6 +22,14 @@ class StreamSizes:
     def __init__(self, model: Filter) -> None:
         self.dtype, self.device = model.dtype, model.device  # a filter looks for them among its tensors in every call
         self.channels, self.controls, self.block = model.input_sizes
+        self._plain = self.device.type == "cpu" and self.dtype in NUMBERS
+
+    def tensor(self, values: NDArray[Any]) -> Tensor:
+        """Numbers in the precision of the filter, or flags."""
+        flags = values.dtype == np.bool_
+        if self._plain:  # NumPy converts a few numbers in a fraction of the time
+            return torch.from_numpy(values if flags else values.astype(NUMBERS[self.dtype]))
+        return torch.from_numpy(values).to(self.device, torch.bool if flags else self.dtype)
 
 
 def sensor_channels(model: Filter, channels: int, given: Mapping[str, Sequence[int]] | None) -> dict[str, list[int]]:

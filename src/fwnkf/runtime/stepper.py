@@ -19,7 +19,7 @@ from ..filters.base import Filter
 from ..metrics.consistency import chi_square_quantile
 from ..shapes import Bool, Float
 from ..types import Gaussian, StepOutput
-from .compiled import CompiledTree
+from .fast_step import FastStep, PackedStep, Stepped
 from .health import Checked, Monitor, Reason, Watch
 
 MOST_STEPS = 100_000
@@ -37,13 +37,15 @@ class Sample(NamedTuple):
     u: Float[Tensor, "B *N p"] | None
     timed: bool
     """Whether the time was given; else the step has the nominal length."""
+    measured: bool
+    """Whether any channel was measured."""
 
 
 class Moment(NamedTuple):
     """Everything that the next sample needs."""
 
-    filter: Any
-    monitor: Monitor
+    last: Stepped | PackedStep
+    """The step before, or the begin."""
     time: float
     """Time of the filter; NaN before the first sample."""
     stamp: float
@@ -51,14 +53,8 @@ class Moment(NamedTuple):
     heard: float
     """Time of the last measurement that was not empty; NaN before it."""
     control: Tensor | None
-
-
-class Outcome(NamedTuple):
-    """The result of one sample."""
-
-    out: StepOutput
-    checked: Checked
     reason: Reason
+    """What is said of the sample itself."""
 
 
 class Options(NamedTuple):
@@ -87,36 +83,50 @@ class Stepper:
         self.watch = Watch(model.observation_layout, groups, limits, not model.latent_innovations and model.observes)
         # after a preprocessing the raw channels are not those of the innovation: all of them are one sensor
         self.sensor_of = groups.argmax(0) if model.preprocess is None else None
-        self.fast = CompiledTree(self._step, model) if options.compiled else self._step
+        self.fast = FastStep(self._step, model) if options.compiled else self._eager
 
     def begin(self, state: Any, batch: int) -> Moment:
         """The moment before the first sample."""
-        return Moment(state, self.watch.start(batch), math.nan, math.nan, math.nan, None)
+        return self.moment(state, self.watch.start(batch), math.nan, math.nan, math.nan, None)
+
+    def moment(
+        self, state: Any, monitor: Monitor, time: float, stamp: float, heard: float, control: Tensor | None
+    ) -> Moment:
+        """A moment of which nothing but its memory is known."""
+        nothing: Any = None
+        return Moment(Stepped(state, monitor, nothing, nothing), time, stamp, heard, control, Reason.NONE)
 
     @torch.no_grad()
-    def __call__(self, moment: Moment, sample: Sample) -> tuple[Moment, Outcome]:
+    def __call__(self, moment: Moment, sample: Sample) -> Moment:
         model, options = self.model, self.options
         u = moment.control if sample.u is None else sample.u
-        state, monitor, time = moment.filter, moment.monitor, sample.time
+        last, time = moment.last, sample.time
         before, dt, still = self._bridge(moment, sample)
-        for _ in range(before):
-            state, _ = model.step(
-                state, torch.zeros_like(sample.y), u, torch.zeros_like(sample.mask), dt, prepared=self.prepared
-            )
+        if before:
+            last = self._predicted(last.plain(), sample, u, dt, before)
         if sample.timed and not model.takes_dt and options.step is not None and not math.isnan(moment.time):
             time = moment.time + (before + (not still)) * options.step
-        step = self._update if still else self.fast
+        step = self._still if still else self.fast
         inputs = (sample.y, u, sample.mask, dt)
-        following, watched, out, checked = step(state, monitor, *inputs)
+        stepped = step(last, *inputs)
         reason = Reason.NONE
-        if options.gate is not None and bool(checked.suspect.any()):
-            following, watched, out, checked = self._gated(step, state, monitor, out, checked, inputs)
+        if options.gate is not None and bool(stepped.checked.suspect.any()):
+            stepped = self._gated(step, last.plain(), stepped.plain(), inputs)
         heard = moment.heard
-        if bool(sample.mask.any()):
+        if sample.measured:
             heard = sample.time
         elif options.stale_after is not None and sample.time - heard > options.stale_after:
             reason |= Reason.STALE
-        return Moment(following, watched, time, sample.time, heard, u), Outcome(out, checked, reason)
+        return Moment(stepped, time, sample.time, heard, u, reason)
+
+    def _predicted(self, last: Stepped, sample: Sample, u: Tensor | None, dt: Tensor | None, count: int) -> Stepped:
+        """Steps without measurement."""
+        state = last.filter
+        for _ in range(count):
+            state, _ = self.model.step(
+                state, torch.zeros_like(sample.y), u, torch.zeros_like(sample.mask), dt, prepared=self.prepared
+            )
+        return last._replace(filter=state)
 
     def _bridge(self, moment: Moment, sample: Sample) -> tuple[int, Tensor | None, bool]:
         """Steps without measurement before that of the sample, the length of each, and whether the last has none."""
@@ -144,17 +154,25 @@ class Stepper:
 
     def _step(
         self, state: Any, monitor: Monitor, y: Tensor, u: Tensor | None, mask: Tensor, dt: Tensor | None
-    ) -> tuple[Any, Monitor, StepOutput, Checked]:
+    ) -> Stepped:
         """A step of the filter, and its health."""
         state, out = self.model.step(state, y, u, mask, dt, prepared=self.prepared)
-        return state, *self._watched(monitor, out, y, mask)
+        return Stepped(state, *self._watched(monitor, out, y, mask))
 
     def _update(
         self, state: Any, monitor: Monitor, y: Tensor, u: Tensor | None, mask: Tensor, dt: Tensor | None
-    ) -> tuple[Any, Monitor, StepOutput, Checked]:
+    ) -> Stepped:
         """As :meth:`_step`, without predicting."""
         state, out = self.model.update(state, y, u, mask, dt, prepared=self.prepared)
-        return state, *self._watched(monitor, out, y, mask)
+        return Stepped(state, *self._watched(monitor, out, y, mask))
+
+    def _eager(self, last: Stepped | PackedStep, *inputs: Any) -> Stepped:
+        known = last.plain()
+        return self._step(known.filter, known.monitor, *inputs)
+
+    def _still(self, last: Stepped | PackedStep, *inputs: Any) -> Stepped:
+        known = last.plain()
+        return self._update(known.filter, known.monitor, *inputs)
 
     def _watched(
         self, monitor: Monitor, out: StepOutput, y: Tensor, mask: Tensor
@@ -175,26 +193,25 @@ class Stepper:
     def _gated(
         self,
         step: Any,
-        state: Any,
-        monitor: Monitor,
-        out: StepOutput,
-        checked: Checked,
+        last: Stepped,
+        tried: Stepped,
         inputs: tuple[Tensor, Tensor | None, Tensor, Tensor | None],
-    ) -> tuple[Any, Monitor, StepOutput, Checked]:
+    ) -> Stepped:
         """The step again without the sensors outside the gate, or from a wider belief if that has lasted too long."""
         y, u, mask, dt = inputs
+        monitor, checked = last.monitor, tried.checked
         due = checked.suspect & (monitor.rejected + 1 >= self.options.recover_after)
         outside = checked.suspect & ~due
         hidden = outside.any(-1, keepdim=True) if self.sensor_of is None else outside[:, self.sensor_of]
         allowed = mask & ~(hidden.unsqueeze(1) if mask.ndim == 3 else hidden)
-        result = step(state, monitor, y, u, allowed, dt)
+        result = step(last, y, u, allowed, dt).plain()
         recovering = due.any(-1)
         if bool(recovering.any()):
-            result = _chosen(recovering, self._widened(state, out, (y, u, allowed, dt), recovering), result)
-        following, watched, out, checked = result
-        rejected = torch.where(outside, monitor.rejected + 1, watched.rejected)
-        reason = checked.reason + outside.any(-1) * int(Reason.GATED) + recovering * int(Reason.RECOVERED)
-        return following, watched._replace(rejected=rejected), out, checked._replace(reason=reason)
+            result = _chosen(recovering, self._widened(last.filter, tried.out, (y, u, allowed, dt), recovering), result)
+        rejected = torch.where(outside, monitor.rejected + 1, result.monitor.rejected)
+        reason = result.checked.reason + outside.any(-1) * int(Reason.GATED) + recovering * int(Reason.RECOVERED)
+        monitor = result.monitor._replace(rejected=rejected)
+        return result._replace(monitor=monitor, checked=result.checked._replace(reason=reason))
 
     def _widened(
         self,
@@ -202,7 +219,7 @@ class Stepper:
         out: StepOutput,
         inputs: tuple[Tensor, Tensor | None, Tensor, Tensor | None],
         due: Bool[Tensor, "B"],
-    ) -> tuple[Any, Monitor, StepOutput, Checked]:
+    ) -> Stepped:
         """The update from the prediction with a covariance so wide that the measurement passes the gate."""
         # the statistics before a jump say nothing about the filter after it
         fresh = self.watch.start(len(due))
@@ -217,7 +234,7 @@ class Stepper:
                 belief = belief._replace(preprocess=state.preprocess)
             tried = self._update(belief, fresh, *inputs)
             result = tried if result is None else _chosen(done, result, tried)
-            done = done | ~tried[3].suspect.any(-1)
+            done = done | ~tried.checked.suspect.any(-1)
             if bool(done.all()):
                 break
         return result

@@ -23,7 +23,7 @@ from ..types import Gaussian
 from .estimate import Estimate
 from .health import Monitor, Reason
 from .sensors import StreamSizes, sensor_channels
-from .stepper import Moment, Options, Outcome, Sample, Stepper
+from .stepper import Moment, Options, Sample, Stepper
 
 FORMAT = 1
 """Format of a snapshot."""
@@ -114,7 +114,7 @@ class Stream:
             self._stepper.options = self._options
         self._base: Moment | None = None
         self._samples: list[Sample] = []
-        self._done: list[tuple[Moment, Outcome]] = []
+        self._done: list[Moment] = []
         self._timed: bool | None = None
         self._belief_from = 0
         self.late = 0
@@ -148,14 +148,9 @@ class Stream:
             self._timed, self._belief_from, self._samples, self._done = before
             raise
         self._forget()
-        _, outcome = self._done[-1]
+        newest = self._done[-1]
         return Estimate(
-            self.filter.layout,
-            self._samples[-1].time,
-            outcome.out,
-            outcome.checked,
-            outcome.reason | reason,
-            self.streams is None,
+            self.filter.layout, self._samples[-1].time, newest.last, newest.reason | reason, self.streams is None
         )
 
     @property
@@ -187,6 +182,7 @@ class Stream:
             self._samples[place] = known._replace(
                 y=torch.where(fresh, sample.y, known.y),
                 mask=known.mask | fresh,
+                measured=known.measured or sample.measured,
                 u=known.u if sample.u is None else sample.u,
             )
             return reason, place
@@ -200,10 +196,10 @@ class Stream:
             if known != self._belief_from or first < known:  # the belief is another one
                 first, self._belief_from = 0, known
         del self._done[first:]
-        moment = self._done[-1][0] if first else self._base or self._begin()
+        moment = self._done[-1] if first else self._base or self._begin()
         for sample in self._samples[first:]:
-            moment, outcome = self._stepper(moment, sample)
-            self._done.append((moment, outcome))
+            moment = self._stepper(moment, sample)
+            self._done.append(moment)
 
     def _forget(self) -> None:
         """Drop what no late measurement within the history needs; the last sample may still get other sensors."""
@@ -214,7 +210,7 @@ class Stream:
         while count < len(self._samples) - 1 and (self._samples[count].time < oldest or not self._timed):
             count += 1
         if count:
-            self._base = self._done[count - 1][0]
+            self._base = self._done[count - 1]
             del self._samples[:count], self._done[:count]
 
     @property
@@ -262,9 +258,10 @@ class Stream:
         if self._prior is not None:
             tensors |= {f"prior.{name}": value for name, value in self._prior._asdict().items()}
         if self._base is not None:
-            state = dump_state(self.filter, self._base.filter)
+            last = self._base.last.plain()
+            state = dump_state(self.filter, last.filter)
             tensors["filter"] = torch.frombuffer(bytearray(state), dtype=torch.uint8)
-            tensors |= {f"monitor.{name}": value for name, value in self._base.monitor._asdict().items()}
+            tensors |= {f"monitor.{name}": value for name, value in last.monitor._asdict().items()}
             facts["base"] = [self._base.time, self._base.stamp, self._base.heard]
             if self._base.control is not None:
                 tensors["control"] = self._base.control
@@ -318,9 +315,16 @@ class Stream:
             monitor = Monitor(*(tensors[f"monitor.{name}"] for name in Monitor._fields))
             state = load_state(model, bytes(tensors["filter"].cpu().numpy()))
             time, stamp, heard = facts["base"]
-            stream._base = Moment(state, monitor, time, stamp, heard, tensors.get("control"))
+            stream._base = stream._stepper.moment(state, monitor, time, stamp, heard, tensors.get("control"))
         stream._samples = [
-            Sample(time, tensors[f"{k}.y"], tensors[f"{k}.mask"], tensors[f"{k}.u"] if given else None, timed)
+            Sample(
+                time,
+                tensors[f"{k}.y"],
+                mask := tensors[f"{k}.mask"],
+                tensors[f"{k}.u"] if given else None,
+                timed,
+                bool(mask.any()),
+            )
             for k, (time, timed, given) in enumerate(facts["samples"])
         ]
         if stream._samples:
@@ -348,9 +352,9 @@ class Stream:
             allowed = self._rows("mask", mask, sizes.channels, True).astype(bool)
             # sensors that are not named have no value, whatever the mask says
             present = allowed & present if isinstance(y, Mapping) else allowed
-        tensor = torch.from_numpy(values).to(sizes.device, sizes.dtype)
-        control = None if u is None else torch.from_numpy(self._rows("u", u, sizes.controls, 0.0)).to(tensor)
-        return Sample(float(t), tensor, torch.from_numpy(present).to(sizes.device), control, timed)
+        control = None if u is None else sizes.tensor(self._rows("u", u, sizes.controls, 0.0))
+        measured = bool(present.any())
+        return Sample(float(t), sizes.tensor(values), sizes.tensor(present), control, timed, measured)
 
     def _rows(self, name: str, value: Any, width: int, missing: float) -> NDArray[np.float64]:
         """Values as an array of all streams."""
