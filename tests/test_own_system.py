@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import fwnkf
+from .shell import shell, succeed
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "howto" / "own_system.md").read_text(encoding="utf-8")
@@ -34,27 +31,8 @@ def printed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("own")
     for name, body in FILES.items():
         (folder / name).write_text(body, encoding="utf-8")
-    command = folder / "bin" / "fwnkf"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m fwnkf.cli "$@"\n', encoding="utf-8")
-    (command.parent / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
-    for path in command.parent.iterdir():
-        path.chmod(0o755)
-    environment = {
-        **os.environ,
-        "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(Path(fwnkf.__file__).parents[1]),
-        "OMP_NUM_THREADS": "1",
-    }
-    environment.pop("FWNKF_CHECK_SHAPES", None)
-    results = {}
-    for line in [line for language, body in BLOCKS if language == "sh" for line in body.splitlines()]:
-        done = subprocess.run(
-            ["sh", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-        )
-        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
-        results[line] = done.stdout
-    return folder, environment, results
+    lines = [line for language, body in BLOCKS if language == "sh" for line in body.splitlines()]
+    return folder, {line: succeed(line, folder) for line in lines}
 
 
 def figure(text: str, method: str, column: str) -> float:
@@ -67,7 +45,7 @@ def figure(text: str, method: str, column: str) -> float:
 
 @pytest.mark.process
 def test_the_robot_is_estimated_trained_evaluated_and_inspected(printed):
-    _, _, results = printed
+    _, results = printed
     errors = [float(number) for number in re.findall(r"position error ([\d.]+)", results["python use_robot.py"])]
     assert len(errors) == 2
     assert max(errors) < 0.2  # ranges are measured to 0.2 m
@@ -84,7 +62,7 @@ def test_the_robot_is_estimated_trained_evaluated_and_inspected(printed):
 @pytest.mark.process
 def test_the_attitude_is_consistent_on_its_tables(printed):
     """Measured with the noise that it states, the filter has a NIS of one."""
-    _, _, results = printed
+    _, results = printed
     row = results["fwnkf evaluate runs/attitude-0 --import attitude"]
     assert 0.8 < figure(row, "attitude", "nis") < 1.2
     assert results["fwnkf inspect runs/attitude-0 --import attitude"]
@@ -92,7 +70,7 @@ def test_the_attitude_is_consistent_on_its_tables(printed):
 
 @pytest.mark.process
 def test_the_tanks_learn_their_outlet(printed):
-    folder, environment, results = printed
+    folder, results = printed
     outlet = float(results["python learned.py"].split()[1])
     assert abs(outlet - 0.07) < 0.5 * (0.07 - 0.05)  # from 0.05 in the data sheet to 0.07 in the plant
     fitted = next(line for line in results if line.startswith("fwnkf fit"))
@@ -100,9 +78,7 @@ def test_the_tanks_learn_their_outlet(printed):
     assert abs(value - 0.07) < 0.001
     record = json.loads((folder / "runs" / "tanks-0" / "run.json").read_text())
     assert "import" not in record["experiment"]
-    done = subprocess.run(
-        ["fwnkf", "evaluate", "runs/tanks-0"], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert "--import MODULE" in done.stderr
-    assert "Traceback" not in done.stderr
+    done = shell("fwnkf evaluate runs/tanks-0", folder)
+    assert done.code == 1
+    assert "--import MODULE" in done.err
+    assert "Traceback" not in done.err

@@ -27,10 +27,8 @@ def arguments(folder: Path, devices: int) -> list[str]:
         "trainer.pretrain": 0,
         "trainer.loggers": "[]",
         "trainer.accelerator": "cpu",
-        "data.train": 16,
-        "data.val": 4,
-        "data.test": 4,
-        "data.dtype": "float64",
+        "system": "{name: lorenz}",
+        "data": "{name: simulated, steps: 20, train: 16, val: 4, test: 4, dtype: float64}",
         "filter.options.hidden": 8,
     }
     sets = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -21,6 +20,8 @@ from fwnkf.training.experiments import read_experiment
 from fwnkf.training.fit import StoppedError, fit
 from fwnkf.training.resume import read_state, write_state
 
+from ..shell import start
+
 pytestmark = pytest.mark.process
 STEPS, EVERY = 12, 4
 
@@ -34,25 +35,18 @@ def command(folder: Path, *more: str) -> list[str]:
         "trainer.compile": "false",
         "trainer.pretrain": 0,
         "trainer.loggers": "[csv]",
-        "data.train": 10,
-        "data.val": 4,
-        "data.test": 4,
+        "system": "{name: lorenz}",
+        "data": "{name: simulated, steps: 20, train: 10, val: 4, test: 4}",
         "filter.options.hidden": 8,
         "optimizer.rates": "{transition: 0.5, head_bias: 0}",
     }
     words = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]
-    call = [sys.executable, "-m", "fwnkf.cli", "train", "lorenz", "--no-references", "--no-plots", *words, *more]
-    return [*call, "--run", str(folder)]
-
-
-def finish(words: list[str]) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    return ["fwnkf", "train", "lorenz", "--no-references", "--no-plots", *words, *more, "--run", str(folder)]
 
 
 def here(words: list[str]) -> int:
-    """Run the command in this process: importing Lightning again takes longer than the run."""
-    return main(words[words.index("train") :])
+    """Run the command in this process."""
+    return main(words[1:])
 
 
 def weights(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
@@ -85,18 +79,21 @@ def steps_done(folder: Path) -> int:
         return 0
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2))])
 def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(untouched, tmp_path, number):
     kill_and_resume(untouched, tmp_path / "killed", number)
 
 
-def test_a_run_can_be_stopped_after_any_step(tmp_path, monkeypatch):
-    """Stops at every kind of saved state: within an epoch, at its end, before and after a validation."""
+@pytest.mark.parametrize(
+    "stops", [(EVERY - 1, EVERY, EVERY + 1), pytest.param((1, 2 * EVERY, STEPS - 1), marks=pytest.mark.slow)]
+)
+def test_a_run_can_be_stopped_after_any_step(tmp_path, monkeypatch, stops):
+    """Stops at every kind of saved state: at the end of an epoch, at a validation, and within an epoch after it."""
     small = command(tmp_path)
     experiment = read_experiment("lorenz", [word for word in small if "=" in word])
     whole = fit(experiment, tmp_path / "whole")
     original = CheckpointCallback.on_train_batch_end
-    for stop in (1, EVERY - 1, EVERY, EVERY + 1, 2 * EVERY, STEPS - 1):
+    for stop in stops:
         folder = tmp_path / str(stop)
 
         def stop_at(self, trainer, *rest, at=stop):
@@ -124,15 +121,15 @@ def test_a_run_killed_between_chunks_equals_an_uninterrupted_one(tmp_path, numbe
 
 def kill_and_resume(whole: Path, folder: Path, number: int, *extra: str) -> None:
     chance = random.Random(number)
-    process = subprocess.Popen(command(folder, *extra), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = start(command(folder, *extra), folder.parent)
     wanted = chance.randrange(1, STEPS - 2)
     limit = time.monotonic() + 120
-    while steps_done(folder) < wanted and time.monotonic() < limit and process.poll() is None:
+    while steps_done(folder) < wanted and time.monotonic() < limit and process.is_alive():
         time.sleep(0.01)
-    time.sleep(chance.uniform(0, 0.15))  # somewhere within a step, a validation or a write
-    assert process.poll() is None, "the run ended before it could be killed"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    time.sleep(chance.uniform(0, 0.05))  # somewhere within a step, a validation or a write
+    assert process.is_alive(), "the run ended before it could be killed"
+    process.kill()
+    process.join()
     step = steps_done(folder)
     assert 0 < step < STEPS
     assert json.loads((folder / "run.json").read_text())["status"] == "running"
@@ -147,7 +144,9 @@ def kill_and_resume(whole: Path, folder: Path, number: int, *extra: str) -> None
 
 
 def test_two_runs_of_the_same_experiment_are_bit_identical(untouched, tmp_path):
-    finish(command(tmp_path / "again"))  # in a process of its own
+    process = start(command(tmp_path / "again"), tmp_path)
+    process.join(300)
+    assert process.exitcode == 0
     for which, tensors in weights(untouched).items():
         assert same_tensors(tensors, weights(tmp_path / "again")[which])
 
@@ -170,12 +169,13 @@ def test_another_seed_gives_other_weights(untouched, tmp_path):
 
 def test_ctrl_c_saves_the_state_and_prints_the_resume_command(untouched, tmp_path):
     folder = tmp_path / "stopped"
-    process = subprocess.Popen(command(folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    while steps_done(folder) < 3 and process.poll() is None:
+    process = start(command(folder), tmp_path, err=tmp_path / "errors")
+    while steps_done(folder) < 3 and process.is_alive():
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, errors
+    os.kill(process.pid, signal.SIGINT)
+    process.join(120)
+    errors = (tmp_path / "errors").read_text(encoding="utf-8")
+    assert process.exitcode == 130, errors
     assert f"fwnkf train --resume {folder}" in errors
     assert json.loads((folder / "run.json").read_text())["status"] == "stopped"
     assert main(["train", "--resume", str(folder), "--no-references", "--no-plots"]) == 0
