@@ -223,6 +223,13 @@ CASES: dict[str, Case] = {
         1,
         uses_dt=True,
     ),
+    "fwnkf-tracked-levels": Case(
+        "fwnkf",
+        weighted(shaping="noise", sections=1, modes=1, track_level="separate", level_memory=0.5),
+        2,
+        1,
+        uses_dt=True,
+    ),
     "fwnkf-noise-modes": Case("fwnkf", weighted(full=True, shaping="noise", modes=2, sections=1), 2, 1, uses_dt=True),
     "fwnkf-noise-own": Case("fwnkf", weighted(full=True, shaping="noise", shared_shaper=False), 2, 1, uses_dt=True),
     "fwnkf-augmented": Case("fwnkf", weighted(covariance="augmented"), 2, 1, uses_dt=True),

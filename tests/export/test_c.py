@@ -28,7 +28,9 @@ pytestmark = [
 ]
 QUICK = ("kf-cholesky", "adaptive", "fwnkf-paper")
 """Cases of the conformance suite that are exported in every run of the tests; the others are slow."""
-OUT_OF_RANGE = ("fwnkf-learned-matrix", "fwnkf-rotation", "fwnkf-hypotheses", "fwnkf-fallback")
+OUT_OF_RANGE = (
+    *("fwnkf-learned-matrix", "fwnkf-rotation", "fwnkf-hypotheses", "fwnkf-fallback", "fwnkf-tracked-levels"),
+)
 """Random parameters with which the state leaves the range of float32; compared in double precision only."""
 IN_DOUBLE = ("dido-attitude", "uipdb", "racer", "lorenz-tone", "lorenz-high-band")
 """Trained filters whose float32 in PyTorch is as far from float64; compared in double precision."""

@@ -189,13 +189,6 @@ def _joseph(P: Tensor, IKH: Tensor, K: Tensor, noise: Noise) -> Tensor:
     return congruence(IKH, P, KR @ K.mT)
 
 
-def pick_form(form: SolveForm, noise: Noise, channels: int) -> SolveForm:
-    """Resolve ``"auto"``: unrolled for few channels, batched Cholesky otherwise."""
-    if form != "auto":
-        return form
-    return "unrolled" if channels <= UNROLL_LIMIT else "cholesky"
-
-
 def gain(
     P: Float[Tensor, "*B n n"],
     H: Float[Tensor, "*H m n"],
@@ -214,8 +207,8 @@ def _gain(
     """As :func:`gain`, with the pivots of ``S``."""
     PHt = P @ H.mT
     S = H @ PHt + dense(noise)
-    unrolled = pick_form(form, noise, S.shape[-1]) != "cholesky"
-    K, ok, pivots = (_unrolled_right_solve if unrolled else _cholesky_right_solve)(PHt, S, weight)
+    wide = form == "cholesky" or (form == "auto" and S.shape[-1] > UNROLL_LIMIT)
+    K, ok, pivots = (_cholesky_right_solve if wide else _unrolled_right_solve)(PHt, S, weight)
     # callers get an exactly symmetric S; the solve above reads one triangle only, which spares it this gradient
     return torch.where(ok[..., None, None], K, 0.0), symmetrize(S), ok, pivots
 
@@ -259,9 +252,17 @@ def normalized_square(
 ) -> tuple[Float[Tensor, "*B"], Bool[Tensor, "*B"]]:
     """``rᵀ S⁻¹ r`` over the unmasked channels, and a success flag per item."""
     row = residual.unsqueeze(-2)
-    solve = _unrolled_right_solve if S.shape[-1] <= UNROLL_LIMIT else _cholesky_right_solve
-    solved, ok, _ = solve(row, S, weight)
+    solved, ok = right_solve(row, S, weight)
     return (solved * row).sum((-2, -1)), ok
+
+
+def right_solve(
+    C: Float[Tensor, "*B k m"], S: Float[Tensor, "*B m m"], weight: Float[Tensor, "*B m"] | None = None
+) -> tuple[Float[Tensor, "*B k m"], Bool[Tensor, "*B"]]:
+    """``C S⁻¹`` over the unmasked channels, with zero columns where masked, and a success flag per item."""
+    solve = _unrolled_right_solve if S.shape[-1] <= UNROLL_LIMIT else _cholesky_right_solve
+    solved, ok, _ = solve(C, S, weight)
+    return solved, ok
 
 
 def _cholesky_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,12 +7,15 @@ are in ``docs/design/fwnkf.md``.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from ..core import levels as levels_of
 from ..core.covariance import Covariance
 from ..core.gaussian import DiagonalNoise, FullNoise, Noise, block_diagonal
 from ..core.linearize import SecondOrderCorrection, repeated, second_order_correction
@@ -31,6 +34,8 @@ from .networks import GRUStack, Hidden, gru_step
 from .options import arguments
 from .shaping import InnovationShaper, NoiseStates
 from .transition import LocallyLinearTransition, ResidualTransition, Transition
+
+FWNKFType = TypeVar("FWNKFType", bound="FrequencyWeightedNeuralKalmanFilter")
 
 
 @FILTERS.register("fwnkf")
@@ -74,6 +79,9 @@ class FrequencyWeightedNeuralKalmanFilter(ShapedUpdates):
             the system.
         solve: implementation of the small linear solve, as in :class:`ExtendedKalmanFilter`.
         jump: an innovation beyond this many standard deviations is a jump of what is measured; 0 for no limit.
+        track_level: ``"common"`` lets the level of all measurement noise follow the innovations, ``"separate"`` those
+            of the white noise and of each oscillator; they need noise states.
+        level_memory: seconds in which what was learned of a level falls to ``1/e``.
 
     >>> import torch, fwnkf
     >>> filter = fwnkf.build("fwnkf", H=torch.eye(2, 3), Q=torch.eye(3), R=torch.eye(2))
@@ -120,6 +128,8 @@ class FrequencyWeightedNeuralKalmanFilter(ShapedUpdates):
         diagonal_process: bool | None = None,
         solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto",
         jump: float = 0.0,
+        track_level: Literal["none", "common", "separate"] = "none",
+        level_memory: float = 5.0,
     ) -> None:
         super().__init__(**arguments(locals()))
 
@@ -207,7 +217,8 @@ class FrequencyWeightedNeuralKalmanFilter(ShapedUpdates):
             # oscillators have the identity as stationary covariance, and nothing is known of their phase
             cov = block_diagonal(cov, torch.eye(extra).to(cov))
         hidden = () if self.encoder is None else self.encoder.start(mean)
-        return FWState(mean, self.form.start(cov), noise, memory, self.observe(mean), hidden)
+        levels = () if self.config.track_level == "none" else levels_of.start(self._level_shares(cov))
+        return FWState(mean, self.form.start(cov), noise, memory, self.observe(mean), hidden, levels)
 
     def joint_covariance(self, state: FWState) -> Tensor:
         # of the covariance of error and shaper memory the part of the state, as for the linear step below
@@ -345,6 +356,30 @@ class FrequencyWeightedNeuralKalmanFilter(ShapedUpdates):
 
         cov = self.form.covariance(state.cov)[..., :d, :d]
         return second_order_correction(moved, state.mean, cov, self.layout, self.layout)
+
+
+def with_tracked_level(
+    model: FWNKFType, track_level: Literal["common", "separate"] = "common", *, level_memory: float = 5.0
+) -> FWNKFType:
+    """A copy of a filter with noise states, whose levels follow the innovations; nothing is trained.
+
+    Args:
+        model: the filter, with ``shaping="noise"``.
+        track_level: one level for all measurement noise, or one for the white noise and one for each oscillator.
+        level_memory: seconds in which what was learned of a level falls to ``1/e``.
+
+    Returns:
+        The copy.
+
+    >>> import torch, fwnkf
+    >>> eye = {"H": torch.eye(1, 2), "Q": torch.eye(2), "R": torch.eye(1)}
+    >>> tracked = with_tracked_level(fwnkf.build("fwnkf", **eye, shaping="noise"), level_memory=2.0)
+    >>> tracked.run(torch.zeros(4, 10, 1)).state.levels.log.shape
+    torch.Size([4, 1])
+    """
+    tracked = copy.deepcopy(model)
+    tracked.config = dataclasses.replace(model.config, track_level=track_level, level_memory=level_memory)
+    return tracked
 
 
 def _outer_root(scale: Tensor) -> Tensor:

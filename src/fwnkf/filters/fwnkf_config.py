@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core.system import System
 from ..errors import ConfigError
-from ..registry import at_least
+from ..registry import at_least, limited
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,19 @@ class NoiseOptions:
         return []
 
 
+@dataclass(frozen=True)
+class LevelOptions:
+    """Which levels of noise follow the innovations, and for how many seconds they are remembered."""
+
+    track_level: Literal["none", "common", "separate"] = "none"
+    level_memory: float = limited(5.0, above=0.0)
+
+
 # the fields of a dataclass follow those of its bases, from the last base to the first
 @dataclass(frozen=True)
-class FWNKFConfig(NoiseOptions, EncoderOptions, ShapingOptions, ObservationOptions, TransitionOptions, Sizes):
+class FWNKFConfig(
+    LevelOptions, NoiseOptions, EncoderOptions, ShapingOptions, ObservationOptions, TransitionOptions, Sizes
+):
     """All options of an FW-NKF; every option is a plain value."""
 
     def __post_init__(self) -> None:
@@ -127,6 +137,11 @@ class FWNKFConfig(NoiseOptions, EncoderOptions, ShapingOptions, ObservationOptio
             faults.append("solve='square_root' has no form for covariance='augmented'; set 'joseph', or another solve")
         if self.jump and self.shaping != "none":
             faults.append("jump reads plain innovations: set shaping='none', or leave it out")
+        if self.track_level != "none" and (self.shaping != "noise" or self.solve == "square_root"):
+            faults.append(
+                f"track_level = {self.track_level!r} needs noise states and a dense covariance: "
+                "set shaping='noise', and another solve than 'square_root'"
+            )
         if faults:
             raise ConfigError("\n".join(f"filter fwnkf: {fault}" for fault in faults))
 
@@ -140,6 +155,7 @@ EFFECTIVE_WITH: dict[str, tuple[str, tuple[Any, ...]]] = {
     "sections": ("shaping", ("innovation", "noise")),
     "shared_shaper": ("shaping", ("innovation", "noise")),
     "pole_radius": ("shaping", ("innovation", "noise")),
+    "level_memory": ("track_level", ("common", "separate")),
 }
 """Options that have an effect with some choices of another option only."""
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ..core.gaussian import Noise
+from ..core.levels import Levels
 from ..core.shaped import Shaper
 from .networks import CellWeights, Hidden
 from .shaping import OscillatorMatrices
@@ -16,7 +17,8 @@ class FWState(NamedTuple):
     """Everything the next step needs.
 
     ``cov`` is over the state, over ``[state; noise states]``, or over ``[state error; shaper memory]``, as configured;
-    with ``solve="square_root"`` it holds the factors of :mod:`fwnkf.core.ud`.
+    with ``solve="square_root"`` it holds the factors of :mod:`fwnkf.core.ud`. ``levels`` is empty where none is
+    tracked.
     """
 
     mean: Tensor
@@ -25,6 +27,7 @@ class FWState(NamedTuple):
     memory: Tensor
     seen: Tensor
     hidden: Hidden
+    levels: Levels | tuple[()] = ()
 
 
 class Prepared(NamedTuple):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..core import iir
 from ..core.forms import CovarianceForm, covariance_form, representable
-from ..core.gaussian import Noise, Update, block_diagonal, matvec, propagate
+from ..core.gaussian import DiagonalNoise, FullNoise, Noise, Update, block_diagonal, dense, matvec, propagate
 from ..core.jumps import jump_noise
+from ..core.levels import Levels, Sources, follow, predict
 from ..core.shaped import Shaper, condition_shaped
 from ..core.smoothing import LinearStep, Measurement, StatedCovariance
+from ..shapes import Float
 from ..types import Gaussian, StepOutput
 from .base import Filter
 from .fwnkf_state import FWState, Prediction, Prepared
@@ -72,24 +74,62 @@ class ShapedUpdates(Filter):
         A, noise_Q, C = oscillators
         if ratio is not None and self.noise_states is not None:
             A, noise_Q = self.noise_states.transition(ratio)
-        d = self.layout.tangent_size
+        d, noise, levels = self.layout.tangent_size, ahead.noise, state.levels
+        if levels:
+            sources = self._sources(levels, noise_Q, noise)
+            noise_Q, noise = sources.Q.sum(1)[..., d:, d:], _total(noise, sources)
         noise_mean = matvec(A, state.noise)
         joint_F, joint_Q = block_diagonal(ahead.F, A), block_diagonal(ahead.Q, noise_Q)
         form = self.form
         carried = form.propagate(state.cov, joint_F, joint_Q)
         innovation = self.observation_layout.boxminus(y, ahead.observed + matvec(C, noise_mean)) * weight
         joint_H = torch.cat((ahead.H, C.expand(*ahead.H.shape[:-2], *C.shape)), -1)
-        update = form.condition(carried, innovation, joint_H, ahead.noise, weight)
+        update = form.condition(carried, innovation, joint_H, noise, weight)
+        measurement: Measurement | StatedCovariance = Measurement(innovation, joint_H, noise, weight, update.ok)
+        if levels:
+            kept = torch.exp(-torch.full_like(y[:, 0], self.config.dt) / self.config.level_memory)
+            levels, change = follow(
+                predict(levels, joint_F, sources),
+                sources,
+                carried,
+                innovation,
+                joint_H,
+                weight,
+                kept if ratio is None else kept**ratio,
+                self._free_levels(y),
+            )
+            update = update._replace(correction=update.correction + change.mean, cov=update.cov + change.cov)
+            # a posterior whose levels moved is not that of a Kalman gain: it is stated instead
+            measurement = StatedCovariance(update.cov)
         prior = Gaussian(ahead.mean, form.covariance(carried)[..., :d, :d])
         cov = form.covariance(update.cov)[..., :d, :d]
         posterior = Gaussian(self.layout.boxplus(ahead.mean, update.correction[..., :d]), cov)
-        precise = self._precise(update, posterior, y, ahead.noise, weight)
+        precise = self._precise(update, posterior, y, noise, weight)
         out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, precise=precise)
         seen = torch.lerp(ahead.observed, y, weight)
         noise_mean = noise_mean + update.correction[..., d:]
-        following = FWState(posterior.mean, update.cov, noise_mean, state.memory, seen, ahead.hidden)
-        measurement = Measurement(innovation, joint_H, ahead.noise, weight, update.ok)
+        following = FWState(posterior.mean, update.cov, noise_mean, state.memory, seen, ahead.hidden, levels)
         return following, out, LinearStep(joint_F, joint_Q, measurement, update.correction, posterior.mean, noise_mean)
+
+    def _level_shares(self, cov: Float[Tensor, "B j j"]) -> Float[Tensor, "B L j j"]:
+        """Parts of an initial covariance that are due to the noise of each level."""
+        assert self.noise_states is not None
+        _, owned = self.noise_states.level_owners(self.config.track_level, cov)
+        own = nn.functional.pad(owned, (self.layout.tangent_size, 0))
+        return cov.unsqueeze(-3) * (own.unsqueeze(-1) * own.unsqueeze(-2))
+
+    def _sources(self, levels: Levels, noise_Q: Tensor, noise: Noise) -> Sources:
+        """What the noise of each level adds in a step."""
+        assert self.noise_states is not None
+        white, owned = self.noise_states.level_owners(self.config.track_level, noise_Q)
+        d, factor = self.layout.tangent_size, levels.log.exp()
+        Q = noise_Q.unsqueeze(-3) * (factor.unsqueeze(-1) * owned).unsqueeze(-1)
+        R = dense(noise).unsqueeze(-3) * (factor * white)[..., None, None]
+        return Sources(nn.functional.pad(Q, (d, 0, d, 0)), R)
+
+    def _free_levels(self, rows: Tensor) -> Float[Tensor, " B"]:
+        """One where levels may move."""
+        return torch.ones_like(rows[:, 0])
 
     def _with_joint_covariance(
         self, blocks: Shaper, state: FWState, ahead: Prediction, y: Tensor, weight: Tensor
@@ -111,3 +151,9 @@ class ShapedUpdates(Filter):
         # the memory is known, so the belief is about the state alone; its covariance is not that of a Kalman gain
         stated = StatedCovariance(posterior.cov)
         return following, out, LinearStep(ahead.F, ahead.Q, stated, update.correction, posterior.mean)
+
+
+def _total(noise: Noise, sources: Sources) -> Noise:
+    """Measurement noise of all sources, in the form that it had."""
+    R = sources.R.sum(-3)
+    return DiagonalNoise(R.diagonal(dim1=-2, dim2=-1)) if isinstance(noise, DiagonalNoise) else FullNoise(R)

@@ -56,6 +56,11 @@ class HypothesesConfig(FWNKFConfig):
             raise ConfigError(f"filter fwnkf_hypotheses: levels = {self.levels}; give positive factors of the variance")
         if self.dwell is not None and self.solve == "square_root":
             raise ConfigError("filter fwnkf_hypotheses: dwell mixes covariances, so solve cannot be 'square_root'")
+        if self.dwell is not None and self.track_level != "none":
+            raise ConfigError(
+                "filter fwnkf_hypotheses: track_level lets a level change without a switch; leave dwell out, or set "
+                "levels and dwell instead"
+            )
         if self.shaping != "noise":
             raise ConfigError(
                 f"filter fwnkf_hypotheses: shaping = {self.shaping!r}; its hypotheses are noise states, so set 'noise'"
@@ -186,6 +191,8 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         diagonal_process: bool | None = None,
         solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto",
         jump: float = 0.0,
+        track_level: Literal["none", "common", "separate"] = "none",
+        level_memory: float = 5.0,
         hypotheses: int = 8,
         fallback: bool = False,
         levels: tuple[float, ...] = (1.0,),
@@ -232,6 +239,9 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         known = torch.ones_like(members.cov)
         known[..., d:, d:] = self.noise_states.power(known)[:, None, None]
         members = members._replace(cov=members.cov * known)
+        if members.levels:
+            shares = self._level_shares(members.cov.flatten(0, 1)).unflatten(0, (-1, count))
+            members = members._replace(levels=members.levels._replace(cov=shares))
         return HypothesesState(members, self._prior(known).log().expand(len(belief.mean), -1).clone())
 
     def _prior(self, like: Tensor) -> Float[Tensor, " K"]:
@@ -253,6 +263,9 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
     def _learned(self, rows: Tensor) -> Float[Tensor, " R"]:
         """For rows that cycle through the hypotheses: zero for the classical filter, one for all others."""
         return (torch.arange(len(rows), device=rows.device) % self.count != self.count - 1).to(rows.dtype)
+
+    def _free_levels(self, rows: Tensor) -> Float[Tensor, " R"]:
+        return self._learned(rows) if self.config.fallback else super()._free_levels(rows)
 
     def _interact(self, state: HypothesesState, dt: Float[Tensor, " B"]) -> HypothesesState:
         """The belief of each hypothesis at the start of a step in which the noise may have changed."""

@@ -20,6 +20,7 @@ from torch import Tensor
 from ..core.gaussian import factored_density
 from ..core.smoothing import LinearStep, StatedCovariance
 from ..core.system import System
+from ..errors import ConfigError
 from ..registry import FILTERS, limited
 from ..shapes import Float
 from ..types import Gaussian, Status, StepOutput
@@ -38,6 +39,11 @@ class AdaptiveLevelConfig(FWNKFConfig):
     """The options of an FW-NKF, and how its noise level follows the innovations; see :class:`AdaptiveLevelFilter`."""
 
     half_life: float | None = limited(None, above=0.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.half_life is not None and self.track_level != "none":
+            raise ConfigError("filter fwnkf_adaptive: half_life and track_level follow the same level; set one of them")
 
 
 class AdaptiveLevelState(NamedTuple):
@@ -102,6 +108,8 @@ class AdaptiveLevelFilter(FrequencyWeightedNeuralKalmanFilter):
         diagonal_process: bool | None = None,
         solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto",
         jump: float = 0.0,
+        track_level: Literal["none", "common", "separate"] = "none",
+        level_memory: float = 5.0,
         half_life: float | None = None,
     ) -> None:
         Filter.__init__(self, **arguments(locals()))  # not the parent's, which has not all of these options

@@ -230,6 +230,16 @@ class NoiseStates(nn.Module):
             frequency = torch.cat((frequency, self.mode_frequency()))
         return oscillators.transition(radius, frequency, ratio)
 
+    def level_owners(self, kind: str, like: Tensor) -> tuple[Float[Tensor, " L"], Float[Tensor, "L s"]]:
+        """Whether the white noise, and each noise state, has each level: ``kind`` as ``track_level`` of a filter."""
+        own = [1 + k for k in range(self.count) for _ in range(2)] * self.channels
+        own += [1 + self.count + k for k in range(self.modes) for _ in range(2)]
+        if kind == "common":
+            own = [0] * self.size
+        count = 1 + max(own)
+        states = torch.tensor([[float(owner == level) for owner in own] for level in range(count)])
+        return torch.eye(count)[0].to(like), states.to(like)
+
     def forward(self, white_std: Float[Tensor, " m"]) -> OscillatorMatrices:
         C = oscillators.output(self.amplitude.expand(self.channels, -1) * white_std.unsqueeze(-1))
         if self.modes:
