@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import multiprocessing
 import os
 import runpy
@@ -29,9 +30,11 @@ class Done(NamedTuple):
 
 def shell(line: str, folder: Path, seconds: float = 300) -> Done:
     """Run a line of a page in a folder: ``fwnkf …``, ``python file …`` or ``python -c …``, with its comment."""
+    words = shlex.split(line, comments=True)
+    words = [each for word in words for each in (sorted(glob.glob(word, root_dir=folder)) or [word])]
     with tempfile.TemporaryDirectory() as scratch:
         out, err = Path(scratch, "out"), Path(scratch, "err")
-        process = start(shlex.split(line, comments=True), folder, out, err)
+        process = start(words, folder, out, err)
         process.join(seconds)
         if process.is_alive():
             process.kill()

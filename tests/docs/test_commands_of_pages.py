@@ -1,23 +1,157 @@
-"""Pages whose commands or files are run with more than their text: training, and the first system of one's own."""
+"""The commands of all pages: run as written in a folder with small files of the names that pages use, or excused."""
 
 from __future__ import annotations
 
-import os
+import json
 import re
-import resource
-import subprocess
-import sys
-from pathlib import Path
+import shlex
+import shutil
 
+import numpy as np
 import pytest
 import torch
 
 import fwnkf
 from fwnkf.cli import main
+from fwnkf.cli.main import parser
+from fwnkf.data.flights import Vehicle, flight
 
-HOWTO = Path(__file__).parents[2] / "docs" / "howto"
+from ..cli.test_run import CHANNELS, save_imu_filter
+from ..logs.writers import write_flight
+from ..shell import succeed
+from .test_pages import DOCS, PAGES, ROOT, blocks
+
+HOWTO = DOCS / "howto"
 TRAIN = (HOWTO / "train.md").read_text(encoding="utf-8").split("## A minute of training\n")[1].split("\n## ")[0]
 OWN = (HOWTO / "own_system.md").read_text(encoding="utf-8")
+
+EXPERIMENT = """
+name: my
+system: {name: lorenz}
+data: {name: simulated, steps: 12, train: 4, val: 2, test: 2}
+filter: {name: fwnkf, options: {shaping: none, hidden: 4}}
+loss: [{kind: state}, {kind: innovation_nll}]
+trainer: {steps: 2, batch_size: 2, validate_every: 2, loggers: []}
+"""
+EXCUSED = {
+    "run by tests/test_readme.py, on a shorter flight": ["flight.csv -o report.html", "flight.csv --fix"],
+    "run by tests/test_own_system.py": [
+        *("use_robot", "robot.yaml", "robot-0", "options robot", "attitude", "tanks", "learned.py", "plant"),
+    ],
+    "minutes of training; short ones: tests/training, tests/cli/test_train_tables.py, test_the_commands_run below": [
+        *("train lorenz", "lorenz-coloured", "train --data my_folder", "own_filter.py", "bench speed"),
+        *("bench references", "--encoder"),
+    ],
+    "needs a run that was stopped: tests/training/test_resume.py": ["train --resume"],
+    "needs the network or the recordings of a data set": ["data fetch", "data verify", "euroc.yaml", "pip install"],
+    "needs a log of this kind: tests/cli/test_diagnose.py": ["drive.mcap", "rover.mcap"],
+    "needs a filter of positions: tests/cli/test_run.py": ["out.tum --channels"],
+    "needs an object store: tests/scale/test_batch.py": ["s3://"],
+    "needs workers: tests/identify/test_parts.py": ["--fleet --workers"],
+    "needs a Redis server: tests/scale/test_keyed_stream.py": ["keyed_stream.py"],
+    "tens of seconds in compilers: tests/export": ["fwnkf export"],
+    "tens of seconds: tests/diagnosis/test_fix.py": ["flight.ulg --fix"],
+    "the checks of the repository, which .ci/run does": [
+        *("python -m venv", "ruff", "mypy", "lint-imports", "pytest", "pre-commit", "sphinx-build", "FWNKF_CHECK"),
+    ],
+}
+"""Why a command is not run here, and what its lines contain; the program's parser has accepted them."""
+
+
+def lines() -> dict[str, str]:
+    """Every line of a shell block, without its comment, and the first page that has it."""
+    found: dict[str, str] = {}
+    for path in [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
+        for block in [*blocks(path, "sh"), *blocks(path, "bash")]:
+            for line in block.replace("\\\n", " ").splitlines():
+                found.setdefault(re.sub(r"\s+#.*", "", line), path.name)
+    return found
+
+
+def excuse(line: str) -> str | None:
+    """The reason for which a line is not run here."""
+    return next((reason for reason, parts in EXCUSED.items() if any(part in line for part in parts)), None)
+
+
+LINES = [line for line in lines() if line and excuse(line) is None]
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory):
+    """Small files under the names that the pages use: logs, tables, filters, an experiment and its runs."""
+    for extra in ("lightning", "mcap", "rosbags", "pyarrow", "matplotlib"):
+        pytest.importorskip(extra)
+    folder = tmp_path_factory.mktemp("workspace")
+    short = flight(seed=3, seconds=4.0, vehicle=Vehicle(rate=250.0))
+    for format, name in (("ulog", "flight.ulg"), ("mcap", "flight.mcap")):
+        write_flight(folder, format, short).rename(folder / name)
+    save_imu_filter(folder / "models" / "mine")
+    fwnkf.save(fwnkf.EKF(fwnkf.systems.Lorenz(fwnkf.systems.LorenzConfig())), folder / "my-filter")
+    rng = np.random.default_rng(0)
+    (folder / "logs").mkdir()
+    for number in range(3):
+        height = np.cumsum(0.1 * np.cumsum(0.1 * rng.standard_normal(100))) + 0.3 * rng.standard_normal(100)
+        np.savetxt(
+            folder / "logs" / f"{number}.csv", np.column_stack((0.1 * np.arange(100), height)), delimiter=",",
+            header="t [s],height", comments="",
+        )  # fmt: skip
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (folder / "samples").mkdir()
+    columns = dict(zip(CHANNELS, rng.standard_normal((6, 100)), strict=True))
+    table = {"device": ["a"] * 50 + ["b"] * 50, "time": [*(0.01 * np.arange(50)), *(0.01 * np.arange(50))], **columns}
+    pq.write_table(pa.table(table), folder / "samples" / "day.parquet")
+    (folder / "my.yaml").write_text(EXPERIMENT, encoding="utf-8")
+    for number in (0, 1):
+        succeed(f"fwnkf train my.yaml --no-plots --no-references --seed {number} --run runs/lorenz-{number}", folder)
+    (folder / "runs" / "my_folder-0").symlink_to(folder / "runs" / "lorenz-0")
+    return folder
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("line", LINES)
+def test_a_command_runs_as_written(workspace, line):
+    shutil.rmtree(workspace / "runs" / "my-0", ignore_errors=True)  # two lines train the same experiment
+    assert succeed(line, workspace)
+
+
+def test_every_excuse_is_needed():
+    everything = [line for line in lines() if line]
+    assert len(LINES) >= 20
+    unused = [part for parts in EXCUSED.values() for part in parts if not any(part in line for line in everything)]
+    assert unused == []
+    named = [path for reason in EXCUSED for path in re.findall(r"tests/[\w/]+(?:\.py)?", reason)]
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_every_command_is_one_that_the_program_accepts(capsys):
+    refused = []
+    for line, page in lines().items():
+        if line.startswith("fwnkf "):
+            try:
+                parser().parse_args(shlex.split(line)[1:])
+            except SystemExit as stop:
+                if stop.code:
+                    refused.append((page, line, capsys.readouterr().err.splitlines()[-1:]))
+    assert refused == []
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("page", ["logs.md", "diagnose.md", "report.md"])
+def test_python_for_a_log_runs_as_written(workspace, page, monkeypatch):
+    monkeypatch.chdir(workspace)
+    exec(compile("\n".join(blocks(HOWTO / page, "python")), page, "exec"), {"__name__": "page"})
+
+
+@pytest.mark.process
+def test_python_for_a_fit_runs_as_written(generator):
+    """Records are the reader's; here, random walks. The second block trains an encoder: tests/cli/test_fit.py."""
+    system = fwnkf.systems.ConstantVelocity(fwnkf.systems.ConstantVelocityConfig(dims=1, dt=0.1))
+    y = 0.1 * torch.randn(3, 60, 1, generator=generator).cumsum(1) + 0.3 * torch.randn(3, 60, 1, generator=generator)
+    names = {"fwnkf": fwnkf, "system": system.double(), "y": y.double(), "dt": torch.full((3, 60), 0.1).double()}
+    exec(compile(blocks(HOWTO / "fit.md", "python")[0], "fit.md", "exec"), names)
+    assert names["result"].report
 
 
 @pytest.mark.export
@@ -54,35 +188,13 @@ def test_the_commands_run_and_training_takes_less_than_a_minute(tmp_path):
     """As a user's shell runs them, with `fwnkf` on the path."""
     pytest.importorskip("lightning")
     pytest.importorskip("matplotlib")
-    lines = re.findall(r"```sh\n(.*?)```", TRAIN, re.S)[0].splitlines()
-    command = tmp_path / "bin" / "fwnkf"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m fwnkf.cli "$@"\n', encoding="utf-8")
-    command.chmod(0o755)
-    environment = {
-        **os.environ,
-        "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(Path(fwnkf.__file__).parents[1]),
-        "OMP_NUM_THREADS": "1",
-    }
-    environment.pop("FWNKF_CHECK_SHAPES", None)
-    printed, spent = [], []
-    for line in lines:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run(
-            ["sh", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        printed.append(done.stdout)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    # CPU seconds of the training with its baselines
-    assert spent[0] < 60
-
+    printed = [succeed(line, tmp_path) for line in re.findall(r"```sh\n(.*?)```", TRAIN, re.S)[0].splitlines()]
+    run = tmp_path / "runs" / "lorenz-coloured-0"
+    assert json.loads((run / "run.json").read_text(encoding="utf-8"))["cpu_seconds"] < 60
     trained, _, elsewhere = printed
     stated = [float(number) for number in re.findall(r"\b0\.\d+", TRAIN.split("```")[2])]
     methods = ("lorenz-coloured", "ekf", "oracle")
     measured = [*(mse(trained, method) for method in methods), mse(elsewhere, "lorenz-coloured")]
     assert stated[:4] == [pytest.approx(value, rel=0.02) for value in measured]
     assert "oscillators:" in printed[1]
-    assert (tmp_path / "runs" / "lorenz-coloured-0" / "plots" / "shaper.png").is_file()
+    assert (run / "plots" / "shaper.png").is_file()
