@@ -1,16 +1,18 @@
 """What filtering a fleet's logs costs, and what survives: every figure of docs/design/scale.md.
 
+    python benchmarks/scale.py parts                         reading, filtering and writing against the filter alone
     python benchmarks/scale.py throughput [--sessions N]     1,000,000 sessions of 100 steps through fwnkf batch
+    python benchmarks/scale.py workers                       one worker of Ray against two
     python benchmarks/scale.py kills                         workers and driver killed with -9
     python benchmarks/scale.py chunks [--devices N]          10,000 devices in 7 daily chunks, and whole
     python benchmarks/scale.py corrupt [--sessions N]        1 % of sessions damaged
     python benchmarks/scale.py stream [--messages N --kills N]   the keyed consumer killed at random moments
     python benchmarks/scale.py device                        one core: devices at 200 Hz, bytes of state
-    python benchmarks/scale.py simulate                      1,000 workers, from the task times of `throughput`
+    python benchmarks/scale.py simulate                      1,000 workers, from the task times of `parts`
     python benchmarks/scale.py page                          writes docs/design/scale.md from what was measured
 
 Each command adds its figures to docs/results/scale.json. Ray runs in a network namespace of its own
-(``unshare -rn``). ``--quick`` takes small numbers. The exit code is 1 if a figure misses its limit or a check fails.
+(``unshare -rn``). ``--quick`` takes small numbers. Limits and figures stand side by side on the page.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ STORED = ROOT / "docs" / "results" / "scale.json"
 STEP, STEPS, CHANNELS = 0.005, 100, ("a", "b")
 PER_FILE = 10_000
 BATCH = 1024
-LIMITS = {"part over plain loop": 0.85, "two workers over one": 1.7, "memory_gb": 4.0}
+RAY = ("--engine", "ray")
 
 
 def small() -> Filter:
@@ -162,6 +164,7 @@ def parts_over_plain(folder: Path, files: int, rounds: int) -> dict[str, Any]:
     runner = PartRunner(settings)
     names = [name for name, _ in Store(settings.input).files()][:files]
     ratios, tasks, rows = [], [], 0
+    work: dict[str, float] = {}
     for k in range(rounds):
         name = names[k % len(names)]
         table = pq.read_table(folder / "in" / name)
@@ -171,51 +174,63 @@ def parts_over_plain(folder: Path, files: int, rounds: int) -> dict[str, Any]:
         record = runner(name, 0, ())
         ratios.append(plain / (time.process_time() - began))
         tasks.append(sum(record["seconds"].values()))
+        work = {kind: work.get(kind, 0.0) + spent for kind, spent in record["seconds"].items()}
         rows += record["rows"]
-    return {"ratio": float(np.median(ratios)), "ratios": ratios, "task_seconds": tasks, "task_rows": rows / rounds}
+    return {
+        "ratio": float(np.median(ratios)), "ratios": ratios, "task_seconds": tasks, "task_rows": rows / rounds,
+        "work_seconds": work,
+    }  # fmt: skip
+
+
+def prepare(options: argparse.Namespace) -> tuple[Path, int]:
+    """The folder with filter and samples, which is kept if it was named, and the number of sessions."""
+    folder = Path(options.folder or tempfile.mkdtemp(prefix="fleet-"))
+    sessions = options.sessions or (2_000 if options.quick else 1_000_000)
+    fwnkf.save(small(), folder / "filter")
+    if not (folder / "in").exists():
+        write_fleet(folder / "in", sessions, per_file=options.per_file or min(PER_FILE, max(1, sessions // 8)))
+    return folder, sessions
+
+
+def parts(options: argparse.Namespace) -> dict[str, Any]:
+    """Whole parts against the plain loop."""
+    folder, _ = prepare(options)
+    turns = parts_over_plain(folder, 16, options.turns or (3 if options.quick else 7))
+    print("part over plain loop:", turns["ratio"], flush=True)
+    return turns | {"load": os.getloadavg()[0]}
 
 
 def throughput(options: argparse.Namespace) -> dict[str, Any]:
-    folder = Path(options.folder or tempfile.mkdtemp(prefix="fleet-"))
-    sessions = options.sessions or (2_000 if options.quick else 1_000_000)
-    per_file = options.per_file or min(PER_FILE, max(1, sessions // 8))
-    fwnkf.save(small(), folder / "filter")
-    if not (folder / "in").exists():
-        write_fleet(folder / "in", sessions, per_file=per_file)
-    turns = parts_over_plain(folder, 16, options.turns or (3 if options.quick else 7))
-    print("part over plain loop:", turns["ratio"], flush=True)
-    if options.only_turns:
-        return {
-            "sessions": sessions, "per_file": per_file, "part_over_plain": turns["ratio"],
-            "part_over_plain_rounds": turns["ratios"], "load": os.getloadavg()[0],
-            "task_seconds": turns["task_seconds"], "task_rows": turns["task_rows"],
-        }  # fmt: skip
-    ray = ("--engine", "ray")
-    told, seconds, most = run(command(folder / "in", folder / "two", folder / "filter", *ray, "--workers", "2"))
+    """All sessions in one command with two workers."""
+    folder, sessions = prepare(options)
+    output = folder / "two"
+    shutil.rmtree(output, ignore_errors=True)
+    told, seconds, most = run(command(folder / "in", output, folder / "filter", *RAY, "--workers", "2"))
     print(f"two workers: {told['rows']:,} rows in {seconds:.0f} s, {most:.2f} GB", flush=True)
-    shutil.rmtree(folder / "few", ignore_errors=True)
-    few = sorted((folder / "in" / "day=0").glob("*.parquet"))[: max(4, options.few)]
-    (folder / "few").mkdir()
-    for path in few:
-        (folder / "few" / path.name).symlink_to(path)
-    speeds: dict[int, list[float]] = {1: [], 2: []}
-    rounds = 0 if options.few == 0 else 1 if options.quick else 2
-    for round_number in range(rounds):
-        for workers in (1, 2):
-            output = folder / f"few-{workers}-{round_number}"
-            shutil.rmtree(output, ignore_errors=True)
-            part, spent, _ = run(command(folder / "few", output, folder / "filter", *ray, "--workers", str(workers)))
-            speeds[workers].append(part["rows"] / spent)
-            print(f"{workers} worker(s): {speeds[workers][-1]:,.0f} rows a second, start of Ray included", flush=True)
-    rows = told["rows"]
     return {
-        "sessions": sessions, "rows": rows, "seconds": seconds, "rows_per_second": rows / seconds,
-        "work_seconds": told["work_seconds"], "task_seconds": told["task_seconds"],
-        "task_rows": rows / len(told["task_seconds"]), "memory_gb": most,
-        "part_over_plain": turns["ratio"], "part_over_plain_rounds": turns["ratios"],
-        "two_over_one": float(np.median(speeds[2]) / np.median(speeds[1])) if rounds else None,
-        "load": os.getloadavg()[0], "bytes_in": _size(folder / "in"), "bytes_out": _size(folder / "two"),
+        "sessions": sessions, "rows": told["rows"], "seconds": seconds, "memory_gb": most, "load": os.getloadavg()[0],
+        "bytes_in": _size(folder / "in"), "bytes_out": _size(output),
     }  # fmt: skip
+
+
+def workers(options: argparse.Namespace) -> dict[str, Any]:
+    """The first files with one worker and with two, in turn, by the clock."""
+    folder, _ = prepare(options)
+    few = folder / "few"
+    shutil.rmtree(few, ignore_errors=True)
+    few.mkdir()
+    for path in sorted((folder / "in" / "day=0").glob("*.parquet"))[: options.few]:
+        (few / path.name).symlink_to(path)
+    speeds: dict[int, list[float]] = {1: [], 2: []}
+    for turn in range(1 if options.quick else 2):
+        for count in (1, 2):
+            output = folder / f"few-{count}-{turn}"
+            shutil.rmtree(output, ignore_errors=True)
+            part, spent, _ = run(command(few, output, folder / "filter", *RAY, "--workers", str(count)))
+            speeds[count].append(part["rows"] / spent)
+            print(f"{count} worker(s): {speeds[count][-1]:,.0f} rows a second, start of Ray included", flush=True)
+    ratio = float(np.median(speeds[2]) / np.median(speeds[1]))
+    return {"two_over_one": ratio, "rows_per_second": speeds, "load": os.getloadavg()[0]}
 
 
 def _size(folder: Path) -> int:
@@ -375,15 +390,15 @@ def stream(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def simulation(options: argparse.Namespace) -> dict[str, Any]:
-    measured = stored().get("throughput", {})
-    if "task_seconds" not in measured:
-        raise SystemExit("run `throughput` first: its task times are those of the simulation")
+    measured = stored().get("parts")
+    if measured is None:
+        raise SystemExit("run `parts` first: its task times are those of the simulation")
     return simulate(measured["task_seconds"], measured["task_rows"])
 
 
 COMMANDS = {
-    "throughput": throughput, "kills": kills, "chunks": chunks, "corrupt": corrupt, "device": device,
-    "stream": stream, "simulate": simulation,
+    "parts": parts, "throughput": throughput, "workers": workers, "kills": kills, "chunks": chunks, "corrupt": corrupt,
+    "device": device, "stream": stream, "simulate": simulation,
 }  # fmt: skip
 
 
@@ -408,10 +423,9 @@ def main() -> int:
     parser.add_argument("--devices", type=int)
     parser.add_argument("--messages", type=int)
     parser.add_argument("--kills", type=int)
-    parser.add_argument("--few", type=int, default=16, help="files of the comparison of one worker with two; 0: none")
+    parser.add_argument("--few", type=int, default=16, help="files of the comparison of one worker with two")
     parser.add_argument("--per-file", type=int, help="sessions in a file; the last batch of a file is filled up")
     parser.add_argument("--turns", type=int, help="rounds in which parts and the plain loop alternate")
-    parser.add_argument("--only-turns", action="store_true", help="nothing but these rounds: no Ray")
     parser.add_argument("--folder", help="where data and results are kept")
     options = parser.parse_args()
     if options.what == "page":

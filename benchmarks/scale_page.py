@@ -36,16 +36,16 @@ def _limits(values: Mapping[str, Any]) -> str:
     def add(what: str, wanted: str, found: str) -> None:
         rows.append(f"| {what} | {wanted} | {found} |")
 
-    run = values.get("throughput")
-    if run:
-        ratios = run["part_over_plain_rounds"]
+    run, turns = values.get("throughput"), values.get("parts")
+    if turns:
+        ratios = turns["ratios"]
         add(
             "whole parts (read, filter, write) against the batched step over tensors in memory, processor time",
             "at least 0.85",
-            f"{run['part_over_plain']:.3f} ({min(ratios):.3f} to {max(ratios):.3f} in {len(ratios)} rounds; "
-            f"{run.get('per_file', 10_000):,} sessions a file)",
+            f"{turns['ratio']:.3f} ({min(ratios):.3f} to {max(ratios):.3f} in {len(ratios)} rounds; "
+            f"{turns['task_rows']:,.0f} rows a file)",
         )
-    if run and "rows" in run:
+    if run:
         add(
             f"{run['sessions']:,} sessions of 100 steps in one command, two workers",
             "1,000,000 sessions",
@@ -54,7 +54,7 @@ def _limits(values: Mapping[str, Any]) -> str:
         add("memory of that command and all processes of Ray", "below 4 GB", f"{run['memory_gb']:.2f} GB")
     else:
         add("1,000,000 sessions of 100 steps in one command, memory", "below 4 GB", "not measured")
-    two = (run or {}).get("two_over_one")
+    two = values.get("workers", {}).get("two_over_one")
     add(
         "two workers against one, by the clock, start of Ray included",
         "at least 1.7",
@@ -118,13 +118,13 @@ million devices fit into the memory of one machine; they never need a database o
 
 def _day(values: Mapping[str, Any]) -> str:
     row = values.get("device", {}).get(SMALL)
-    run = values.get("throughput")
-    if row is None or run is None or "rows" not in run:
+    run, turns = values.get("throughput"), values.get("parts")
+    if row is None or run is None or turns is None:
         return _day_of_cpu(row)
     steps = DEVICES * RATE * DAY
-    overhead = 1 / run["part_over_plain"]
+    overhead = 1 / turns["ratio"]
     hours = steps * row["us_per_step"] * 1e-6 * overhead / 3600
-    work = run["work_seconds"]
+    work = turns["work_seconds"]
     whole = sum(work.values())
     shares = ", ".join(f"{kind} {100 * seconds / whole:.0f} %" for kind, seconds in work.items())
     size_in = steps * run["bytes_in"] / run["rows"] / 1e12
@@ -140,7 +140,7 @@ cores for
 
 Who asks for that rarely needs it. A device that logs a minute of each hour makes a sixtieth; estimates at 10 Hz
 instead of at
-every sample make a twentieth of the output. Work by kind in the run above: {shares}."""
+every sample make a twentieth of the output. Work by kind in a part: {shares}."""
 
 
 def _day_of_cpu(row: Mapping[str, Any] | None) -> str:
