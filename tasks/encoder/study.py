@@ -14,7 +14,7 @@ from fwnkf.training.likelihood_fit import fit_encoder
 from tasks.encoder.cases import CASES, Case
 from tasks.interface import Say
 
-HIDDEN, STEPS, ITERATIONS = 16, 200, 6
+HIDDEN, STEPS, ITERATIONS = 16, 200, 3
 Row = dict[str, Any]
 
 
