@@ -510,7 +510,17 @@ class Flat(nn.Module):
         return tuple(leaf for _, leaf in named_leaves((state, out)))
 
 
+FIRST = {case.filter: name for name, case in reversed(CASES.items())}
+EXPORTED = {*FIRST.values(), "ekf-attitude", "kf-square-root", "fwnkf-noise"}
+"""The first case of each filter, and forms with operations of their own; all others are exported by hand."""
+
+
 @pytest.mark.export
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(name, marks=() if name in EXPORTED else pytest.mark.slow) for name in CASES],
+    indirect=True,
+)
 def test_an_exported_step_equals_the_step(case: Case):
     """Exported on one step, compared on ten others, each continued from the exported state."""
     model, inputs = case.build(torch.float32), make_inputs(case, torch.float32, batch=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ pytest.importorskip("lightning")
 
 import fwnkf
 from fwnkf.errors import ConfigError
+from fwnkf.evaluation import baselines
 from fwnkf.filters.hypotheses import FrequencyHypotheses
 from tasks import cards, results
 from tasks.__main__ import main
@@ -68,6 +70,13 @@ def tiny(kind, name: str = "tiny", overrides: tuple[str, ...] = ()):
     return kind(name, "Tiny", experiment, 0.5, overrides=(*TINY, *overrides), **WORDS)
 
 
+@pytest.fixture
+def quick_references(monkeypatch):
+    """One round of the grid over the noise of a baseline: which figure it has does not matter here."""
+    monkeypatch.setattr(baselines, "fitted_noise", partial(baselines.fitted_noise, rounds=1))
+
+
+@pytest.mark.usefixtures("quick_references")
 def test_a_small_task_is_trained_scored_and_not_trained_again(tmp_path):
     """Two seeds through the same code as the shipped ones."""
     task = tiny(UnknownDynamics)
@@ -92,6 +101,7 @@ def test_a_small_task_is_trained_scored_and_not_trained_again(tmp_path):
         tiny(UnknownDynamics, overrides=("optimizer.learning_rate=0.5",)).train(tmp_path / "tiny", **options)
 
 
+@pytest.mark.usefixtures("quick_references")
 def test_coloured_noise_is_scored_between_the_white_ekf_and_the_oracle(tmp_path):
     task = tiny(ColouredNoise, overrides=("data.test=40", "filter.options.sections=1"))
     kept = task.train(tmp_path / "tiny", seeds=(0,), say=lambda text: None, runs=tmp_path / "runs")
