@@ -222,7 +222,7 @@ def workers(options: argparse.Namespace) -> dict[str, Any]:
     for path in sorted((folder / "in" / "day=0").glob("*.parquet"))[: options.few]:
         (few / path.name).symlink_to(path)
     speeds: dict[int, list[float]] = {1: [], 2: []}
-    for turn in range(1 if options.quick else 2):
+    for turn in range(options.rounds):
         for count in (1, 2):
             output = folder / f"few-{count}-{turn}"
             shutil.rmtree(output, ignore_errors=True)
@@ -426,6 +426,7 @@ def main() -> int:
     parser.add_argument("--few", type=int, default=16, help="files of the comparison of one worker with two")
     parser.add_argument("--per-file", type=int, help="sessions in a file; the last batch of a file is filled up")
     parser.add_argument("--turns", type=int, help="rounds in which parts and the plain loop alternate")
+    parser.add_argument("--rounds", type=int, default=1, help="rounds in which one worker and two alternate")
     parser.add_argument("--folder", help="where data and results are kept")
     options = parser.parse_args()
     if options.what == "page":
