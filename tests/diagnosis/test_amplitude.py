@@ -9,7 +9,7 @@ from scipy.spatial.transform import Rotation
 
 from fwnkf.data.flights import flight
 from fwnkf.diagnosis.allan import allan, fit_terms, gyro_bias
-from fwnkf.diagnosis.amplitude import clipping, low_pass, shocks, vibe, vibration_metric
+from fwnkf.diagnosis.amplitude import clipping, low_pass, shocks, vibe
 from fwnkf.diagnosis.spectra import even_grid
 
 RATE = 100.0
@@ -128,9 +128,3 @@ def test_vibe_is_the_root_of_the_power_above_five_hertz():
     time = np.arange(8000) / 400
     wave = 9.8 + 12 * np.sin(2 * np.pi * 80 * time) + 3 * np.sin(2 * np.pi * 0.2 * time)
     assert vibe(wave[:, None], 400.0)[4000:].mean() == pytest.approx(12 / np.sqrt(2), rel=0.05)
-
-
-def test_the_vibration_metric_is_the_mean_change_between_samples():
-    accel = np.random.default_rng(3).normal(size=(40_000, 3)) * 2
-    # the mean length of a normal vector of three components
-    assert vibration_metric(accel, 200.0)[2000:].mean() == pytest.approx(2 * np.sqrt(2) * np.sqrt(8 / np.pi), rel=0.02)

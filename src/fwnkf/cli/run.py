@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ConfigError
 from .output import UsageError, add_json, print_status, printable, say, split_names
 
 if TYPE_CHECKING:
@@ -109,24 +110,18 @@ def run(options: argparse.Namespace) -> int:
 
 def _names(model: Filter, log: Log, options: argparse.Namespace) -> list[str]:
     """Names of the signals for the channels and the controls of a filter."""
-    from ..logs.results import component_names
+    from ..scale.settings import names_of
 
-    channels, controls = list(split_names(options.channels)), list(split_names(options.controls))
-    count, inputs, _ = model.input_sizes
-    if not channels and model.preprocess is None:
-        channels = list(component_names(model.observation_layout.describe()))
-        signals = {name for source in log.sources() for name in source.columns}
-        if not signals & set(channels):
-            raise UsageError(
-                f"the channels of the filter are called {', '.join(channels)}, and no signal of the log is; name the "
-                f"signals for them: --channels {','.join(sorted(signals)[:count]) or 'gyro_x,…'}"
-            )
-    if len(channels) != count:
-        raise UsageError(f"the filter has {count} channels; name a signal for each: --channels gyro_x,gyro_y,…")
-    if len(controls) != inputs:
-        raise UsageError(f"the filter has {inputs} control inputs; name a signal for each: --controls rotor_1,…")
-    if len({*channels, *controls}) != count + inputs:
-        raise UsageError(f"signals repeat: {', '.join([*channels, *controls])}")
+    try:
+        channels, controls = names_of(model, split_names(options.channels), split_names(options.controls), "signal")
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+    signals = {name for source in log.sources() for name in source.columns}
+    if not options.channels and not signals & set(channels):
+        raise UsageError(
+            f"the channels of the filter are called {', '.join(channels)}, and no signal of the log is; name the "
+            f"signals for them: --channels {','.join(sorted(signals)[: len(channels)]) or 'gyro_x,…'}"
+        )
     return [*channels, *controls]
 
 

@@ -37,20 +37,6 @@ def band_bins(length: int, band: tuple[float, float]) -> slice:
     return slice(max(low, 0), min(high, length // 2) + 1)
 
 
-def spectral_loss(
-    predicted: Float[Tensor, "*B T m"],
-    reference: Float[Tensor, "*B T m"],
-    band: tuple[float, float] = HALF_BAND,
-    taper: Window = "none",
-    reduction: Reduction = "paper",
-) -> Float[Tensor, ""]:
-    """``‖ |F ŷ| - |F ỹ| ‖₁`` over the band (Eq. spectral_loss, Algorithm 1).
-
-    ``"paper"`` averages over bins and sums over channels, ``"mean"`` averages over both; the batch is averaged.
-    """
-    return spectral_distance(predicted, reference, band, taper, reduction).mean()
-
-
 def spectral_distance(
     predicted: Float[Tensor, "*B T m"],
     reference: Float[Tensor, "*B T m"],
@@ -58,7 +44,10 @@ def spectral_distance(
     taper: Window = "none",
     reduction: Reduction = "paper",
 ) -> Float[Tensor, "*B"]:
-    """:func:`spectral_loss` of each record separately."""
+    """``‖ |F ŷ| - |F ỹ| ‖₁`` over the band (Eq. spectral_loss, Algorithm 1), of each record.
+
+    ``"paper"`` averages over bins and sums over channels, ``"mean"`` averages over both.
+    """
     bins = band_bins(predicted.shape[-2], band)
     difference = (magnitude(predicted, taper) - magnitude(reference, taper))[..., bins, :].abs()
     return difference.sum(-1).mean(-1) if reduction == "paper" else difference.mean((-1, -2))

@@ -98,12 +98,6 @@ def vibe(accel: Array, rate: float) -> Array:
     return np.sqrt(np.maximum(low_pass(high**2, 2.0, rate), 0))
 
 
-def vibration_metric(accel: Array, rate: float) -> Array:
-    """PX4's vibration metric (m/s²) over time: a slow mean of the change of the acceleration from sample to sample."""
-    change = np.linalg.norm(np.diff(accel, axis=0, prepend=accel[:1]), axis=1)
-    return low_pass(change[:, None], 200.0 * 0.01 / (2 * math.pi), rate)[:, 0]
-
-
 def low_pass(values: Array, corner: float, rate: float) -> Array:
     """A first-order low-pass along time, started at the first sample."""
     share = 1 - math.exp(-2 * math.pi * corner / rate)

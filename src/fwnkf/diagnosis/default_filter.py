@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..filters.base import Filter
-from ..identify.channels import ChannelModel, channels_filter, fit_channel
+from ..identify.channels import ChannelModel, fit_channel
 from .series import Series
 from .spectra import Spectrum
 
@@ -46,8 +45,3 @@ def channel_models(
         )
         for channel in range(len(series.channels))
     ]  # fmt: skip
-
-
-def default_filter(series: Series) -> Filter:
-    """A Kalman filter whose states are the signals and slopes of the channels, with noise fitted to their spectra."""
-    return channels_filter(channel_models(series), series.channels)

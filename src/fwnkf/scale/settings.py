@@ -74,18 +74,21 @@ def _plain(value: Any) -> Any:
 
 
 def names_of(
-    model: Filter, channels: Sequence[str], controls: Sequence[str]
+    model: Filter, channels: Sequence[str], controls: Sequence[str], kind: str = "column"
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The columns for the channels and controls of a filter; raises ConfigError if they are not as many."""
+    """The columns for the channels and controls of a filter; raises ConfigError if they are not as many.
+
+    ``kind`` says in errors what is named: a column of a table, or a signal of a log.
+    """
     if not channels and model.preprocess is None:
         channels = component_names(model.observation_layout.describe())
     wanted, inputs, _ = model.input_sizes
     if len(channels) != wanted:
-        raise ConfigError(f"the filter has {wanted} channels; name a column for each: --channels gyro_x,gyro_y,…")
+        raise ConfigError(f"the filter has {wanted} channels; name a {kind} for each: --channels gyro_x,gyro_y,…")
     if len(controls) != inputs:
-        raise ConfigError(f"the filter has {inputs} control inputs; name a column for each: --controls rotor_1,…")
+        raise ConfigError(f"the filter has {inputs} control inputs; name a {kind} for each: --controls rotor_1,…")
     if len({*channels, *controls}) != wanted + inputs:
-        raise ConfigError(f"columns repeat: {', '.join([*channels, *controls])}")
+        raise ConfigError(f"{kind}s repeat: {', '.join([*channels, *controls])}")
     return tuple(channels), tuple(controls)
 
 
