@@ -1,4 +1,4 @@
-"""``python -m tasks robustness`` and ``python -m tasks ablations``."""
+"""``python -m tasks robustness``, ``changing_noise`` and ``ablations``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ ROBUSTNESS_COLUMNS = (
     *("task", "condition", "mse", "mse_ekf", "ratio", "nees", "nees_ekf", "coverage95", "coverage95_ekf"),
     *("error_ok", "coverage_ok", "nees_ok", "robust"),
 )
+CHANGING_COLUMNS = ("task", "condition", "method", "ratio", "ratio_std", "nees", "coverage95", "ok")
 ABLATION_COLUMNS = ("task", "method", "mse", "mse_std", "mse_from_10", "nees_from_10", "coverage95", "seeds")
 
 
 def add_commands(commands: Any) -> None:
-    """Add the two commands to the runner's parser, which gives each ``--models`` and ``--json``."""
+    """Add the three commands to the runner's parser, which gives each ``--models`` and ``--json``."""
     command = commands.add_parser(
         "robustness",
         help="filters trained in one coloured noise, on records with another",
@@ -27,6 +28,17 @@ def add_commands(commands: Any) -> None:
     command.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as a page too")
     add_store(command)
     command.set_defaults(run=run_robustness)
+
+    command = commands.add_parser(
+        "changing_noise",
+        help="filters that follow the level of noise, beside those that are told: half an hour",
+    )
+    command.add_argument("--records", type=int, default=60, help="for each seed and condition (60)")
+    command.add_argument("--seeds", type=int, default=5, help="how many (5)")
+    command.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables as a page too")
+    command.add_argument("--figure", type=Path, metavar="FILE", help="draw error and coverage, as PNG")
+    add_store(command)
+    command.set_defaults(run=run_changing_noise)
 
     command = commands.add_parser("ablations", help="train the FW-NKF without one of its parts at a time: half an hour")
     command.add_argument("studies", nargs="*", metavar="STUDY", help="by name; all if not given")
@@ -52,6 +64,26 @@ def run_robustness(options: argparse.Namespace) -> int:
     _write(options.markdown, markdown(rows))
     say_table(options, rows, {name: name for name in ROBUSTNESS_COLUMNS})
     return int(not all(row["robust"] for row in rows))
+
+
+def run_changing_noise(options: argparse.Namespace) -> int:
+    """Measure and print; page and drawing are written again after every row."""
+    from tasks.simulated.changing_noise import changing_noise
+    from tasks.simulated.changing_noise_page import draw, markdown
+
+    if min(options.records, options.seeds) < 1:
+        raise UsageError(f"--records {options.records} --seeds {options.seeds}: at least one of each")
+    rows = []
+    for row in changing_noise(options.models, seeds=options.seeds, records=options.records):
+        rows.append(row)
+        _say(f"{row['task']}, {row['condition']}, {row['method']}: {row['ratio']:.3f}")
+        store(options.store, rows)
+        name = None if options.figure is None else f"../images/{options.figure.name}"
+        _write(options.markdown, markdown(rows, name))
+    if options.figure is not None:
+        draw(rows, options.figure)
+    say_table(options, rows, {name: name for name in CHANGING_COLUMNS})
+    return 0
 
 
 def run_ablations(options: argparse.Namespace) -> int:

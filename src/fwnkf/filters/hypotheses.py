@@ -144,7 +144,8 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         hypotheses: number of frequencies.
         fallback: adds two hypotheses without parameters of their own: that the disturbance is absent, and the classical
             filter, without anything learned. They limit the error where the noise differs from that of training.
-        levels: factors of the variance of all measurement noise; each frequency is a hypothesis with each of them.
+        levels: factors of the variance of all measurement noise; each frequency is a hypothesis with each of them,
+            the less probable the larger the level.
         dwell: seconds for which noise stays as it is, on average; None: for ever, and the weights never forget.
 
     >>> import torch, fwnkf
@@ -245,10 +246,16 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         return HypothesesState(members, self._prior(known).log().expand(len(belief.mean), -1).clone())
 
     def _prior(self, like: Tensor) -> Float[Tensor, " K"]:
-        """Probability of each hypothesis before anything is measured."""
+        """Probability of each hypothesis before anything is measured.
+
+        That of a level falls with its root: errors grow with about the root of the level, so that all levels have about
+        the same loss relative to their error.
+        """
         disturbed = self.count - self._silent
         prior = like.new_full((self.count,), FALLBACK_PRIOR)
-        prior[:disturbed] = (1 - FALLBACK_PRIOR * self._silent) / disturbed
+        assert isinstance(self.noise_states, HypothesisStates)
+        share = self.noise_states.level(like)[:disturbed].rsqrt()
+        prior[:disturbed] = (1 - FALLBACK_PRIOR * self._silent) * share / share.sum()
         return prior
 
     def _encode(

@@ -1,0 +1,297 @@
+"""Noise whose level or presence changes: filters that follow it beside those that are told, and what autopilots do.
+
+The trained Lorenz filters meet the noise of their training at a quarter to four times its variance, and a disturbance
+that stops and comes back within a record. Nothing is trained for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fwnkf import Filter, Gaussian, build, load
+from fwnkf.core.linearize import mix
+from fwnkf.data.simulated import Simulated, generate, tone_frequencies
+from fwnkf.evaluation.rows import Row
+from fwnkf.filters.fwnkf import with_tracked_level
+from fwnkf.filters.hypotheses import FrequencyHypotheses, with_fallback
+from fwnkf.metrics.accuracy import summarize
+from fwnkf.systems import noise
+from fwnkf.systems.lorenz import Lorenz, LorenzConfig
+from fwnkf.systems.noise import Scenario
+from tasks.simulated.robustness import FILTERS
+
+LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Factors of the variance; the bank has the same."""
+DWELL = 5.0
+"""Seconds for which the bank expects noise to stay as it is."""
+MEMORY = 5.0
+"""Seconds over which the filter with a level inside forgets."""
+FIRST_SEED = 880_000
+"""Of the records; no filter is trained or selected on them."""
+DTYPE = torch.float32
+PERIOD = 80
+"""Steps for which the disturbance is on, then off, then on."""
+WINDOW = 10
+"""Steps over which errors are averaged to say whether a filter has recovered."""
+RECOVERED = 1.1
+"""Times the error of the filter told the switches."""
+ERROR_LIMIT, COVERAGE, NEES_TOLERANCE, SWITCH_LIMIT, RECOVERY = 1.03, (0.93, 0.97), 0.10, 1.05, 0.5
+
+
+class Records(NamedTuple):
+    """Records of several seeds together, ``of_seed`` of each."""
+
+    y: Tensor
+    truth: Tensor
+    dt: Tensor
+    start: Gaussian
+    frequency: Tensor | None
+    """Of a tone in each record, as a fraction of Nyquist."""
+    of_seed: int
+
+
+class Estimate(NamedTuple):
+    """Means and covariances of all records."""
+
+    mean: Tensor
+    cov: Tensor
+
+
+# ---- records --------------------------------------------------------------------------------------------------------
+
+
+def at_levels(name: str, seeds: int, count: int) -> Records:
+    """Records in noise of each level times the variance of the training: seed after seed of a level after the other.
+
+    All levels have the same trajectories, and are filtered together.
+    """
+    scenario = noise.scenario(name, LorenzConfig().variance)
+    numbers = range(FIRST_SEED, FIRST_SEED + seeds)
+    data = [
+        generate("lorenz", count, scenario=replace(scenario, variance=level * scenario.total), seed=seed, dtype=DTYPE)
+        for level in LEVELS
+        for seed in numbers
+    ]
+    tone = torch.cat([tone_frequencies(count, seed) for seed in numbers]).repeat(len(LEVELS))
+    return _together(data, count, tone if name == "tone" else None)
+
+
+def switched(name: str, seeds: int, count: int) -> tuple[Records, Tensor]:
+    """Records whose disturbance is on, off and on again, and whether it is on at each step; the floor stays."""
+    coloured, floor = noise.scenario(name, LorenzConfig().variance).scaled()
+    active = (torch.arange(3 * PERIOD) // PERIOD) % 2 == 0
+    data = []
+    for seed in range(FIRST_SEED, FIRST_SEED + seeds):
+        one = generate("lorenz", count, 3 * PERIOD, Scenario((floor,)), seed, DTYPE)
+        drawn = coloured.sample((count, 3 * PERIOD, one.y.shape[-1]), np.random.default_rng((seed, 1)))
+        data.append(replace(one, y=one.y + torch.from_numpy(drawn).to(DTYPE) * active.unsqueeze(-1)))
+    return _together(data, count, None), active
+
+
+def _together(data: Sequence[Simulated], count: int, tone: Tensor | None) -> Records:
+    y, truth, dt = (torch.cat([getattr(one, name) for one in data]) for name in ("y", "truth", "dt"))
+    return Records(y, truth, dt, data[0].start, tone, count)
+
+
+# ---- filters --------------------------------------------------------------------------------------------------------
+
+
+def estimates(model: FrequencyHypotheses, name: str, records: Records) -> Iterator[tuple[str, Estimate]]:
+    """Every method on records of all levels, the filter told the level first."""
+    yield "told", told_levels(model, records)
+    yield "bank", _run(with_fallback(model, levels=LEVELS, dwell=DWELL), records)
+    yield "tracked", _run(with_tracked_level(model, level_memory=MEMORY), records)
+    yield "trained", _run(model, records)
+    yield from _classical(name, records)
+
+
+def switching_estimates(
+    model: FrequencyHypotheses, name: str, records: Records, active: Tensor
+) -> Iterator[tuple[str, Estimate]]:
+    """Every method on records with a disturbance that switches, the filter told the switches first."""
+    switching = with_fallback(model, dwell=DWELL)
+    yield "told", told_switches(switching, records, active)
+    yield "switching", _run(switching, records)
+    yield "tracked", _run(with_tracked_level(model, "separate", level_memory=MEMORY / 10), records)
+    yield "trained", _run(model, records)
+    yield from _classical(name, records)
+
+
+@torch.no_grad()
+def told_levels(model: FrequencyHypotheses, records: Records) -> Estimate:
+    """The filter with its noise at the true level of each record: a bank whose other levels have no probability.
+
+    Without ``dwell`` hypotheses do not touch each other, so this is ``with_fallback(model, levels=(level,))``.
+    """
+    bank = with_fallback(model, levels=LEVELS)
+    alone: Any = with_fallback(model)  # has the probabilities of one level
+    state: Any = bank.init(len(records.y), records.start)
+    prior = alone.init(1, records.start).log_weight[0]
+    spread = torch.cat((prior[:-2].repeat_interleave(len(LEVELS)), prior[-2:]))
+    level = torch.arange(len(records.y)) // (len(records.y) // len(LEVELS))
+    own = (torch.arange(bank.count) % len(LEVELS)) == level.unsqueeze(-1)
+    own[:, -2:] = True
+    state = state._replace(log_weight=torch.where(own, spread, -torch.inf))
+    track = bank.run(records.y, dt=records.dt, state=state)
+    return Estimate(track.mean, track.cov)
+
+
+@torch.no_grad()
+def told_switches(model: FrequencyHypotheses, records: Records, active: Tensor) -> Estimate:
+    """The bank with the hypotheses that are false at each step ruled out."""
+    prepared, silent = model.prepare(), torch.arange(model.count) == model.count - 2
+    disturbed = torch.arange(model.count) < model.count - 2
+    state: Any = model.init(len(records.y), records.start)
+    means, covs, d = [], [], model.layout.tangent_size
+    for k, on in enumerate(active.tolist()):
+        advance = model.step if k else model.update
+        state, _ = advance(state, records.y[:, k], dt=records.dt[:, k], prepared=prepared)
+        weight = torch.where(disturbed if on else silent, state.log_weight, -torch.inf).log_softmax(-1)
+        # as small as float32 takes it: what is ruled out must be able to come back
+        state = state._replace(log_weight=weight.clamp_min(-80.0))
+        belief = mix(model.layout, weight.exp(), state.members.mean, state.members.cov[..., :d, :d])
+        means.append(belief.mean)
+        covs.append(belief.cov)
+    return Estimate(torch.stack(means, 1), torch.stack(covs, 1))
+
+
+def _classical(name: str, records: Records) -> Iterator[tuple[str, Estimate]]:
+    ekf = build("ekf", system=Lorenz(LorenzConfig()).to(DTYPE))
+    yield "ekf", _run(ekf, records)
+    filtered = autopilot(name, records)
+    if filtered is not None:
+        yield "autopilot", _run(ekf, records._replace(y=filtered))
+
+
+def autopilot(name: str, records: Records) -> Tensor | None:
+    """The measurements after the filter that an autopilot has for such noise, with its defaults; None if it has none.
+
+    A tone: the notch of PX4 (bandwidth 15 Hz) at the true frequency, as if the rotor speed were measured. The high
+    band: the low-pass of ArduPilot (20 Hz, second order). Nothing is made for drift or pink noise.
+    """
+    rate = 1 / LorenzConfig().dt
+    if name == "tone" and records.frequency is not None:
+        alpha, beta = math.tan(math.pi * 15 / rate), -torch.cos(math.pi * records.frequency)
+        one = torch.ones_like(beta)
+        b = torch.stack((one, 2 * beta, one), -1) / (1 + alpha)
+        a = torch.stack((2 * beta / (1 + alpha), one * (1 - alpha) / (1 + alpha)), -1)
+    elif name == "high_band":
+        w = math.tan(math.pi * 20 / rate)
+        scale = 1 + math.sqrt(2) * w + w * w
+        b = torch.tensor([[1.0, 2.0, 1.0]]) * (w * w / scale)
+        a = torch.tensor([[2 * (w * w - 1), 1 - math.sqrt(2) * w + w * w]]) / scale
+    else:
+        return None
+    return _biquad(b.to(DTYPE), a.to(DTYPE), records.y)
+
+
+def _biquad(b: Tensor, a: Tensor, y: Tensor) -> Tensor:
+    """``Σ b_i y_{t-i} - Σ a_i z_{t-i}`` for each record, at rest before its first sample."""
+    past, made = [y[:, 0], y[:, 0]], [y[:, 0], y[:, 0]]
+    weight = [item.unsqueeze(-1) for item in (*b.unbind(-1), *a.unbind(-1))]
+    for now in y.unbind(1):
+        terms = zip(weight, (now, past[-1], past[-2], -made[-1], -made[-2]), strict=True)
+        made.append(sum((w * value for w, value in terms), torch.zeros_like(now)))
+        past.append(now)
+    return torch.stack(made[2:], 1)
+
+
+@torch.no_grad()
+def _run(model: Filter, records: Records) -> Estimate:
+    track = model.run(records.y, dt=records.dt, prior=records.start)
+    return Estimate(track.mean, track.cov)
+
+
+# ---- rows -----------------------------------------------------------------------------------------------------------
+
+
+def changing_noise(models: Path, *, seeds: int = 5, records: int = 60) -> Iterator[Row]:
+    """One row for each filter, condition and method: means over seeds, and standard deviations between them."""
+    present = {task: name for task, name in FILTERS.items() if (models / task / "config.json").is_file()}
+    for measure in (_levels, _switches):
+        for task, name in sorted(present.items(), key=lambda item: item[1] == "tone"):  # the tone takes longest
+            model: Any = load(models / task).to(DTYPE)
+            # a filter with eight frequencies is eight filters
+            yield from measure(model, task, name, seeds, math.ceil(records / (4 if name == "tone" else 1)))
+
+
+def _levels(model: FrequencyHypotheses, task: str, name: str, seeds: int, records: int) -> Iterator[Row]:
+    data, told = at_levels(name, seeds, records), None
+    for method, estimate in estimates(model, name, data):
+        told = estimate if told is None else told
+        for k, level in enumerate(LEVELS):
+            part = slice(k * seeds * records, (k + 1) * seeds * records)
+            at = [Estimate(one.mean[part], one.cov[part]) for one in (estimate, told)]
+            yield _row(model, task, f"x{level:g}", method, data._replace(truth=data.truth[part]), *at)
+
+
+def _switches(model: FrequencyHypotheses, task: str, name: str, seeds: int, records: int) -> Iterator[Row]:
+    (data, active), told = switched(name, seeds, records), None
+    for method, estimate in switching_estimates(model, name, data, active):
+        told = estimate if told is None else told
+        yield {**_row(model, task, "switches", method, data, estimate, told), **_recovery(data, estimate, told)}
+
+
+def _row(
+    model: Filter, task: str, condition: str, method: str, data: Records, estimate: Estimate, told: Estimate
+) -> Row:
+    """Figures of a method relative to the told filter's, for each seed and then over them."""
+    figures: dict[str, list[float]] = {}
+    for part in torch.arange(len(data.truth)).split(data.of_seed):
+        ours, theirs = (
+            summarize(model.layout, (one.mean[part], one.cov[part]), data.truth[part]) for one in (estimate, told)
+        )
+        for name, value in (
+            ("ratio", ours["mse"] / theirs["mse"]),
+            ("ratio_from_10", ours["mse_from_10"] / theirs["mse_from_10"]),
+            ("nees", ours["nees"] / theirs["nees"]),
+            ("coverage95", ours["coverage95"]),
+            ("mse", ours["mse"]),
+        ):
+            figures.setdefault(name, []).append(float(value))
+    row: Row = {"task": task, "condition": condition, "method": method, "records": data.of_seed}
+    for name, values in figures.items():
+        spread = torch.tensor(values, dtype=torch.float64)
+        row |= {name: float(spread.mean()), f"{name}_std": float(spread.std()) if len(values) > 1 else 0.0}
+    row["seeds"] = len(values)
+    return row | verdict(row)
+
+
+def _recovery(data: Records, estimate: Estimate, told: Estimate) -> Row:
+    """Seconds after the later of two switches until the median error is that of the told filter, nearly."""
+    medians = [
+        (one.mean - data.truth).double().square().mean(-1).unfold(1, WINDOW, 1).mean(-1).median(0).values
+        for one in (estimate, told)
+    ]
+    close = medians[0] <= RECOVERED * medians[1]
+    seconds = []
+    for switch in (PERIOD, 2 * PERIOD):
+        after = close[switch : switch + PERIOD - WINDOW]
+        # for good: the last window that is not close decides
+        late = (~after).nonzero()
+        seconds.append(float(late[-1] + 1) * LorenzConfig().dt if len(late) else 0.0)
+    return {"recovery_off": seconds[0], "recovery_on": seconds[1], "recovered": max(seconds) <= RECOVERY}
+
+
+def verdict(row: Row) -> dict[str, bool]:
+    """Each criterion, and whether all are met.
+
+    >>> row = {"condition": "x2", "ratio": 1.02, "nees": 1.15, "coverage95": 0.95}
+    >>> verdict(row)
+    {'error_ok': True, 'coverage_ok': True, 'nees_ok': False, 'ok': False}
+    """
+    limit = SWITCH_LIMIT if row["condition"] == "switches" else ERROR_LIMIT
+    met = {
+        "error_ok": bool(row["ratio"] <= limit),
+        "coverage_ok": bool(COVERAGE[0] <= row["coverage95"] <= COVERAGE[1]),
+        "nees_ok": bool(abs(row["nees"] - 1) <= NEES_TOLERANCE),
+    }
+    return {**met, "ok": all(met.values())}
