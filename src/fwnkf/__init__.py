@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .filters.kalman import KalmanFilter as KF
     from .filters.kalmannet import KalmanNet
     from .filters.level import AdaptiveLevelFilter as FWNKFAdaptive
+    from .filters.orders import OrderTrackingFilter as OrderTracking
     from .filters.recursive_kalmannet import RecursiveKalmanNet
     from .filters.rkn import RecurrentKalmanNetwork as RKN
     from .filters.smoothing import Smoothed, smooth, smooth_in_chunks
@@ -67,6 +68,7 @@ _attribute = attach(
         "filters.level": {"FWNKFAdaptive": "AdaptiveLevelFilter"},
         "filters.kalman": {"KF": "KalmanFilter"},
         "filters.kalmannet": ("KalmanNet",),
+        "filters.orders": {"OrderTracking": "OrderTrackingFilter"},
         "filters.recursive_kalmannet": ("RecursiveKalmanNet",),
         "filters.rkn": {"RKN": "RecurrentKalmanNetwork"},
         "filters.unscented": {"UKF": "UnscentedKalmanFilter"},
@@ -100,6 +102,7 @@ __all__ = [
     "KalmanNet",
     "Layout",
     "LinearSystem",
+    "OrderTracking",
     "Part",
     "Preprocess",
     "RecursiveKalmanNet",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -151,6 +152,14 @@ def calibrated(dtype: torch.dtype) -> fwnkf.Filter:
     return model
 
 
+def tracking(dtype: torch.dtype, **options: Any) -> fwnkf.Filter:
+    """Speeds of a few tenths of a hertz, as the inputs of the cases have them; half of them are negative: missing."""
+    settings: dict[str, Any] = {"orders": (1.0, 8.0), "hz": (0.3,), "hz_std": 0.5, "walk": 0.5, "level_time": 0.3}
+    model = built("order_tracking", system=systems.wave(dtype), **settings, **options)
+    model.set_lines(std=0.3, bandwidth_hz=0.5)
+    return shake(model, 0.1)
+
+
 CASES: dict[str, Case] = {
     # -- classical -------------------------------------------------------------------------------------------------
     "kf": Case("kf", linear("kf", learn=("F", "B", "H", "Q", "R")), 2, 1),
@@ -169,6 +178,8 @@ CASES: dict[str, Case] = {
     "ukf-attitude": Case("ukf", on(systems.attitude, "ukf"), 3, 3, uses_dt=True),
     "arkf": Case("arkf", lagged, 2, 1),
     "adaptive": Case("adaptive_kf", adaptive, 2, 1),
+    "orders": Case("order_tracking", partial(tracking, rotors=2, common=0.5, level="noise"), 2, 3, uses_dt=True),
+    "orders-level": Case("order_tracking", partial(tracking, level="all"), 2, 2, uses_dt=True),
     # -- learned baselines -----------------------------------------------------------------------------------------
     "kalmannet": Case("kalmannet", on(systems.wave, "kalmannet", gain_factor=1.0, **NARROW), 2, 1, uses_dt=True),
     "kalmannet-attitude": Case(

@@ -30,6 +30,7 @@ EXPORTS = {  # a promise to users: no name is taken away; a filter without a sho
     "fwnkf_hypotheses": "FWNKFHypotheses",
     "kalmannet": "KalmanNet",
     "kf": "KF",
+    "order_tracking": "OrderTracking",
     "recursive_kalmannet": "RecursiveKalmanNet",
     "rkn": "RKN",
     "ukf": "UKF",
@@ -85,6 +86,7 @@ CALLS = {
     "fwnkf": ("FWNKF", {"shaping": "noise", "hidden": 6, "residual_width": 5}),
     "fwnkf_adaptive": ("FWNKFAdaptive", {"hidden": 6, "residual_width": 5, "half_life": 20.0}),
     "fwnkf_hypotheses": ("FWNKFHypotheses", {"hidden": 6, "residual_width": 5, "hypotheses": 2}),
+    "order_tracking": ("OrderTracking", {"rotors": 2, "orders": (1.0, 3.0)}),
 }
 
 

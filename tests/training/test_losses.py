@@ -70,6 +70,7 @@ def test_every_filter_that_can_learn_and_observe_is_covered():
     known = {name.split()[0] for name in OBSERVING}
     untrained = {"ekf", "ukf", "adaptive_kf"}  # no trainable parameters
     known |= {"fwnkf_hypotheses", "fwnkf_adaptive"}  # an fwnkf with different noise states, or another level
+    untrained |= {"order_tracking"}  # nothing to learn but the lines themselves
     assert known | untrained | {"rkn"} == set(fwnkf.filters.available())
 
 

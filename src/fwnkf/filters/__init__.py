@@ -15,6 +15,7 @@ _MODULES = {
     "fwnkf_hypotheses": "hypotheses",
     "kalmannet": "kalmannet",
     "kf": "kalman",
+    "order_tracking": "orders",
     "recursive_kalmannet": "recursive_kalmannet",
     "rkn": "rkn",
     "ukf": "unscented",
