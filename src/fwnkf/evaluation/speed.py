@@ -75,12 +75,13 @@ def stream_row(batch: int, rounds: int) -> SpeedRow:
     return SpeedRow(f"Stream.step, batch {batch}", taken["ours"] / taken["bare"], limit, taken["ours"], taken["bare"])
 
 
-def training_row(rounds: int, batch: int = 128, steps: int = 100) -> SpeedRow:
-    """Forward and backward pass of a training step, in eager mode, which is the default of training."""
+def training_row(rounds: int, batch: int = 128, steps: int = 100, compiled: bool = False) -> SpeedRow:
+    """Forward and backward pass of a training step: in eager mode, which is the default, or with ``compile: true``."""
     model, bare = paper_size(), torch.nn.GRU(STATES + CHANNELS, HIDDEN, LAYERS)
     readout = torch.nn.Linear(HIDDEN, STATES)
     inputs, y = torch.randn(steps, batch, STATES + CHANNELS), torch.randn(batch, steps, CHANNELS)
     truth = torch.randn(batch, steps, STATES)
+    advance = torch.compile(model.advance, fullgraph=True, dynamic=False) if compiled else None
 
     def stepped() -> None:
         bare.zero_grad()
@@ -92,11 +93,12 @@ def training_row(rounds: int, batch: int = 128, steps: int = 100) -> SpeedRow:
 
     def filtered() -> None:
         model.zero_grad()
-        (model.run(y).mean - truth).square().mean().backward()
+        (model.run(y, advance=advance).mean - truth).square().mean().backward()
 
     taken = interleave({"bare": stepped, "ours": filtered}, rounds, clock=time.process_time)
     ratio = taken["ours"] / taken["bare"]
-    return SpeedRow(f"training, batch {batch}, T={steps}", ratio, TRAINING_LIMIT, taken["ours"], taken["bare"])
+    case = f"training, batch {batch}, T={steps}" + (", compile: true" if compiled else "")
+    return SpeedRow(case, ratio, TRAINING_LIMIT, taken["ours"], taken["bare"])
 
 
 def memory_row(batch: int = 32, steps: int = 2000, checkpoint: int = 50) -> SpeedRow:
@@ -112,7 +114,7 @@ def memory_row(batch: int = 32, steps: int = 2000, checkpoint: int = 50) -> Spee
 
 
 def speed_rows(rounds: int = 30) -> Iterator[SpeedRow]:
-    """All cases; the step is compiled for each batch size, which takes about a minute."""
+    """All cases; the step is compiled for each batch size, which takes about a minute each."""
     torch.manual_seed(0)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -121,5 +123,6 @@ def speed_rows(rounds: int = 30) -> Iterator[SpeedRow]:
         for batch in STREAM_LIMITS:
             yield stream_row(batch, rounds)
         yield training_row(rounds)
+        yield training_row(rounds, compiled=True)
     finally:
         torch.set_num_threads(threads)
