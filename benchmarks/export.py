@@ -34,6 +34,7 @@ import fwnkf
 from fwnkf.evaluation.timing import interleave
 from fwnkf.export.c import flash
 from fwnkf.export.c_source import generate
+from fwnkf.export.rounding import Grid, rounded
 from fwnkf.export.trace import StepProgram, trace
 from fwnkf.systems import Strapdown, StrapdownConfig
 
@@ -66,10 +67,17 @@ def inertial() -> fwnkf.Filter:
 class Generated:
     """The C of a filter in a folder."""
 
-    def __init__(self, name: str, model: fwnkf.Filter, folder: Path, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        name: str,
+        model: fwnkf.Filter,
+        folder: Path,
+        dtype: torch.dtype = torch.float32,
+        grid: Grid | None = None,
+    ) -> None:
         self.name, self.folder = name, folder
         self.program: StepProgram = trace(model, dtype)
-        self.source = generate(self.program, name)
+        self.source = generate(self.program, name, grid)
         (folder / f"{name}.c").write_text(self.source.source)
         (folder / f"{name}.h").write_text(self.source.header)
         sizes = {field.name: field.size for field in self.program.step.inputs}
@@ -200,12 +208,15 @@ def device_rows() -> Iterator[dict[str, object]]:
         "inertial EKF, 15 + 12 states": inertial,
         "models/racer": lambda: fwnkf.load(racer),
     }
+    cases = [(case, "float") for case in filters] + [("models/racer", "int16"), ("models/racer", "int8")]
     with tempfile.TemporaryDirectory() as made, torch.no_grad():
-        for number, (case, model) in enumerate(filters.items()):
-            made_c = Generated(f"filter_{number}", model(), Path(made))
+        for number, (case, weights) in enumerate(cases):
+            model, grid = rounded(filters[case](), weights)
+            made_c = Generated(f"filter_{number}", model, Path(made), grid=grid)
             source, count = made_c.source, instructions(made_c)
             yield {
                 "filter": case,
+                "weights": weights,
                 "state (bytes)": source.state_bytes,
                 "output (bytes)": source.output_bytes,
                 "scratch on the stack (bytes)": source.scratch_bytes,

@@ -16,11 +16,14 @@ from fwnkf.cli import main
 from fwnkf.errors import ConfigError
 from fwnkf.export import c_parity
 from fwnkf.export.c import export_c
+from fwnkf.export.c_source import generate
 from fwnkf.export.compilers import c_compiler
+from fwnkf.export.rounding import rounded
 from fwnkf.export.trace import trace
 from fwnkf.types import Gaussian
 
 from ..conformance.cases import CASES
+from ..tolerances import assert_close
 
 pytestmark = [
     pytest.mark.export,
@@ -49,6 +52,32 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("project")
     export_c(CASES["fwnkf-paper"].build(torch.float32), folder, "paper", steps=0, measure=False)
     return folder
+
+
+@pytest.mark.parametrize("weights", ["int16", "int8"])
+def test_weights_are_stored_as_integers_and_the_c_equals_the_rounded_filter(weights: str, tmp_path: Path):
+    model = fwnkf.build("fwnkf", state_dim=3, observation_dim=2, hidden=24)
+    plain = generate(trace(model, torch.float32), "plain")
+    facts = export_c(model, tmp_path, "rounded", steps=50, measure=False, weights=weights)
+    text = (tmp_path / "rounded.c").read_text()
+    recurrent = 3 * 24 * 24  # entries; the other matrices are smaller
+    bits = int(weights.removeprefix("int"))
+    assert f"static const {weights}_t" in text
+    assert plain.constant_bytes - facts["constants"] >= recurrent * (4 - bits / 8)
+    assert facts["parity"]["ok"], facts["parity"]
+    weight = model.encoder.cells[0].weight_hh.detach()
+    step = weight.abs().max() / (2 ** (bits - 1) - 1)
+    kept = rounded(model, weights)[0].encoder.cells[0].weight_hh.detach()
+    assert_close(kept / step, (weight / step).round(), "algebra")
+    assert not torch.equal(kept, weight)
+
+
+def test_rounded_weights_are_for_single_precision(tmp_path: Path):
+    model = CASES["fwnkf-paper"].build(torch.float32)
+    with pytest.raises(ConfigError, match="single precision"):
+        export_c(model, tmp_path, precision="double", weights="int8")
+    with pytest.raises(ConfigError, match="wanted one of float, int16, int8"):
+        export_c(model, tmp_path, weights="float16")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in CASES])

@@ -35,6 +35,12 @@ def add(commands: Any) -> None:
         "shaped_innovation, innovation_cov (default: %(default)s)",
     )
     parser.add_argument("--steps", type=int, default=1000, help="steps of the comparison; 0: none (default: 1000)")
+    parser.add_argument(
+        "--weights",
+        choices=("float", "int16", "int8"),
+        default="float",
+        help="--to c: store matrices of weights as integers, which takes less flash (default: float)",
+    )
     for option in ("channels", "controls"):
         described = f"--to ros2: a signal of the messages for each of the {option} of the filter, separated by commas"
         parser.add_argument(f"--{option}", metavar="NAMES", default="", help=described)
@@ -60,9 +66,13 @@ def run(options: argparse.Namespace) -> int:
     signals = {item: split_names(getattr(options, item)) for item in ("channels", "controls")}
     if options.to != "ros2" and any(signals.values()):
         raise UsageError("--channels and --controls name signals of ROS messages: they need --to ros2")
+    if options.to != "c" and options.weights != "float":
+        raise UsageError(f"--weights {options.weights} needs --to c")
     formats = {"c": export_c, "onnx": export_onnx, "pt2": export_pt2, "ros2": export_ros2}
     export: Callable[..., dict[str, Any]] = formats[options.to]
-    more = signals if options.to == "ros2" else {}
+    more: dict[str, Any] = signals if options.to == "ros2" else {}
+    if options.to == "c":
+        more = {"weights": options.weights}
     facts = export(model, out, name, options.precision, outputs, options.steps, **more)
     say(options, facts, "\n".join(_lines(facts, out)))
     return int(facts["parity"] is not None and not facts["parity"]["ok"])

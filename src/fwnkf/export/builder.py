@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from .rounding import Grid
 from .values import Array, Buffer, Constant, Kind, Lazy, Scalars, Value, literal
 
 SCALAR_LIMIT = 32
@@ -41,9 +42,11 @@ class Pool:
     """Constant arrays of a file, each stored once."""
 
     entries: dict[bytes, tuple[str, np.ndarray, Kind]] = field(default_factory=dict)
+    grid: Grid | None = None
+    """Of weights that are stored as integers."""
 
     def name(self, data: np.ndarray, kind: Kind) -> str:
-        key = kind.encode() + data.tobytes()
+        key = kind.encode() + data.dtype.str.encode() + data.tobytes()
         return self.entries.setdefault(key, (f"c{len(self.entries)}", data, kind))[0]
 
 
@@ -66,8 +69,15 @@ class Builder:
 
     # ---- memory ---------------------------------------------------------------------------------------------
 
-    def buffer(self, size: int, kind: Kind = "real", name: str = "", data: np.ndarray | None = None) -> Buffer:
-        made = Buffer(len(self.buffers), size, kind, name, data)
+    def buffer(
+        self,
+        size: int,
+        kind: Kind = "real",
+        name: str = "",
+        data: np.ndarray | None = None,
+        scale: float | None = None,
+    ) -> Buffer:
+        made = Buffer(len(self.buffers), size, kind, name, data, scale)
         self.buffers[made.key] = made
         return made
 
@@ -97,7 +107,7 @@ class Builder:
         items = np.empty(value.shape, object)
         for place in np.ndindex(*value.shape):
             if isinstance(value, Array):
-                items[place] = f"@{value.buffer.key}[{value.index[place]}]"
+                items[place] = value.buffer.entry(value.index[place])
             else:
                 entry = value.view(lambda a, place=place: a[(*place, ...)])  # type: ignore[misc]
                 items[place] = self.define(entry.at([]), value.kind)
@@ -111,7 +121,9 @@ class Builder:
             key = id(value.tensor)
             if key not in self.constants:
                 data = value.tensor.detach().contiguous().numpy().reshape(-1)
-                self.constants[key] = self.buffer(data.size, value.kind, self.pool.name(data, value.kind), data)
+                found = None if self.pool.grid is None else self.pool.grid.integers(data)
+                data, scale = (data, None) if found is None else found
+                self.constants[key] = self.buffer(data.size, value.kind, self.pool.name(data, value.kind), data, scale)
                 self.kept.append(value.tensor)
             return self.constants[key].whole(value.shape)
         if isinstance(value, Lazy):

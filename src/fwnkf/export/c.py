@@ -13,6 +13,7 @@ from . import c_parity, c_project, reference
 from .c_source import generate
 from .compilers import c_compiler
 from .parity import compare
+from .rounding import rounded
 from .trace import DEFAULT_OUTPUTS, program_of
 
 __all__ = ["export_c"]
@@ -28,6 +29,7 @@ def export_c(
     outputs: tuple[str, ...] = DEFAULT_OUTPUTS,
     steps: int = 1000,
     measure: bool = True,
+    weights: str = "float",
 ) -> dict[str, Any]:
     """Write a filter as C: ``name.c``, ``name.h`` and the files beside them.
 
@@ -40,12 +42,14 @@ def export_c(
         steps: steps with masks and irregular ``dt`` that are compared with the filter in float64, if this machine has a
             C compiler; 0 leaves the comparison out.
         measure: compile the file once more for the size of its code.
+        weights: ``"int16"`` or ``"int8"`` stores matrices of weights as integers, a half or a quarter of their flash.
+            The filter is rounded first: the comparison is with the rounded one.
 
     Returns:
         Files, sizes and the parity report.
 
     Raises:
-        ConfigError: there is no C for an operator of the filter.
+        ConfigError: there is no C for an operator of the filter, or the options do not fit together.
 
     >>> import tempfile, torch, fwnkf
     >>> one = torch.eye(1)
@@ -53,13 +57,15 @@ def export_c(
     >>> facts["filter"]
     'kf'
     """
+    model, grid = rounded(model, weights, precision)
     program = program_of(model, name, precision, outputs, steps)
-    source = generate(program, name)
+    source = generate(program, name, grid)
     files = c_project.write(Path(folder), program, source, reference.golden(program))
     facts: dict[str, Any] = {
         "filter": model.name,
         "name": name,
         "precision": precision,
+        "weights": weights,
         "files": [str(path) for path in files],
         "ram": {
             "state": source.state_bytes,

@@ -11,6 +11,7 @@ import torch
 from .builder import REFERENCE, VARIABLE, Builder, Pool
 from .c_helpers import preamble
 from .lowering import Lowered, allocate, live, lower
+from .rounding import Grid
 from .trace import Field, StepProgram
 from .values import KINDS, Array, Buffer, Scalars, literal
 
@@ -41,11 +42,11 @@ class Function:
     ints: int
 
 
-def generate(program: StepProgram, name: str) -> Source:
-    """The C of a traced filter, in the precision in which it was traced."""
+def generate(program: StepProgram, name: str, grid: Grid | None = None) -> Source:
+    """The C of a traced filter, in the precision in which it was traced; ``grid`` is that of rounded weights."""
     dtype = program.model.dtype
     double = dtype == torch.float64
-    pool = Pool()
+    pool = Pool(grid=grid)
     step = _advancing(lower(program.step, _arguments(program), Builder(dtype, pool)), program)
     update = _advancing(lower(program.update, _arguments(program), Builder(dtype, pool)), program)
     start = _starting(lower(program.start, {"mean": "mean", "cov": "cov"}, Builder(dtype, pool)))
@@ -81,7 +82,7 @@ def generate(program: StepProgram, name: str) -> Source:
         _bytes(program.state, unit),
         _bytes(outputs, unit),
         scratch,
-        sum(data.size * (unit if kind == "real" else 8) for _, data, kind in used),
+        sum(data.size * (data.itemsize if kind == "real" else 8) for _, data, kind in used),
     )
 
 
@@ -91,13 +92,11 @@ def _bytes(fields: tuple[Field, ...], unit: int) -> int:
 
 
 def _constant(name: str, data: np.ndarray, kind: str) -> str:
-    items = [literal(item, kind) for item in data.tolist()]  # type: ignore[arg-type]
+    whole = data.dtype.kind == "i"
+    ctype = f"{data.dtype}_t" if whole else "real" if kind == "real" else "int64_t"
+    items = [literal(item, "int" if whole else kind) for item in data.tolist()]  # type: ignore[arg-type]
     rows = [", ".join(items[i : i + 8]) for i in range(0, len(items), 8)]
-    return (
-        f"static const {'real' if kind == 'real' else 'int64_t'} {name}[{len(items)}] = {{\n    "
-        + ",\n    ".join(rows)
-        + "\n};\n"
-    )
+    return f"static const {ctype} {name}[{len(items)}] = {{\n    " + ",\n    ".join(rows) + "\n};\n"
 
 
 # ---- function bodies ---------------------------------------------------------------------------------------------
@@ -173,13 +172,13 @@ def store(target: str, value: Scalars | Array) -> str:
 def _flat(value: Array) -> str:
     """The entry ``i`` of an array in row-major order."""
     if value.contiguous:
-        return f"@{value.buffer.key}[{value.offset} + i]" if value.offset else f"@{value.buffer.key}[i]"
+        return value.buffer.entry(f"{value.offset} + i" if value.offset else "i")
     terms, step = [], value.index.size
     for size, stride in zip(value.shape, value.strides, strict=True):
         step //= size
         if stride:
             terms.append(f"{stride} * (i / {step} % {size})")
-    return f"@{value.buffer.key}[{' + '.join([*terms, str(value.offset)])}]"
+    return value.buffer.entry(" + ".join([*terms, str(value.offset)]))
 
 
 def body(lowered: Lowered, tail: list[str]) -> Function:

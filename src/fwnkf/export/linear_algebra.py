@@ -204,7 +204,7 @@ def _addmv(build: Builder, x: Value, A: Value, y: Value, beta: float = 1, alpha:
 def _matrices(build: Builder, x: Value) -> tuple[Array, list[str]]:
     """A contiguous array, and the C address of each matrix in it."""
     array = build.array(build.form(x))
-    if not array.contiguous:
+    if not array.contiguous or array.buffer.scale is not None:
         array = build.realize(array)
     size = int(np.prod(array.shape[-2:]))
     count = int(np.prod(array.shape[:-2]))

@@ -42,6 +42,13 @@ class Buffer:
     name: str = ""
     data: np.ndarray | None = None
     """The values of a constant."""
+    scale: float | None = None
+    """What an integer in memory is multiplied by, if weights are stored as integers."""
+
+    def entry(self, index: Any) -> str:
+        """The value at a position, as C."""
+        text = f"@{self.key}[{index}]"
+        return text if self.scale is None else f"({literal(self.scale, 'real')} * {text})"
 
     def whole(self, shape: tuple[int, ...]) -> Array:
         return Array(self, np.arange(self.size, dtype=np.int64).reshape(shape))
@@ -126,7 +133,7 @@ class Array:
         terms = [f"{s} * {v}" if s != 1 else v for s, v in zip(self.strides, variables, strict=True) if s]
         if self.offset or not terms:
             terms.append(str(self.offset))
-        return f"@{self.buffer.key}[{' + '.join(terms)}]"
+        return self.buffer.entry(" + ".join(terms))
 
 
 @dataclass(frozen=True, eq=False)
