@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 DEVICES, RATE, DAY = 1_000_000, 200, 86_400
 SMALL = "small: fwnkf, GRU 64, 3 states"
+WRAP: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 ROW_BYTES = 16
 """Of a sample with two channels in float32 and a time in float64."""
 
@@ -15,7 +17,23 @@ ROW_BYTES = 16
 def write_page(values: Mapping[str, Any], path: Path) -> None:
     """Write the page."""
     parts = [_head(), _limits(values), _device(values), _day(values), _moves(values), _workers(values), _machines()]
-    path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+    path.write_text(_wrapped("\n\n".join(part for part in parts if part)) + "\n", encoding="utf-8")
+
+
+def _wrapped(text: str) -> str:
+    """Paragraphs and items of lists in lines of equal length, whatever figures they contain."""
+    blocks = []
+    for block in text.split("\n\n"):
+        if block.startswith(("#", "|")):
+            blocks.append(block)
+            continue
+        items = block.split("\n- ")
+        indent = "  " if block.startswith("- ") else ""
+        lines = [(item if k == 0 else f"- {item}") for k, item in enumerate(items)]
+        blocks.append(
+            "\n".join(textwrap.fill(" ".join(line.split()), 120, subsequent_indent=indent, **WRAP) for line in lines)
+        )
+    return "\n\n".join(blocks)
 
 
 def _head() -> str:
