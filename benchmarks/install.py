@@ -4,6 +4,7 @@
     python benchmarks/install.py --dist FOLDER    use distributions that are built already
     python benchmarks/install.py --quick          check the contents only
     python benchmarks/install.py --all            also the sdist and every extra, each in an empty environment: minutes
+    python benchmarks/install.py --all --python python3.10 --python python3.13 --markdown docs/results/install.md
 
 ``--torch`` is installed first, because the resolver may choose a version with gigabytes of CUDA libraries. The exit
 code is 1 if a check fails.
@@ -18,7 +19,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
@@ -45,8 +46,13 @@ EXTRAS = {
     "plot": ("matplotlib",),
     "tables": ("pyarrow",),
     "data": ("pooch",),
+    "logs": ("mcap", "rosbags"),
+    "onnx": ("onnx", "onnxruntime"),
+    "scale": ("ray",),
 }
 """Packages of one extra alone. Those of other extras must not be installed, or the check would miss a dependency."""
+INCLUDED = {"logs": {"tables"}, "scale": {"tables"}}
+"""Extras that have the packages of another one too."""
 
 CORE = """
 import importlib.util, sys, torch, fwnkf
@@ -83,6 +89,21 @@ from pathlib import Path
 from fwnkf.data.sources import download
 Path("kept").write_bytes(b"here")
 print(download(["http://127.0.0.1:9/kept"], "kept"))
+"""
+MCAP = """
+from fwnkf.logs import open_log
+from fwnkf.logs.ros_write import McapFile
+import numpy as np
+with McapFile("one.mcap") as file:
+    file.write("/imu", "sensor_msgs/msg/Imu", 10_000_000 * np.arange(1, 100), np.ones((99, 37)))
+assert len(open_log("one.mcap").signal("imu").time) == 99
+"""
+RAY = "from fwnkf.scale.engine import start_ray; start_ray(1)"
+BATCH = """
+import ray.data, numpy as np, pyarrow as pa, pyarrow.parquet as pq
+from fwnkf.cli import main
+pq.write_table(pa.table({"device": ["a"] * 50, "time": 1.0 * np.arange(50), "y0": np.ones(50)}), "day.parquet")
+assert main("batch --input day.parquet --output estimates --filter model --channels y0 --engine loop".split()) == 0
 """
 TINY = (
     "data.train=8",
@@ -170,9 +191,9 @@ def check_sdist(path: Path) -> None:
 class Environment:
     """An empty virtual environment; pip runs outside of it, so that it does not contain pip."""
 
-    def __init__(self, folder: Path, torch: str):
+    def __init__(self, folder: Path, torch: str, python: str = sys.executable):
         self.folder, self.work = folder, folder / "work"
-        must(sys.executable, "-m", "venv", "--without-pip", folder)
+        must(python, "-m", "venv", "--without-pip", folder)
         self.work.mkdir()
         self.python, self.fwnkf = folder / "bin" / "python", folder / "bin" / "fwnkf"
         self.pip("install", torch)
@@ -223,6 +244,20 @@ def try_data(here: Environment) -> None:
     here.runs("import scipy.io, scipy.linalg")
 
 
+def try_logs(here: Environment) -> None:
+    here.runs(MCAP)
+    here.command("data", "example", "flight.csv", "--seconds", "5")
+    check("rotor 6" in here.command("diagnose", "flight.csv"), "the fault of the example was not found")
+
+
+def try_onnx(here: Environment) -> None:
+    here.command("export", "model", "--to", "onnx")
+
+
+def try_scale(here: Environment) -> None:
+    here.runs(BATCH)
+
+
 def try_all(here: Environment) -> None:
     check("plots: " in here.command(*TRAIN), "a run of fwnkf[all] drew no plots")
     try_plot(here)
@@ -234,20 +269,27 @@ TRIED: dict[str, Callable[[Environment], None]] = {
     "plot": try_plot,
     "tables": try_tables,
     "data": try_data,
+    "logs": try_logs,
+    "onnx": try_onnx,
+    "scale": try_scale,
 }
 REFUSED: dict[str, Callable[[Environment], None]] = {
     "train": lambda here: here.refuses("fwnkf[train]", here.fwnkf, "train", "lorenz"),
     "plot": lambda here: here.refuses("fwnkf[plot]", here.fwnkf, "inspect", "model", "--plots", "plots"),
     "tables": lambda here: here.refuses("fwnkf[tables]", here.python, "-c", UNREAD),
     "data": lambda here: here.refuses("fwnkf[data]", here.python, "-c", DOWNLOAD),
+    "logs": lambda here: here.refuses("fwnkf[logs]", here.python, "-c", MCAP),
+    "onnx": lambda here: here.refuses("fwnkf[onnx]", here.fwnkf, "export", "model", "--to", "onnx"),
+    "scale": lambda here: here.refuses("fwnkf[scale]", here.python, "-c", RAY),
 }
 
 
-def install(what: Path, extra: str, torch: str, scratch: Path) -> None:
+def install(what: Path, extra: str, torch: str, scratch: Path, python: str) -> None:
     """Install a distribution with one extra (or none), use it, and check the errors for the other extras."""
     wanted = f"[{extra}]" if extra else ""
-    with timed(f"{what.name}{wanted} in an empty environment"), tempfile.TemporaryDirectory(dir=scratch) as folder:
-        here = Environment(Path(folder) / "env", torch)
+    empty = f"{what.name}{wanted} in an empty environment of {Path(python).name}"
+    with timed(empty), tempfile.TemporaryDirectory(dir=scratch) as folder:
+        here = Environment(Path(folder) / "env", torch, python)
         here.pip("install", f"fwnkf{wanted} @ {what.as_uri()}")
         here.pip("check")
         try_core(here)
@@ -257,9 +299,28 @@ def install(what: Path, extra: str, torch: str, scratch: Path) -> None:
         for name in EXTRAS:
             if name == extra:
                 TRIED[name](here)
-            else:
+            elif name not in INCLUDED.get(extra, ()):
                 here.has_none_of(EXTRAS[name])
                 REFUSED[name](here)
+
+
+def page(done: Sequence[tuple[str, Path, str]]) -> str:
+    """The page of what was installed and used without a fault, a row for each distribution and extra."""
+    pythons = {python: must(python, "--version").strip() for python, _, _ in done}
+    passed = {(python, "wheel" if what.suffix == ".whl" else "sdist", extra): None for python, what, extra in done}
+    lines = [
+        "# Installation",
+        "",
+        "Written by `python benchmarks/install.py --all --python … --markdown docs/results/install.md`: each into an",
+        "empty environment that has torch only, then used; the other extras are absent, and what needs them says so.",
+        "",
+        f"| | {' | '.join(pythons.values())} |",
+        "|---" * (1 + len(pythons)) + "|",
+    ]
+    for kind, extra in dict.fromkeys((kind, extra) for _, kind, extra in passed):
+        shown = ("yes" if (python, kind, extra) in passed else "–" for python in pythons)
+        lines.append(f"| {kind}{f' `[{extra}]`' if extra else ''} | {' | '.join(shown)} |")
+    return "\n".join([*lines, ""])
 
 
 def main() -> int:
@@ -268,7 +329,10 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="check the contents, install nothing")
     parser.add_argument("--all", action="store_true", help="also install the sdist and every extra")
     parser.add_argument("--torch", default="torch==2.13.0", help="the requirement for torch (default: torch==2.13.0)")
+    parser.add_argument("--python", action="append", metavar="PROGRAM", help="an interpreter; again for another one")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a table of what was installed and used")
     options = parser.parse_args()
+    done: list[tuple[str, Path, str]] = []
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         try:
@@ -284,14 +348,19 @@ def main() -> int:
                 check_sdist(sdist)
             if options.quick:
                 return 0
-            install(wheel, "", options.torch, scratch)
+            what = [(wheel, "")]
             if options.all:
-                for extra in (*EXTRAS, "all"):
-                    install(wheel, extra, options.torch, scratch)
-                install(sdist, "", options.torch, scratch)
+                what += [*((wheel, extra) for extra in (*EXTRAS, "all")), (sdist, "")]
+            for python in options.python or [sys.executable]:
+                for distribution, extra in what:
+                    install(distribution, extra, options.torch, scratch, python)
+                    done.append((python, distribution, extra))
         except FaultError as fault:
             print(f"FAULT: {fault}", file=sys.stderr)
             return 1
+        finally:
+            if options.markdown is not None:
+                options.markdown.write_text(page(done), encoding="utf-8")
     return 0
 
 

@@ -75,3 +75,13 @@ def test_unexpected_files_fail(tmp_path):
         check.check_sdist(sdist(tmp_path / "c.tar.gz", more="models/lorenz/model.safetensors", size=2_000_000))
     with pytest.raises(check.FaultError, match="lorenz"):
         check.check_sdist(sdist(tmp_path / "d.tar.gz", without="models/lorenz/config.json"))
+
+
+def test_the_page_has_a_row_for_each_extra_and_a_column_for_each_python():
+    done = [
+        (sys.executable, Path("a.whl"), ""),
+        (sys.executable, Path("a.whl"), "logs"),
+        ("python3", Path("a.whl"), ""),
+    ]
+    rows = check.page(done).splitlines()[-2:]
+    assert rows == ["| wheel | yes | yes |", "| wheel `[logs]` | yes | – |"]
