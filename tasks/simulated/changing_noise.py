@@ -7,7 +7,7 @@ that stops and comes back within a record. Nothing is trained for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -213,10 +213,12 @@ def _run(model: Filter, records: Records) -> Estimate:
 # ---- rows -----------------------------------------------------------------------------------------------------------
 
 
-def changing_noise(models: Path, *, seeds: int = 5, records: int = 60) -> Iterator[Row]:
+def changing_noise(
+    models: Path, parts: Sequence[str] = ("levels", "switches"), *, seeds: int = 5, records: int = 60
+) -> Iterator[Row]:
     """One row for each filter, condition and method: means over seeds, and standard deviations between them."""
     present = {task: name for task, name in FILTERS.items() if (models / task / "config.json").is_file()}
-    for measure in (_levels, _switches):
+    for measure in (_MEASURES[part] for part in parts):
         for task, name in sorted(present.items(), key=lambda item: item[1] == "tone"):  # the tone takes longest
             model: Any = load(models / task).to(DTYPE)
             # a filter with eight frequencies is eight filters
@@ -238,6 +240,9 @@ def _switches(model: FrequencyHypotheses, task: str, name: str, seeds: int, reco
     for method, estimate in switching_estimates(model, name, data, active):
         told = estimate if told is None else told
         yield {**_row(model, task, "switches", method, data, estimate, told), **_recovery(data, estimate, told)}
+
+
+_MEASURES: dict[str, Callable[..., Iterator[Row]]] = {"levels": _levels, "switches": _switches}
 
 
 def _row(

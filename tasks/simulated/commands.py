@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,10 @@ def add_commands(commands: Any) -> None:
         "changing_noise",
         help="filters that follow the level of noise, beside those that are told: half an hour",
     )
+    command.add_argument(
+        "--part", choices=("levels", "switches", "none"), help="one of the two alone, or the page alone"
+    )
+    command.add_argument("--keep", type=Path, nargs="+", default=[], help="rows of earlier runs (--store) for the page")
     command.add_argument("--records", type=int, default=60, help="for each seed and condition (60)")
     command.add_argument("--seeds", type=int, default=5, help="how many (5)")
     command.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables as a page too")
@@ -67,19 +72,19 @@ def run_robustness(options: argparse.Namespace) -> int:
 
 
 def run_changing_noise(options: argparse.Namespace) -> int:
-    """Measure and print; page and drawing are written again after every row."""
+    """Measure and print; rows are stored as they come, page and drawing at the end."""
     from tasks.simulated.changing_noise import changing_noise
     from tasks.simulated.changing_noise_page import draw, markdown
 
     if min(options.records, options.seeds) < 1:
         raise UsageError(f"--records {options.records} --seeds {options.seeds}: at least one of each")
-    rows = []
-    for row in changing_noise(options.models, seeds=options.seeds, records=options.records):
+    rows = [row for path in options.keep for row in json.loads(path.read_text(encoding="utf-8"))]
+    parts = {None: ("levels", "switches"), "none": ()}.get(options.part, (options.part,))
+    for row in changing_noise(options.models, parts, seeds=options.seeds, records=options.records):
         rows.append(row)
         _say(f"{row['task']}, {row['condition']}, {row['method']}: {row['ratio']:.3f}")
         store(options.store, rows)
-        name = None if options.figure is None else f"../images/{options.figure.name}"
-        _write(options.markdown, markdown(rows, name))
+    _write(options.markdown, markdown(rows, None if options.figure is None else f"../images/{options.figure.name}"))
     if options.figure is not None:
         draw(rows, options.figure)
     say_table(options, rows, {name: name for name in CHANGING_COLUMNS})

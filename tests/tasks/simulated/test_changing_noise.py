@@ -120,6 +120,7 @@ def test_the_command_writes_the_page_of_its_rows(monkeypatch, tmp_path, model, c
     assert "of 1 conditions 0 meet the criterion of error" in text
     assert "| lorenz-drift | hypotheses with dwell | 1.000 ± 0.000 |" in text
     assert "| 0.00 s | 0.00 s | meets all |" in text
+    assert "Not measured in this run: levels of lorenz-tone" in text
     assert figure.stat().st_size > 1000
     assert main([*words[:-1], "0"]) == 2
     capsys.readouterr()
