@@ -152,10 +152,18 @@ def calibrated(dtype: torch.dtype) -> fwnkf.Filter:
     return model
 
 
-def tracking(dtype: torch.dtype, **options: Any) -> fwnkf.Filter:
+def tracking(dtype: torch.dtype, linear: bool = False, **options: Any) -> fwnkf.Filter:
     """Speeds of a few tenths of a hertz, as the inputs of the cases have them; half of them are negative: missing."""
-    settings: dict[str, Any] = {"orders": (1.0, 8.0), "hz": (0.3,), "hz_std": 0.5, "walk": 0.5, "level_time": 0.3}
-    model = built("order_tracking", system=systems.wave(dtype), **settings, **options)
+    settings: dict[str, Any] = {
+        "speed_std": 0.5,
+        "orders": (1.0, 4.0),
+        "hz": (0.3,),
+        "hz_std": 0.3,
+        "walk": 0.1,
+        "level_time": 0.3,
+    }
+    plain = fwnkf.LinearSystem.of(**systems.linear_matrices(dtype), dt=0.05) if linear else None
+    model = built("order_tracking", system=plain or systems.wave(dtype), **settings, **options)
     model.set_lines(std=0.3, bandwidth_hz=0.5)
     return shake(model, 0.1)
 
@@ -179,7 +187,7 @@ CASES: dict[str, Case] = {
     "arkf": Case("arkf", lagged, 2, 1),
     "adaptive": Case("adaptive_kf", adaptive, 2, 1),
     "orders": Case("order_tracking", partial(tracking, rotors=2, common=0.5, level="noise"), 2, 3, uses_dt=True),
-    "orders-level": Case("order_tracking", partial(tracking, level="all"), 2, 2, uses_dt=True),
+    "orders-level": Case("order_tracking", partial(tracking, linear=True, level="all"), 2, 2),
     # -- learned baselines -----------------------------------------------------------------------------------------
     "kalmannet": Case("kalmannet", on(systems.wave, "kalmannet", gain_factor=1.0, **NARROW), 2, 1, uses_dt=True),
     "kalmannet-attitude": Case(
