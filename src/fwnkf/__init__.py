@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     register_preprocess = PREPROCESS.register
     register_system = SYSTEMS.register
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _attribute = attach(
     __name__,
