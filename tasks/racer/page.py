@@ -13,6 +13,8 @@ TITLES = {
     "shifted": "Trained on ten flights, tested on the ten others",
     "saturated": "Gyro clipped at 6.7 rad/s, clipped samples taken as missing",
 }
+OF_ONE_SEED = ("variants", "sizes")
+"""Parts whose rows stand beside the same seed of the filter."""
 GAPS = ("gap_step", "gap_20", "gap_50", "gap_100", "gap_200")
 OTHERS = ("ahead_5", "ahead_10", "ahead_20")
 
@@ -55,6 +57,9 @@ def page(kept: Results) -> str:
     for name, title in TITLES.items():
         lines += [f"## {title}", ""]
         rows = kept.details.get(name)
+        if rows and name in OF_ONE_SEED:
+            columns = next(iter(rows.values()))
+            rows = {"the filter": {key: kept.seeds[0].metrics.get(key) for key in columns}, **rows}
         lines += [*_table(rows), ""] if rows else [f"Not measured yet: `python -m tasks racer {name}`.", ""]
     return "\n".join(lines)
 
@@ -99,7 +104,7 @@ def _intervals(kept: Results) -> list[str]:
     return lines
 
 
-def _table(rows: Mapping[str, Mapping[str, float]]) -> list[str]:
+def _table(rows: Mapping[str, Mapping[str, float | None]]) -> list[str]:
     columns = list(dict.fromkeys(name for row in rows.values() for name in row))
     lines = [_row(("", *columns)), "|---" * (1 + len(columns)) + "|"]
     return lines + [_row((name, *(_number(row.get(column)) for column in columns))) for name, row in rows.items()]
