@@ -17,6 +17,8 @@ from .errors import ConfigError, FwnkfError, UnknownNameError
 
 T = TypeVar("T")
 C = TypeVar("C")
+MANY = 24
+"""Options above which a fault names the nearest one alone: it is one readable line."""
 
 
 class Registry(Generic[T]):
@@ -167,8 +169,9 @@ def try_config(cls: type[C], values: Mapping[str, Any], owner: str, path: str = 
         full = f"{path}{name}"
         if name not in fields:
             near = difflib.get_close_matches(str(name), fields, 1)
-            hint = f"; did you mean {path}{near[0]}?" if near else ""
-            faults.append(f"{owner}: no option {full!r}; there are: {', '.join(fields)}{hint}")
+            known = [] if near and len(fields) > MANY else [f"there are: {', '.join(fields)}"]
+            hint = [f"did you mean {path}{near[0]}?"] if near else []
+            faults.append(f"{owner}: no option {full!r}; {'; '.join(known + hint)}")
             continue
         clean[name] = as_tuples(value)
         if not fits(clean[name], hints[name]):

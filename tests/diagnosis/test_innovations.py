@@ -9,10 +9,12 @@ from scipy import stats
 
 import fwnkf
 from fwnkf.diagnosis.consistency import band, channel_consistency, consistency, whiteness
-from fwnkf.diagnosis.default_filter import default_filter
+from fwnkf.diagnosis.default_filter import channel_models
 from fwnkf.diagnosis.innovations import innovations, match_channels
 from fwnkf.diagnosis.series import Series, batches, pieces
 from fwnkf.errors import DataError
+from fwnkf.filters.base import Filter
+from fwnkf.identify.channels import channels_filter
 from fwnkf.identify.starting_belief import starting_belief
 
 
@@ -23,6 +25,11 @@ def series_of(steps: int, seed: int = 0, keep: np.ndarray | None = None) -> Seri
     values = walk + 0.1 * generator.normal(size=(steps, 2))
     keep = np.ones(steps, bool) if keep is None else keep
     return Series.of("imu", time[keep], values[keep], ["gyro_x", "gyro_y"], ["rad/s"] * 2)
+
+
+def default_filter(series: Series) -> Filter:
+    """A filter whose states are the signals and slopes of the channels."""
+    return channels_filter(channel_models(series), series.channels)
 
 
 def test_pieces_hold_every_sample_once():

@@ -120,7 +120,7 @@ class OrderTrackingFilter(SystemFilter):
         level_time: time constant of the level in seconds.
 
     >>> import torch, fwnkf
-    >>> system = fwnkf.systems.ConstantVelocity(fwnkf.systems.ConstantVelocityConfig(axes=1, dt=0.001))
+    >>> system = fwnkf.systems.ConstantVelocity(fwnkf.systems.ConstantVelocityConfig(dims=1, dt=0.001))
     >>> filter = fwnkf.build("order_tracking", system=system, rotors=2, orders=(1.0, 2.0), hz=(80.0,))
     >>> filter.set_lines(std=0.5, bandwidth_hz=2.0)
     >>> speeds = torch.full((1, 100, 2), 82.0)
