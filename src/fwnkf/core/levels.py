@@ -74,7 +74,7 @@ def start(shares: Float[Tensor, "B L j j"]) -> Levels:
     return Levels(zeros[..., 0].clone(), _least(shares).expand(len(shares), -1, -1).clone(), zeros, shares)
 
 
-def predict(levels: Levels, F: Float[Tensor, "B j j"], sources: Sources) -> Levels:
+def predict(levels: Levels, F: Float[Tensor, "*K j j"], sources: Sources) -> Levels:
     """The derivatives after a transition ``F``."""
     wide = F.unsqueeze(-3)
     cov = symmetrize(wide @ levels.cov @ wide.mT + sources.Q)
@@ -86,7 +86,7 @@ def follow(
     sources: Sources,
     P: Float[Tensor, "B j j"],
     innovation: Float[Tensor, "B m"],
-    H: Float[Tensor, "B m j"],
+    H: Float[Tensor, "*K m j"],
     weight: Float[Tensor, "B m"],
     kept: Float[Tensor, " B"],
     free: Float[Tensor, " B"],
@@ -135,7 +135,7 @@ def follow(
     change = log - levels.log
 
     left = torch.eye(P.shape[-1], dtype=P.dtype, device=P.device) - wide_K @ wide_H
-    mean = matvec(left, levels.mean) + matvec(turned, innovation.unsqueeze(-2))
+    mean = matvec(left, levels.mean) + matvec(turned, innovation.unsqueeze(-2).expand(*turned.shape[:-2], -1))
     cov = symmetrize(left @ levels.cov @ left.mT + wide_K @ sources.R @ wide_K.mT)
     growth = torch.expm1(change)[..., None, None] * cov
     following = Levels(log, information, mean, cov + growth)
@@ -148,7 +148,7 @@ def _likelihood(
     """Gradient of ``log N(r; 0, S)`` and its expected curvature, for ``∂S = parts`` and ``∂r = -moved``."""
     white = matvec(inverse, innovation).unsqueeze(-2)
     ratio = inverse.unsqueeze(-3) @ parts
-    square = (white * matvec(parts, white)).sum(-1)
+    square = (white * matvec(parts, white.expand_as(moved))).sum(-1)
     score = 0.5 * (square - ratio.diagonal(dim1=-2, dim2=-1).sum(-1)) + (moved * white).sum(-1)
     flat, turned = ratio.flatten(-2), ratio.mT.flatten(-2)
     return score, 0.5 * flat @ turned.mT + moved @ inverse @ moved.mT
