@@ -56,9 +56,7 @@ def broad(models: Path) -> Case:
     samples = side_by_side(recordings)[..., : shipped.preprocess.observation_dim].to(shipped.dtype)
 
     def errors(model: Filter) -> Mapping[str, float]:
-        whole = copy.deepcopy(model)
-        whole.preprocess = shipped.preprocess
-        return task.evaluate(whole, test).by_recording
+        return task.evaluate(_behind(shipped, model), test).by_recording
 
     return _case(shipped, samples, None, None, tuple(TEST), errors, "inclination, degrees")
 
@@ -70,9 +68,7 @@ def euroc_strict(models: Path) -> Case:
     data = StrictData({}, {}, {}, {HEADLINE: split.test}, {})
 
     def errors(model: Filter) -> Mapping[str, float]:
-        whole = copy.deepcopy(model)
-        whole.preprocess = shipped.preprocess
-        return scored(data, beliefs(whole, data), 0.0).by_recording
+        return scored(data, beliefs(_behind(shipped, model), data), 0.0).by_recording
 
     y, dt = (torch.cat((getattr(split.train, name), getattr(split.test, name))) for name in ("y", "dt"))
     prior = Gaussian(torch.cat((split.train.start.mean, split.test.start.mean)), split.train.start.cov)
@@ -116,6 +112,13 @@ def uipdb(models: Path) -> Case:
     return Case(filter_of_ranges, y, mask, None, None, prior, names, errors, "hidden ranges, mm")
 
 
+def _behind(front: Filter | None, model: Filter) -> Filter:
+    """A copy of a filter with the preprocessing of another, or with none."""
+    copied = copy.deepcopy(model)
+    copied.preprocess = None if front is None else front.preprocess
+    return copied
+
+
 def _case(
     shipped: Filter,
     samples: Tensor,
@@ -127,8 +130,7 @@ def _case(
 ) -> Case:
     """The inputs behind the preprocessing of a filter, and the filter without it."""
     inside = shipped.preprocessed(Inputs(samples, torch.ones_like(samples), None, dt))
-    plain = copy.deepcopy(shipped)
-    plain.preprocess = None
+    plain = _behind(None, shipped)
     return Case(plain, inside.y, inside.weight.bool(), inside.u, inside.dt, prior, names, errors, unit)
 
 

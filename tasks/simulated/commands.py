@@ -93,13 +93,11 @@ def run_changing_noise(options: argparse.Namespace) -> int:
 
 def run_ablations(options: argparse.Namespace) -> int:
     """Train what is not done yet, and print all rows; the page is written again after every seed."""
+    from tasks.interface import parse_seeds
     from tasks.simulated.ablations import chosen, measure
     from tasks.simulated.ablations_page import markdown
 
-    try:
-        seeds = [int(word) for word in options.seeds.split(",")]
-    except ValueError:
-        raise UsageError(f"--seeds {options.seeds!r}: whole numbers separated by commas") from None
+    seeds = parse_seeds(options.seeds)
     rows: list[dict[str, Any]] = []
     for rows in measure(chosen(options.studies), seeds=seeds, quick=options.quick, runs=options.runs, say=_say):
         store(options.store, rows)

@@ -78,3 +78,21 @@ class Template:
             return lambda leaves: tuple([part(leaves) for part in parts])
         kind = type(like)
         return lambda leaves: kind(*[part(leaves) for part in parts])
+
+
+def flat_function(function: Callable[..., Any], given: Template) -> tuple[Callable[..., list[Tensor]], list[Template]]:
+    """A function of trees as one of their tensors, for compilers; the list holds the nesting of its last result.
+
+    >>> import torch
+    >>> flat, results = flat_function(lambda a, b: (a[0] + b, None), Template(((torch.ones(1),), torch.ones(1))))
+    >>> flat(torch.ones(1), torch.ones(1)), results[0].count
+    ([tensor([2.])], 1)
+    """
+    results: list[Template] = []
+
+    def flat(*tensors: Tensor) -> list[Tensor]:
+        found = function(*given.tree(tensors))
+        results[:] = [Template(found)]
+        return [leaf.contiguous() for leaf in results[0].leaves(found)]
+
+    return flat, results

@@ -255,7 +255,7 @@ class OrderTrackingFilter(SystemFilter):
         own, speeds = (None, None) if u is None else (u[..., : self.system.control_dim], u[..., -self.config.rotors :])
         own = own if self.system.control_dim else None
         if speeds is not None:
-            state = self._given(prepared, state, speeds)
+            state = self._given(state, speeds)
         mean, lines, cov = self._predict(prepared, state, own, dt)
         predicted, Hx = self.system.linearize_observation(mean)
         innovation = self.innovation(y, predicted + matvec(prepared.C[:, : lines.shape[-1]], lines), weight)
@@ -284,7 +284,7 @@ class OrderTrackingFilter(SystemFilter):
     def _rotors(self) -> int:
         return int(self.config.rotors)
 
-    def _given(self, prepared: Lines, state: OrderTrackingState, speeds: Float[Tensor, "B j"]) -> OrderTrackingState:
+    def _given(self, state: OrderTrackingState, speeds: Float[Tensor, "B j"]) -> OrderTrackingState:
         """The belief conditioned on the frequencies that were given and that are near the predicted ones."""
         present = speeds > 0  # False for NaN too
         measured = torch.where(present, speeds, 1.0).log()

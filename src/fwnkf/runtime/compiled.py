@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.tree import Template
+from ..core.tree import Template, flat_function
 from ..filters.base import Filter
 from ..types import StepOutput
 
@@ -93,14 +93,8 @@ class CompiledTree:
         from torch.fx.experimental.proxy_tensor import make_fx
 
         given = Template(arguments)
-        results: list[Template] = []
+        flat, results = flat_function(self.function, given)
         leaves = [leaf.contiguous() for leaf in given.leaves(arguments)]
-
-        def flat(*tensors: Tensor) -> list[Tensor]:
-            found = self.function(*given.tree(tensors))
-            results[:] = [Template(found)]
-            return [leaf.contiguous() for leaf in results[0].leaves(found)]
-
         graph = make_fx(flat, decomposition_table=_small_products())(*leaves)
         for node in graph.graph.nodes:
             node.meta.clear()  # shapes under a tracing mode of its own, which the compiler does not accept

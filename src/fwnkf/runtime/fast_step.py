@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ..core.tree import Template
+from ..core.tree import Template, flat_function
 from ..errors import ConfigError
 from ..filters.base import Filter
 from ..types import StepOutput
@@ -42,14 +42,6 @@ class PackedStep:
         return Stepped(*step.result.tree([step.native.tensor(self.block, i) for i in range(len(step.native.offsets))]))
 
     @property
-    def filter(self) -> Any:
-        return self.plain().filter
-
-    @property
-    def monitor(self) -> Monitor:
-        return self.plain().monitor
-
-    @property
     def out(self) -> Any:
         return PackedFields(self, self.made_by.out)
 
@@ -78,13 +70,7 @@ class NativeStep:
 
         state = before.filter, before.monitor
         self.given, self.state = Template((*state, *inputs)), Template(state)
-        results: list[Template] = []
-
-        def flat(*tensors: Tensor) -> list[Tensor]:
-            found = function(*self.given.tree(tensors))
-            results[:] = [Template(found)]
-            return [leaf.contiguous() for leaf in results[0].leaves(found)]
-
+        flat, results = flat_function(function, self.given)
         self.native = Native(flat, self.given.leaves((*state, *inputs)))
         self.result = results[0]
         count = self.result.count
