@@ -279,7 +279,8 @@ def main() -> None:
         row("paper size in C / nn.GRU in PyTorch", taken["paper"] / taken["bare"], 0.40)
         row("paper size in C / GRU alone by hand in C", taken["paper"] / taken["hand"], 1.3)
         row("micro in C / nn.GRU (2 x 256) in PyTorch", taken["micro"] / taken["bare"], 0.02)
-        row(f"micro in C: p99.9 / median of {options.steps:,} steps", micro.tail(options.steps), 3.0)
+        for name, one in (("micro", micro), ("paper size", paper)):
+            row(f"{name} in C: p99.9 / median of {options.steps:,} steps", one.tail(options.steps), 3.0)
 
         model = inertial()
         if shutil.which("g++") and Path("/usr/include/eigen3").is_dir():

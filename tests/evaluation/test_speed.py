@@ -24,7 +24,7 @@ def test_the_paper_has_two_layers_of_256():
 
 def test_rows_are_printed_as_json_and_a_limit_sets_the_exit_code(monkeypatch, capsys):
     threads = torch.get_num_threads()
-    for name in ("memory_row", "training_row"):
+    for name in ("memory_row", "training_row", "checkpoint_row"):
         monkeypatch.setattr(speed, name, lambda *_, name=name, **__: speed.SpeedRow(name, 0.5, 1.0, 1.0, 2.0))
     monkeypatch.setattr(speed, "stream_row", lambda batch, rounds: speed.SpeedRow(f"{batch}", rounds, 2.0, 1.0, 1.0))
     assert main(["bench", "speed", "--json", "--rounds", "3"]) == 1

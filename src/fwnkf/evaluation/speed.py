@@ -24,6 +24,8 @@ STREAM_LIMITS = {1: 1.0, 32: 1.3, 128: 1.1, 1024: 1.0}
 CALLS = {1: 100, 32: 40, 128: 20, 1024: 4}
 """Calls per round; rounds are timed and interleaved."""
 TRAINING_LIMIT = 1.15
+CHECKPOINT_LIMIT = 1.5
+"""A second forward pass beside a forward and a backward one, which takes about twice its time."""
 MEMORY_LIMIT = 2.0
 """Gigabytes for the gradient of 2,000 steps of 32 records."""
 
@@ -113,6 +115,20 @@ def memory_row(batch: int = 32, steps: int = 2000, checkpoint: int = 50) -> Spee
     return SpeedRow(case, used / MEMORY_LIMIT, 1.0, used, MEMORY_LIMIT)
 
 
+def checkpoint_row(rounds: int, batch: int = 32, steps: int = 100, checkpoint: int = 50) -> SpeedRow:
+    """What checkpointing costs in time: a forward and a backward pass with it, relative to those without."""
+    model, y = paper_size(), torch.randn(batch, steps, CHANNELS)
+
+    def gradient(every: int | None) -> None:
+        model.zero_grad()
+        model.run(y, checkpoint=every).mean.square().mean().backward()
+
+    candidates = {"bare": lambda: gradient(None), "ours": lambda: gradient(checkpoint)}
+    taken = interleave(candidates, rounds, clock=time.process_time)
+    case = f"training with checkpoint={checkpoint} / without, batch {batch}, T={steps}"
+    return SpeedRow(case, taken["ours"] / taken["bare"], CHECKPOINT_LIMIT, taken["ours"], taken["bare"])
+
+
 def speed_rows(rounds: int = 30) -> Iterator[SpeedRow]:
     """All cases; the step is compiled for each batch size, which takes about a minute each."""
     torch.manual_seed(0)
@@ -124,5 +140,6 @@ def speed_rows(rounds: int = 30) -> Iterator[SpeedRow]:
             yield stream_row(batch, rounds)
         yield training_row(rounds)
         yield training_row(rounds, compiled=True)
+        yield checkpoint_row(rounds)
     finally:
         torch.set_num_threads(threads)
