@@ -23,12 +23,14 @@ from tasks.broad.trials import SEARCH_BLOCKS, TEST, TRAIN, side_by_side, trials
 from tasks.euroc.protocol import euroc
 from tasks.euroc.strict import HEADLINE, StrictData, beliefs, scored
 from tasks.uipdb import baselines
-from tasks.uipdb.protocol import RANGES, STEP, sessions, test_masks
+from tasks.uipdb.protocol import RANGES, sessions, test_masks
 
 SESSION_STEPS = 1000
 """Of each session of UIP-DB: the first 50 s."""
-WALK = 1e-3
-"""m, standard deviation of what a range moves in a step besides its velocity."""
+PIECE = 250
+"""Steps of a piece. Pieces run side by side, so short ones are cheap."""
+WINDOW_STEPS, TRAIN_EVERY, TEST_EVERY = 501, 4, 2
+"""Of each window of EuRoC the first 2.5 s are learned from; every fourth window trains, every second one tests."""
 
 
 class Case(NamedTuple):
@@ -40,11 +42,16 @@ class Case(NamedTuple):
     u: Tensor | None
     dt: Tensor | None
     prior: Gaussian | None
+    """Of each record, at its first measurement; None before records are cut: from the first samples."""
     names: tuple[str, ...]
     """The recording of each test record."""
     errors: Callable[[Filter], Mapping[str, float]]
     """The error of a filter on each test recording, with truth."""
     unit: str
+    steps: int
+    """Training steps of the encoder."""
+    learn: tuple[str, ...] = ("Q", "R")
+    """What is fitted before."""
 
 
 def broad(models: Path) -> Case:
@@ -58,38 +65,50 @@ def broad(models: Path) -> Case:
     def errors(model: Filter) -> Mapping[str, float]:
         return task.evaluate(_behind(shipped, model), test).by_recording
 
-    return _case(shipped, samples, None, None, tuple(TEST), errors, "inclination, degrees")
+    inside = shipped.preprocessed(Inputs(samples, torch.ones_like(samples), None, None))
+    plain, mask = _behind(None, shipped), inside.weight.bool()
+    return in_pieces(Case(plain, inside.y, mask, inside.u, None, None, tuple(TEST), errors, "inclination, degrees", 60))
 
 
 def euroc_strict(models: Path) -> Case:
     """Inertial navigation with rotor drag: the filter of ``models/euroc-strict`` on windows of 5 s."""
     shipped = fwnkf.load(models / "euroc-strict")
     split = euroc("strict", horizon=float(HEADLINE)).split
-    data = StrictData({}, {}, {}, {HEADLINE: split.test}, {})
+    train = split.train.take(torch.arange(0, len(split.train), TRAIN_EVERY))
+    test = split.test.take(torch.arange(0, len(split.test), TEST_EVERY))
+    data = StrictData({}, {}, {}, {HEADLINE: test}, {})
 
     def errors(model: Filter) -> Mapping[str, float]:
         return scored(data, beliefs(_behind(shipped, model), data), 0.0).by_recording
 
-    y, dt = (torch.cat((getattr(split.train, name), getattr(split.test, name))) for name in ("y", "dt"))
-    prior = Gaussian(torch.cat((split.train.start.mean, split.test.start.mean)), split.train.start.cov)
-    names = tuple(span.source for span in split.test.spans)
-    return _case(shipped, y.to(shipped.dtype), dt.to(shipped.dtype), prior, names, errors, "position, m")
+    y, dt = (torch.cat((getattr(train, name), getattr(test, name)))[:, :WINDOW_STEPS] for name in ("y", "dt"))
+    samples = y.to(shipped.dtype)
+    inside = shipped.preprocessed(Inputs(samples, torch.ones_like(samples), None, dt.to(shipped.dtype)))
+    given = Gaussian(torch.cat((train.start.mean, test.start.mean)), train.start.cov)
+    plain = _behind(None, shipped)
+    assert plain.system is not None
+    prior = plain.system.complete_prior(Gaussian(given.mean.to(shipped.dtype), given.cov.to(shipped.dtype)))
+    prior = Gaussian(prior.mean, prior.cov.expand(len(y), *prior.cov.shape[-2:]))
+    names = tuple(span.source for span in test.spans)
+    return Case(
+        plain, inside.y, inside.weight.bool(), inside.u, inside.dt, prior, names, errors, "position, m", 40
+    )  # fmt: skip
 
 
 def uipdb(models: Path) -> Case:
     """Fifteen ranges with velocities; their noise depends on the body in between. A fifth of the seconds is hidden."""
     train, test = sessions("train"), sessions("test")
     q, R = baselines.fit_noise(baselines.constant_velocity, train)
-    count, eye, zero = len(RANGES), torch.eye(len(RANGES)).double(), torch.zeros(len(RANGES), len(RANGES)).double()
+    one = baselines.constant_velocity(q, R)
     filter_of_ranges = fwnkf.build(
         "kf",
-        F=torch.cat((torch.cat((eye, STEP * eye), 1), torch.cat((zero, eye), 1))),
-        H=torch.cat((eye, zero), 1),
-        Q=torch.cat((torch.full((count,), WALK**2).double(), q * STEP)).diag(),
+        F=torch.cat([torch.cat([one.F[:, row, column].diag() for column in (0, 1)], 1) for row in (0, 1)]),
+        H=torch.cat((torch.eye(len(RANGES)), torch.zeros(len(RANGES), len(RANGES))), 1).double(),
+        Q=torch.cat([torch.cat([one.Q[:, row, column].diag() for column in (0, 1)], 1) for row in (0, 1)]),
         R=R.diag(),
     ).double()
     records = [record.part(0, SESSION_STEPS) for record in (*train, *test)]
-    length = max(len(record.y) for record in records)
+    count, length = len(RANGES), max(len(record.y) for record in records)
     y = torch.full((len(records), length, count), torch.nan, dtype=torch.float64)
     mask = torch.zeros(y.shape, dtype=torch.bool)
     shown = [torch.ones(record.y.shape, dtype=torch.bool) for record in train]
@@ -109,7 +128,28 @@ def uipdb(models: Path) -> Case:
         return {record.name: 1e3 * float(error[row][hidden[row]].mean().sqrt()) for row, record in enumerate(test)}
 
     names = tuple(record.name for record in test)
-    return Case(filter_of_ranges, y, mask, None, None, prior, names, errors, "hidden ranges, mm")
+    # Q and R have the largest likelihood of each range alone already, so that R alone is refined
+    return in_pieces(
+        Case(filter_of_ranges, y, mask, None, None, prior, names, errors, "hidden ranges, mm", 150, ("R",))
+    )
+
+
+@torch.no_grad()
+def in_pieces(case: Case) -> Case:
+    """Records of equal length cut into pieces, each of which starts from what the filter predicted there.
+
+    Steps after the last whole piece are dropped.
+    """
+    track = case.filter.run(case.y, case.u, mask=case.mask, prior=case.prior)
+    count = case.y.shape[1] // PIECE
+
+    def cut(item: Tensor) -> Tensor:
+        return item[:, : count * PIECE].unflatten(1, (count, PIECE)).flatten(0, 1)
+
+    prior = Gaussian(cut(track.prior_mean)[:, 0], cut(track.prior_cov)[:, 0])
+    names = tuple(name for name in case.names for _ in range(count))
+    u = None if case.u is None else cut(case.u)
+    return case._replace(y=cut(case.y), mask=cut(case.mask), u=u, prior=prior, names=names)
 
 
 def _behind(front: Filter | None, model: Filter) -> Filter:
@@ -117,21 +157,6 @@ def _behind(front: Filter | None, model: Filter) -> Filter:
     copied = copy.deepcopy(model)
     copied.preprocess = None if front is None else front.preprocess
     return copied
-
-
-def _case(
-    shipped: Filter,
-    samples: Tensor,
-    dt: Tensor | None,
-    prior: Gaussian | None,
-    names: tuple[str, ...],
-    errors: Callable[[Filter], Mapping[str, float]],
-    unit: str,
-) -> Case:
-    """The inputs behind the preprocessing of a filter, and the filter without it."""
-    inside = shipped.preprocessed(Inputs(samples, torch.ones_like(samples), None, dt))
-    plain = _behind(None, shipped)
-    return Case(plain, inside.y, inside.weight.bool(), inside.u, inside.dt, prior, names, errors, unit)
 
 
 CASES: dict[str, Callable[[Path], Case]] = {"broad": broad, "euroc-strict": euroc_strict, "uipdb": uipdb}

@@ -9,7 +9,8 @@ import numpy as np
 
 from fwnkf.evaluation.bootstrap import Interval, paired_ratio
 from tasks.cards import table_row
-from tasks.encoder.study import HIDDEN, STEPS, Row
+from tasks.encoder.cases import PIECE
+from tasks.encoder.study import FITTED, HIDDEN, Row
 from tasks.results import plus_minus
 
 TEXT = f"""# An encoder of the noise on real recordings
@@ -17,10 +18,11 @@ TEXT = f"""# An encoder of the noise on real recordings
 Written by `python -m tasks encoder [SET …]` from `docs/results/encoder.json`.
 
 Is noise that a network adapts from step to step better than constant noise? The same filter twice: `Q` and `R`
-constant, of the largest likelihood on the training recordings (`fwnkf.fit`); and on top of it a GRU of {HIDDEN} units
-that scales `Q_t` and `R_t`, trained by the same likelihood of the innovations on the same records for {STEPS} steps
-(`fit_encoder`). No truth is used. Test recordings are other trials (BROAD), other flights (EuRoC) and other subjects
-(UIP-DB), read by both filters alike.
+constant, of the largest likelihood on {FITTED} pieces of the training recordings (`fwnkf.fit`); and on top of it a
+GRU of {HIDDEN} units that scales `Q_t` and `R_t`, trained by the same likelihood of the innovations on all pieces
+(`fit_encoder`). Pieces are of {PIECE} steps (BROAD, UIP-DB), or the first half of windows of 5 s (EuRoC). No truth is
+used. Test recordings are other trials (BROAD), other flights (EuRoC) and other subjects (UIP-DB), read by both
+filters alike.
 
 - **gain**: log-likelihood per measured value that the encoder adds, mean over test recordings; above zero is better.
 - **error ratio**: error against the truth with the encoder over that without; below one is better.
@@ -31,8 +33,9 @@ that scales `Q_t` and `R_t`, trained by the same likelihood of the innovations o
 
 def page(rows: Mapping[str, Row]) -> str:
     """All cases measured so far."""
-    lines = [TEXT, table_row(("set", "test recordings", "seeds", "gain", "NIS without", "NIS with", "error without",
-                              "error with", "error ratio", "CPU s")), table_row(["---"] * 10)]  # fmt: skip
+    columns = ("set", "test recordings", "seeds", "training steps", "gain", "NIS without", "NIS with",
+               "error without", "error with", "error ratio", "CPU s")  # fmt: skip
+    lines = [TEXT, table_row(columns), table_row(["---"] * len(columns))]
     for case in dict.fromkeys(row["case"] for row in rows.values()):
         mine = [row for row in rows.values() if row["case"] == case]
         gain = _mean([row["gain"] for row in mine])
@@ -43,6 +46,7 @@ def page(rows: Mapping[str, Row]) -> str:
                     f"{case} ({mine[0]['unit']})",
                     len(gain),
                     len(mine),
+                    mine[0]["steps"],
                     f"{_interval(gain)}, ± {np.std([fmean(row['gain'].values()) for row in mine]):.2g}",
                     f"{mine[0]['nis'][0]:.3g}",
                     _spread([row["nis"][1] for row in mine]),

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import fwnkf
+from fwnkf import Gaussian
 from fwnkf.identify.fitting import Fit
+from fwnkf.identify.likelihood import Measurements
 from fwnkf.training.likelihood_fit import fit_encoder
 from tasks.encoder.cases import CASES, Case
 from tasks.interface import Say
 
-HIDDEN, STEPS, ITERATIONS = 16, 200, 3
+HIDDEN, ITERATIONS = 16, 3
+FITTED = 12
+"""Records of the fit of constants, evenly chosen; the encoder is trained on all."""
 Row = dict[str, Any]
 
 
@@ -28,10 +34,10 @@ def measure(name: str, seeds: tuple[int, ...], models: Path, store: Path, say: S
     constant = fit_constant(case, say)
     error = dict(case.errors(constant.filter))
     for seed in missing:
-        found = fit_encoder(constant, hidden=HIDDEN, steps=STEPS, seed=seed, progress=say)
+        found = fit_encoder(constant, hidden=HIDDEN, steps=case.steps, seed=seed, progress=say)
         report = found.report
         row = {
-            "case": name, "seed": seed, "unit": case.unit, "records": report.trained_records,
+            "case": name, "seed": seed, "unit": case.unit, "steps": case.steps, "records": report.trained_records,
             "gain": by_recording(case.names, report.gain_by_record, case),
             "nis": [report.before.nis, report.after.nis], "used": report.used, "cpu_seconds": report.seconds,
             "error": error, "error_with_encoder": dict(case.errors(found.trained)),
@@ -44,11 +50,18 @@ def measure(name: str, seeds: tuple[int, ...], models: Path, store: Path, say: S
 
 def fit_constant(case: Case, say: Say) -> Fit:
     """The filter with constant ``Q`` and ``R`` of the largest likelihood; test records are held out."""
-    test = range(len(case.y) - len(case.names), len(case.y))
-    return fwnkf.fit(
-        case.filter, case.y, case.u, case.mask, case.dt, case.prior,
-        learn=("Q", "R"), held_out=tuple(test), iterations=ITERATIONS, progress=say,
+    assert case.prior is not None
+    u, dt = (None if item is None else item.double() for item in (case.u, case.dt))
+    mask, prior = case.mask & case.y.isfinite(), Gaussian(*(item.double() for item in case.prior))
+    everything = Measurements(torch.where(mask, case.y, torch.nan).double(), mask, u, dt, prior)
+    rows = torch.arange(len(case.y))
+    train, test = rows[: -len(case.names)], rows[-len(case.names) :]
+    few = everything.take(train[torch.linspace(0, len(train) - 1, min(len(train), FITTED)).long()])
+    fitted = fwnkf.fit(
+        case.filter, few.y, few.u, few.present, few.dt, few.prior,
+        learn=case.learn, held_out=0.0, iterations=ITERATIONS, progress=say,
     )  # fmt: skip
+    return dataclasses.replace(fitted, fitted_records=everything.take(train), held_out_records=everything.take(test))
 
 
 def by_recording(names: tuple[str, ...], gains: tuple[float, ...], case: Case) -> dict[str, float]:

@@ -25,7 +25,8 @@ def small(models: Path) -> cases.Case:
     mask[4, 10:] = False
     one = torch.ones(1, 1, dtype=torch.float64)
     model = fwnkf.build("kf", F=one, H=one, Q=one, R=one)
-    return cases.Case(model, y, mask, None, None, None, NAMES, lambda given: {"a": 1.0, "b": 2.0}, "m")
+    prior = fwnkf.Gaussian(torch.zeros(7, 1).double(), torch.ones(7, 1, 1).double())
+    return cases.Case(model, y, mask, None, None, prior, NAMES, lambda given: {"a": 1.0, "b": 2.0}, "m", 1)
 
 
 def test_a_case_is_measured_once_and_a_seed_is_added(tmp_path, monkeypatch):
@@ -36,7 +37,6 @@ def test_a_case_is_measured_once_and_a_seed_is_added(tmp_path, monkeypatch):
         return small(models)
 
     monkeypatch.setitem(cases.CASES, "small", counted)
-    monkeypatch.setattr(study, "STEPS", 1)
     store = tmp_path / "rows.json"
     for seeds in ((0,), (0,), (0, 1)):
         study.measure("small", seeds, tmp_path, store, lambda text: None)
@@ -52,7 +52,14 @@ def test_gains_of_a_recording_are_weighted_by_its_values(tmp_path):
 
 
 def test_the_page_has_means_over_recordings_and_seeds():
-    row = {"case": "small", "unit": "m", "nis": [2.0, 1.0], "error": {"a": 1.0, "b": 3.0}, "cpu_seconds": 7.0}
+    row = {
+        "case": "small",
+        "unit": "m",
+        "steps": 5,
+        "nis": [2.0, 1.0],
+        "error": {"a": 1.0, "b": 3.0},
+        "cpu_seconds": 7.0,
+    }
     rows = {
         f"small/{seed}": row
         | {"seed": seed, "gain": {"a": gain, "b": gain}, "error_with_encoder": {"a": 0.5, "b": 1.5}}
@@ -61,5 +68,5 @@ def test_the_page_has_means_over_recordings_and_seeds():
     cells = [cell.strip() for cell in page(rows).splitlines()[-1].split("|")[1:-1]]
     assert cells[0] == "small (m)"
     assert cells[1:3] == ["2", "2"]
-    assert cells[3] == f"0.2 [0.2, 0.2], ± {np.std([0.1, 0.3]):.2g}"
-    assert cells[8] == "0.5 [0.5, 0.5]"
+    assert cells[4] == f"0.2 [0.2, 0.2], ± {np.std([0.1, 0.3]):.2g}"
+    assert cells[9] == "0.5 [0.5, 0.5]"
