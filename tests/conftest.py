@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 if os.environ.get("FWNKF_CHECK_SHAPES"):  # must come before the first import of fwnkf
     from jaxtyping import install_import_hook
@@ -19,22 +20,47 @@ import torch
 torch.set_num_threads(1)
 
 
+CHECKED = {
+    *("conformance", "core", "dynamics", "evaluation", "filters", "identify"),
+    *("metrics", "oracles", "preprocess", "runtime", "training"),
+}
+"""Folders of what has shapes, whose tests run with the checks; those of files and commands run without."""
+UNCHECKED = ("export", "process", "unchecked")
+"""Markers of tests in these folders that cannot, or need not."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--first-case", action="store_true", help="of a parametrised test, run the first case alone")
+    parser.addoption("--others", action="store_true", help="the tests that a run with FWNKF_CHECK_SHAPES=1 leaves out")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """With the checks, other folders are not even imported: beartype cannot read all of their annotations."""
+    below = collection_path.relative_to(Path(__file__).parent).parts
+    return True if os.environ.get("FWNKF_CHECK_SHAPES") and below and below[0] not in CHECKED else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """For runs that ask whether code runs at all, such as those with shape checks, and not what it computes."""
-    if not config.getoption("--first-case"):
+    """Two runs, one with shape checks and one without, have every test once: checks are no reason to run it twice.
+
+    Of a parametrised test the first case has the checks, which make a filter two to three times as slow: shapes do not
+    depend on values. Where they do, the marker ``every_case`` says so.
+    """
+    with_checks = bool(os.environ.get("FWNKF_CHECK_SHAPES"))
+    if not with_checks and not config.getoption("--others"):
         return
-    seen: set[str] = set()
-    first, others = [], []
-    for item in items:
+    here, seen = Path(__file__).parent, set()
+
+    def has_checks(item: pytest.Item) -> bool:
+        if item.path.relative_to(here).parts[0] not in CHECKED or any(map(item.get_closest_marker, UNCHECKED)):
+            return False
         test = item.nodeid.partition("[")[0]
-        (others if test in seen else first).append(item)
+        first = test not in seen
         seen.add(test)
-    items[:] = first
-    config.hook.pytest_deselected(items=others)
+        return first or item.get_closest_marker("every_case") is not None
+
+    chosen = [has_checks(item) == with_checks for item in items]
+    config.hook.pytest_deselected(items=[item for item, kept in zip(items, chosen, strict=True) if not kept])
+    items[:] = [item for item, kept in zip(items, chosen, strict=True) if kept]
 
 
 @pytest.fixture

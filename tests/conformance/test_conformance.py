@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,7 +18,6 @@ from fwnkf.registry import FILTERS
 from ..tolerances import assert_close, assert_same_bits
 from .cases import CASES, Case
 
-CHECKED = "FWNKF_CHECK_SHAPES" in os.environ
 BOTH = [torch.float32, torch.float64]
 
 
@@ -91,7 +89,7 @@ def assert_same_tree(actual: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("prior_at", ["first_measurement", "before_first_step"])
-@pytest.mark.parametrize("dtype", BOTH, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.every_case)], ids=str)
 def test_steps_equal_the_run(case: Case, dtype: torch.dtype, prior_at: Any):
     model, inputs = case.build(dtype), make_inputs(case, dtype)
     prior = make_prior(model, 3)
@@ -134,16 +132,17 @@ def test_an_update_is_a_step_of_zero_length(case: Case):
         assert_close(out.cov, step.cov, "rounding")
 
 
-@pytest.mark.parametrize("cut", [1, 5, 11])
-def test_two_runs_continued_equal_one_run(case: Case, cut: int):
+def test_runs_continued_equal_one_run(case: Case):
+    """Three in a row: one step, ten, and the last."""
     model, inputs = case.build(torch.float32), make_inputs(case, torch.float32)
     prior = make_prior(model, 3)
     whole = model.run(*inputs, prior)
-    first = model.run(*inputs.part(0, cut), prior)
-    second = model.run(*inputs.part(cut, 12), state=first.state)
-    assert_same_tree(second.state, whole.state)
+    parts = [model.run(*inputs.part(0, 1), prior)]
+    for start, stop in ((1, 11), (11, 12)):
+        parts.append(model.run(*inputs.part(start, stop), state=parts[-1].state))
+    assert_same_tree(parts[-1].state, whole.state)
     for field in fwnkf.StepOutput._fields:
-        joined = torch.cat((getattr(first, field), getattr(second, field)), 1)
+        joined = torch.cat([getattr(part, field) for part in parts], 1)
         assert_same_bits(joined, getattr(whole, field), field)
 
 
@@ -439,7 +438,8 @@ def test_recomputation_gives_the_same_gradient(case: Case):
 # ---- covariances ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("steps", [100 if CHECKED else 250, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.unchecked("hundreds of steps, whose shapes others check")
+@pytest.mark.parametrize("steps", [250, pytest.param(1000, marks=pytest.mark.slow)])
 def test_covariances_stay_symmetric_and_positive_in_float32(case: Case, steps: int):
     """With missing samples, dropouts and outliers a thousand times as large; for longer: benchmarks/stability.py."""
     model, inputs = case.build(torch.float32), make_inputs(case, torch.float32, batch=2, steps=steps)
@@ -547,7 +547,7 @@ def test_an_exported_step_equals_the_step(case: Case):
 # ---- invalid inputs ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(CHECKED, reason="the type checker refuses them first")
+@pytest.mark.unchecked("the type checker refuses them first")
 def test_invalid_inputs_raise_errors_that_name_the_shape(case: Case):
     model, inputs = case.build(torch.float32), make_inputs(case, torch.float32)
     m, name = case.observation_dim, case.filter

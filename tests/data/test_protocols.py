@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 
@@ -80,6 +78,5 @@ def test_the_tone_frequency_is_that_of_the_disturbance():
 def test_unknown_names_list_the_known_ones():
     with pytest.raises(ConfigError, match="lorenz, pendulum"):
         protocols.load("kitti", "strict")
-    if not os.environ.get("FWNKF_CHECK_SHAPES"):  # the type checker refuses it first
-        with pytest.raises(ConfigError, match="'paper' and 'strict'"):
-            protocols.load("lorenz", "fair")
+    with pytest.raises(ConfigError, match="'paper' and 'strict'"):
+        protocols.load("lorenz", "fair")

@@ -57,6 +57,7 @@ def test_the_covariance_moves_by_the_mean_moment_and_its_half_life(generator) ->
     assert not track.state.steps.any()
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 @pytest.mark.parametrize("share_missing", [0.0, 0.3])
 def test_the_covariance_finds_that_of_the_data(generator, share_missing) -> None:
     """Started a factor of nine off, with measurement noise as large as a third of the process noise."""

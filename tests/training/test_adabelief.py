@@ -65,6 +65,7 @@ def test_the_exponential_schedule_falls_by_the_same_factor_in_every_step():
         OptimizerSection(schedule="exponential", final=0.0)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
     experiment = parse_experiment(
         {

@@ -42,6 +42,7 @@ def test_the_clock_counts_processes_that_were_waited_for():
     assert spent > time.process_time() - own + 0.1
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_pretraining_and_compilation_are_listed_apart_and_survive_a_stop(tmp_path, monkeypatch):
     started = []
 

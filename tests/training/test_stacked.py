@@ -40,7 +40,7 @@ def experiment(name: str, seed: int, weight: float, data: str = "lorenz", **opti
 def test_members_train_as_single_runs_do(tmp_path, name, data, options):
     experiments = [experiment(name, seed, weight, data, **options) for seed, weight in ((3, 0.0), (3, 0.1), (4, 0.1))]
     members = fit_together(experiments)
-    for one, member in zip(experiments, members, strict=True):
+    for one, member in zip(experiments[::2], members[::2], strict=True):  # with another loss and another seed
         single = fit(one, tmp_path / one.name)
         assert member.best_step == single.record["best_step"]
         assert member.best == pytest.approx(single.record["best"], rel=1e-7)

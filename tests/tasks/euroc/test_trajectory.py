@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 
 import numpy as np
 import pytest
@@ -23,7 +22,6 @@ metrics = pytest.importorskip("evo.core.metrics")
 PoseTrajectory3D = pytest.importorskip("evo.core.trajectory").PoseTrajectory3D
 
 LENGTH = 200
-UNCHECKED = pytest.mark.skipif("FWNKF_CHECK_SHAPES" in os.environ, reason="the type checker refuses it first")
 
 
 def walk(rng: np.random.Generator, step: float) -> np.ndarray:
@@ -164,7 +162,6 @@ def test_a_path_too_short_is_named(rng):
         tra.rpe(*paths(rng), LENGTH)
 
 
-@UNCHECKED
 def test_what_cannot_be_scored_is_named(rng):
     estimate, truth = paths(rng)
     with pytest.raises(ShapeError, match="differ in shape"):
