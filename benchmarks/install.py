@@ -6,13 +6,16 @@
     python benchmarks/install.py --all            also the sdist and every extra, each in an empty environment: minutes
     python benchmarks/install.py --all --python python3.10 --python python3.13 --markdown docs/results/install.md
 
-``--torch`` is installed first, because the resolver may choose a version with gigabytes of CUDA libraries. The exit
-code is 1 if a check fails.
+``--torch`` is installed first, once for each interpreter, and the environments share it: the resolver may choose a
+version with gigabytes of CUDA libraries. After a fault the run goes on: the table says where, and the exit code is 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -21,6 +24,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[1]
@@ -98,7 +102,29 @@ with McapFile("one.mcap") as file:
     file.write("/imu", "sensor_msgs/msg/Imu", 10_000_000 * np.arange(1, 100), np.ones((99, 37)))
 assert len(open_log("one.mcap").signal("imu").time) == 99
 """
-RAY = "from fwnkf.scale.engine import start_ray; start_ray(1)"
+REFUSED = {
+    "train": "from fwnkf.cli import main; assert main(['train', 'lorenz']) == 1",
+    "plot": "from fwnkf.cli import main; assert main(['inspect', 'model', '--plots', 'plots']) == 1",
+    "tables": UNREAD,
+    "data": DOWNLOAD,
+    "logs": MCAP,
+    "onnx": "from fwnkf.cli import main; assert main(['export', 'model', '--to', 'onnx']) == 1",
+    "scale": "from fwnkf.scale.engine import start_ray; start_ray(1)",
+}
+"""Code that needs an extra."""
+REFUSE = """
+import contextlib, io, json, sys, traceback
+said = {}
+for name, code in json.loads(sys.argv[1]).items():
+    with contextlib.redirect_stderr(io.StringIO()) as heard, contextlib.redirect_stdout(io.StringIO()):
+        try:
+            exec(code, {})
+        except Exception:
+            traceback.print_exc()
+    said[name] = (heard.getvalue().strip().splitlines() or [""])[-1]
+print(json.dumps(said))
+"""
+"""Runs each of them, and prints the last line of its error; one process, because each would import torch again."""
 BATCH = """
 import ray.data, numpy as np, pyarrow as pa, pyarrow.parquet as pq
 from fwnkf.cli import main
@@ -189,14 +215,16 @@ def check_sdist(path: Path) -> None:
 
 
 class Environment:
-    """An empty virtual environment; pip runs outside of it, so that it does not contain pip."""
+    """A virtual environment, empty but for what it shares; pip runs outside of it, so that it does not contain pip."""
 
-    def __init__(self, folder: Path, torch: str, python: str = sys.executable):
+    def __init__(self, folder: Path, python: str, shared: Environment | None = None):
         self.folder, self.work = folder, folder / "work"
         must(python, "-m", "venv", "--without-pip", folder)
         self.work.mkdir()
         self.python, self.fwnkf = folder / "bin" / "python", folder / "bin" / "fwnkf"
-        self.pip("install", torch)
+        (self.packages,) = folder.glob("lib/python*/site-packages")
+        if shared is not None:
+            (self.packages / "shared.pth").write_text(f"{shared.packages}\n", encoding="utf-8")
 
     def pip(self, command: str, *words: str) -> None:
         extra = ["-q", "--no-compile"] if command == "install" else []
@@ -208,14 +236,14 @@ class Environment:
     def command(self, *words: str) -> str:
         return must(self.fwnkf, *words, cwd=self.work)
 
-    def refuses(self, message: str, *words: str | Path) -> None:
-        """The command must fail with a message that says what to do."""
-        done = quietly(*words, cwd=self.work)
-        text = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else ""
-        check(done.returncode == 1 and message in text, f"{words}: wanted an error with {message!r}, got {text!r}")
-
-    def has_none_of(self, names: tuple[str, ...]) -> None:
-        check(quietly(self.python, "-c", ABSENT, *names).returncode == 0, f"the environment has one of {names}")
+    def lacks(self, extras: Sequence[str]) -> None:
+        """None of their packages is here, and what needs them fails with a message that says what to install."""
+        packages = [name for extra in extras for name in EXTRAS[extra]]
+        check(quietly(self.python, "-c", ABSENT, *packages).returncode == 0, f"the environment has one of {packages}")
+        codes = {extra: REFUSED[extra] for extra in extras}
+        said = json.loads(must(self.python, "-c", REFUSE, json.dumps(codes), cwd=self.work))
+        for extra, text in said.items():
+            check(f"fwnkf[{extra}]" in text, f"{REFUSED[extra]}: wanted an error with 'fwnkf[{extra}]', got {text!r}")
 
 
 def try_core(here: Environment) -> None:
@@ -273,52 +301,68 @@ TRIED: dict[str, Callable[[Environment], None]] = {
     "onnx": try_onnx,
     "scale": try_scale,
 }
-REFUSED: dict[str, Callable[[Environment], None]] = {
-    "train": lambda here: here.refuses("fwnkf[train]", here.fwnkf, "train", "lorenz"),
-    "plot": lambda here: here.refuses("fwnkf[plot]", here.fwnkf, "inspect", "model", "--plots", "plots"),
-    "tables": lambda here: here.refuses("fwnkf[tables]", here.python, "-c", UNREAD),
-    "data": lambda here: here.refuses("fwnkf[data]", here.python, "-c", DOWNLOAD),
-    "logs": lambda here: here.refuses("fwnkf[logs]", here.python, "-c", MCAP),
-    "onnx": lambda here: here.refuses("fwnkf[onnx]", here.fwnkf, "export", "model", "--to", "onnx"),
-    "scale": lambda here: here.refuses("fwnkf[scale]", here.python, "-c", RAY),
-}
 
 
-def install(what: Path, extra: str, torch: str, scratch: Path, python: str) -> None:
+def install(what: Path, extra: str, torch: Environment, python: str) -> None:
     """Install a distribution with one extra (or none), use it, and check the errors for the other extras."""
     wanted = f"[{extra}]" if extra else ""
-    empty = f"{what.name}{wanted} in an empty environment of {Path(python).name}"
-    with timed(empty), tempfile.TemporaryDirectory(dir=scratch) as folder:
-        here = Environment(Path(folder) / "env", torch, python)
+    empty = f"{what.name}{wanted} in an empty environment of {must(python, '--version').strip()}"
+    with timed(empty), tempfile.TemporaryDirectory(dir=torch.work) as folder:
+        here = Environment(Path(folder) / "env", python, torch)
         here.pip("install", f"fwnkf{wanted} @ {what.as_uri()}")
         here.pip("check")
         try_core(here)
         if extra == "all":
             try_all(here)
             return
-        for name in EXTRAS:
-            if name == extra:
-                TRIED[name](here)
-            elif name not in INCLUDED.get(extra, ()):
-                here.has_none_of(EXTRAS[name])
-                REFUSED[name](here)
+        if extra:
+            TRIED[extra](here)
+        here.lacks([name for name in EXTRAS if name != extra and name not in INCLUDED.get(extra, ())])
 
 
-def page(done: Sequence[tuple[str, Path, str]]) -> str:
-    """The page of what was installed and used without a fault, a row for each distribution and extra."""
-    pythons = {python: must(python, "--version").strip() for python, _, _ in done}
-    passed = {(python, "wheel" if what.suffix == ".whl" else "sdist", extra): None for python, what, extra in done}
+@dataclass(frozen=True)
+class Row:
+    """What came of one distribution with one extra (or none) under one interpreter."""
+
+    python: str
+    kind: str
+    extra: str
+    passed: bool
+
+
+def install_all(what: Sequence[tuple[Path, str]], torch: str, scratch: Path, python: str) -> Iterator[Row]:
+    """Install each distribution with its extra under one interpreter; torch is installed once for all of them."""
+    version = must(python, "--version").strip()
+    folder = scratch / version.replace(" ", "-")
+    shared = Environment(folder, python)
+    with timed(f"{torch} for {version}"):
+        shared.pip("install", torch)
+    for distribution, extra in what:
+        try:
+            install(distribution, extra, shared, python)
+            passed = True
+        except FaultError as fault:
+            print(f"FAULT: {distribution.name}[{extra}] under {version}: {fault}", file=sys.stderr, flush=True)
+            passed = False
+        yield Row(version, "wheel" if distribution.suffix == ".whl" else "sdist", extra, passed)
+    shutil.rmtree(folder)
+
+
+def page(rows: Sequence[Row]) -> str:
+    """The page of what was installed and used, a row for each distribution and extra."""
+    pythons = sorted({row.python for row in rows}, key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
+    passed = {(row.python, row.kind, row.extra): "yes" if row.passed else "no" for row in rows}
     lines = [
         "# Installation",
         "",
         "Written by `python benchmarks/install.py --all --python … --markdown docs/results/install.md`: each into an",
         "empty environment that has torch only, then used; the other extras are absent, and what needs them says so.",
         "",
-        f"| | {' | '.join(pythons.values())} |",
+        f"| | {' | '.join(pythons)} |",
         "|---" * (1 + len(pythons)) + "|",
     ]
-    for kind, extra in dict.fromkeys((kind, extra) for _, kind, extra in passed):
-        shown = ("yes" if (python, kind, extra) in passed else "–" for python in pythons)
+    for kind, extra in dict.fromkeys((row.kind, row.extra) for row in rows):
+        shown = (passed.get((python, kind, extra), "not tried") for python in pythons)
         lines.append(f"| {kind}{f' `[{extra}]`' if extra else ''} | {' | '.join(shown)} |")
     return "\n".join([*lines, ""])
 
@@ -330,9 +374,10 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="also install the sdist and every extra")
     parser.add_argument("--torch", default="torch==2.13.0", help="the requirement for torch (default: torch==2.13.0)")
     parser.add_argument("--python", action="append", metavar="PROGRAM", help="an interpreter; again for another one")
+    parser.add_argument("--core", action="append", default=[], metavar="PROGRAM", help="one for the core alone")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a table of what was installed and used")
     options = parser.parse_args()
-    done: list[tuple[str, Path, str]] = []
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         try:
@@ -348,20 +393,19 @@ def main() -> int:
                 check_sdist(sdist)
             if options.quick:
                 return 0
-            what = [(wheel, "")]
-            if options.all:
-                what += [*((wheel, extra) for extra in (*EXTRAS, "all")), (sdist, "")]
-            for python in options.python or [sys.executable]:
-                for distribution, extra in what:
-                    install(distribution, extra, options.torch, scratch, python)
-                    done.append((python, distribution, extra))
+            core = [(wheel, "")]
+            extras = [*((wheel, extra) for extra in (*EXTRAS, "all")), (sdist, "")] if options.all else []
+            pythons = {python: [*core, *extras] for python in options.python or [sys.executable]}
+            pythons |= dict.fromkeys(options.core, core)
+            for python, what in pythons.items():
+                for row in install_all(what, options.torch, scratch, python):
+                    rows.append(row)
+                    if options.markdown is not None:
+                        options.markdown.write_text(page(rows), encoding="utf-8")
         except FaultError as fault:
             print(f"FAULT: {fault}", file=sys.stderr)
             return 1
-        finally:
-            if options.markdown is not None:
-                options.markdown.write_text(page(done), encoding="utf-8")
-    return 0
+    return 0 if all(row.passed for row in rows) else 1
 
 
 if __name__ == "__main__":

@@ -78,10 +78,9 @@ def test_unexpected_files_fail(tmp_path):
 
 
 def test_the_page_has_a_row_for_each_extra_and_a_column_for_each_python():
-    done = [
-        (sys.executable, Path("a.whl"), ""),
-        (sys.executable, Path("a.whl"), "logs"),
-        ("python3", Path("a.whl"), ""),
-    ]
-    rows = check.page(done).splitlines()[-2:]
-    assert rows == ["| wheel | yes | yes |", "| wheel `[logs]` | yes | – |"]
+    row = check.Row
+    rows = [row("Python 3.13.0", "wheel", "", True), row("Python 3.9.1", "wheel", "", True)]
+    rows.append(row("Python 3.13.0", "wheel", "logs", False))
+    table = check.page(rows).splitlines()
+    assert table[-4] == "| | Python 3.9.1 | Python 3.13.0 |"
+    assert table[-2:] == ["| wheel | yes | yes |", "| wheel `[logs]` | not tried | no |"]
