@@ -7,11 +7,22 @@ state has quaternions), ``m`` observation, ``p`` control.
 from __future__ import annotations
 
 from enum import IntFlag
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from .shapes import Float, Int
+
+
+def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+    """The type of the numbers of a tensor in NumPy; a TypeError for those that it does not have (bfloat16).
+
+    >>> numpy_dtype(torch.float32)
+    dtype('float32')
+    """
+    return torch.empty(0, dtype=dtype).numpy().dtype
 
 
 class Status(IntFlag):

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from fwnkf.extras import need
+from fwnkf.scale.engine import start_ray
 from tasks.paper.matrix import Group, Matrix
 from tasks.paper.measure import failed, measure
 from tasks.paper.store import Row
@@ -60,10 +60,7 @@ def run_ray(
     values: Mapping[str, Any], groups: Sequence[Group], runs: Path, address: str | None, say: Say
 ) -> Iterator[Done]:
     """Each group as a Ray task on one core; ``address`` is that of a cluster, None starts Ray on this machine."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    ray = need("ray", extra="scale")
-    options = {"include_dashboard": False} if address is None else {"address": address}
-    ray.init(**options, configure_logging=False)
+    ray = start_ray(os.cpu_count() or 1, address, object_store=None)
     try:
         task = ray.remote(num_cpus=1, max_retries=0)(measure)
         # a folder with a path from the root, because a worker has a working folder of its own

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ..errors import FwnkfError
+from ..types import numpy_dtype
 from .compilers import c_compiler
 from .trace import Field, StepProgram
 from .values import KINDS
@@ -34,7 +35,7 @@ class Library:
         self.program, self.name = program, name
         self.functions: Any = ctypes.CDLL(str(path.resolve()))
         self.real: Any = ctypes.c_double if program.model.dtype == torch.float64 else ctypes.c_float
-        self.number = np.float64 if program.model.dtype == torch.float64 else np.float32
+        self.number = numpy_dtype(program.model.dtype)
         count = len(program.state)
         self.state = self._structure(program.state)()
         self.out = self._structure(program.step.outputs[count:-1], status=True)()

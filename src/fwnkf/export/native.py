@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError
+from ..types import numpy_dtype
 from .builder import Builder, Pool
 from .c_helpers import preamble
 from .c_source import body, store
@@ -70,7 +71,7 @@ class Native:
         self._call: Any = _built(command, code).call
         self._call.argtypes, self._call.restype = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p], None
         self._pack = struct.Struct(f"{len(inputs)}P").pack
-        self._forms = [((1, *field.shape), _number(field.dtype)) for field in outputs]
+        self._forms = [((1, *field.shape), numpy_dtype(field.dtype)) for field in outputs]
         self.offsets, self._bytes = _places(outputs)
 
     def __call__(self, addresses: Sequence[int]) -> Block:
@@ -122,16 +123,12 @@ def _fields(leaves: Sequence[Tensor]) -> tuple[Field, ...]:
     return tuple(Field(str(place), tuple(leaf.shape[1:]), leaf.dtype) for place, leaf in enumerate(leaves))
 
 
-def _number(dtype: torch.dtype) -> np.dtype[Any]:
-    return torch.empty(0, dtype=dtype).numpy().dtype
-
-
 def _places(outputs: Sequence[Field]) -> tuple[list[int], int]:
     """The first byte of each result in a block, and the size of the block."""
     offsets, end = [], 0
     for field in outputs:
         offsets.append(end)
-        end += -(-field.size * _number(field.dtype).itemsize // 8) * 8
+        end += -(-field.size * numpy_dtype(field.dtype).itemsize // 8) * 8
     return offsets, max(end, 8)
 
 

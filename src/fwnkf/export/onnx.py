@@ -7,11 +7,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from ..extras import need
 from ..filters.base import Filter
+from ..types import numpy_dtype
 from .decompositions import TABLE
 from .parity import compare_eager
 from .trace import DEFAULT_OUTPUTS, METHODS, Graph, StepProgram, program_of
@@ -104,7 +104,7 @@ class Session:
         options = runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         self.program = program
-        self.number = np.float64 if program.model.dtype == torch.float64 else np.float32
+        self.number = numpy_dtype(program.model.dtype)
         self.methods = {
             method: runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
             for method, path in zip(METHODS, files, strict=True)

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from ..filters.base import Filter
-
-NUMBERS: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
+from ..types import numpy_dtype
 
 
 class StreamSizes:
@@ -22,13 +21,14 @@ class StreamSizes:
     def __init__(self, model: Filter) -> None:
         self.dtype, self.device = model.dtype, model.device  # a filter looks for them among its tensors in every call
         self.channels, self.controls, self.block = model.input_sizes
-        self._plain = self.device.type == "cpu" and self.dtype in NUMBERS
+        on_cpu = self.device.type == "cpu" and self.dtype in (torch.float32, torch.float64)
+        self._number = numpy_dtype(self.dtype) if on_cpu else None
 
     def tensor(self, values: NDArray[Any]) -> Tensor:
         """Numbers in the precision of the filter, or flags."""
         flags = values.dtype == np.bool_
-        if self._plain:  # NumPy converts a few numbers in a fraction of the time
-            return torch.from_numpy(values if flags else values.astype(NUMBERS[self.dtype]))
+        if self._number is not None:  # NumPy converts a few numbers in a fraction of the time
+            return torch.from_numpy(values if flags else values.astype(self._number))
         return torch.from_numpy(values).to(self.device, torch.bool if flags else self.dtype)
 
 

@@ -21,6 +21,7 @@ from ..core.gaussian import normalized_square
 from ..core.trajectory import Trajectory
 from ..core.tree import named_leaves, tree_map, tree_unflatten
 from ..filters.base import Filter
+from ..types import numpy_dtype
 from .lines import Lines, innovation_lines
 from .rows import Clock, Index, Samples, Segments
 from .states import Bytes, Snapshots, StateBytes
@@ -93,7 +94,7 @@ def _filter(
 ) -> Estimates:
     codec, prepared = StateBytes(model), model.prepare()
     count, rows = len(segments.device), len(segments.rows)
-    kind = np.float64 if model.dtype == torch.float64 else np.float32
+    kind = numpy_dtype(model.dtype)
     m = model.observation_dim
     out = Estimates(
         np.empty((rows, model.layout.size), kind), np.empty((rows, model.layout.tangent_size), kind),

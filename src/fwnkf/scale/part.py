@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ..errors import CheckpointError, FwnkfError
 from ..extras import need
 from ..logs.results import component_names
+from ..types import numpy_dtype
 from .filtering import Estimates, filter_segments
 from .reading import path_device, read_samples
 from .rows import Fault, Samples, Segments, cut
@@ -37,7 +37,7 @@ class PartRunner:
         self.input, self.output = Store(settings.input), Store(settings.output)
         self.model = get_filter(settings)
         self.codec = StateBytes(self.model)
-        self.dtype = np.float64 if self.model.dtype == torch.float64 else np.float32
+        self.dtype = numpy_dtype(self.model.dtype)
         self.parquet = need("pyarrow.parquet", "scale")
 
     def __call__(self, name: str, size: int, before: Sequence[str]) -> dict[str, Any]:
