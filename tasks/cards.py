@@ -61,7 +61,8 @@ def cost(results: Results) -> str:
     sentence += f": {first.steps} optimiser steps each"
     if first.pretraining_steps:
         seconds = sum(seed.pretraining_seconds for seed in results.seeds)
-        sentence += f" after {first.pretraining_steps} steps of regression, which took {seconds:.0f} of these seconds"
+        sentence += f" after {first.pretraining_steps} steps of regression"
+        sentence += f", which took {seconds:.0f} of these seconds" if seconds else ""
     return f"{sentence}."
 
 

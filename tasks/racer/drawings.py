@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from fwnkf import Filter
+from fwnkf.evaluation.bootstrap import paired_ratio
 from fwnkf.evaluation.gaps import gap_errors
 from fwnkf.extras import need
+from tasks.racer.page import flights
 from tasks.racer.protocol import BLOCK, CONTEXT, STEP, STRIDE, TEST, control, flight, frames, windows
 from tasks.racer.regression import hold
 from tasks.racer.scoring import truth
+from tasks.racer.study import CURVE_MS
 from tasks.results import Results
 
 if TYPE_CHECKING:
@@ -94,12 +98,19 @@ def against_length(kept: Results) -> Figure:
     """Error and stated error against the length of the gap."""
     plt = need("matplotlib.pyplot", extra="plot")
     figure, panel = plt.subplots(figsize=(7, 4), layout="constrained")
-    for key, rows in kept.details["curve"].items():
-        times = [row["ms"] for row in rows.values()]
-        panel.plot(times, [row["rmse"] for row in rows.values()], color=COLOURS[key], label=LABELS[key])
-        if key != "hold":
-            stated = [row["stated"] for row in rows.values()]
-            panel.plot(times, stated, color=COLOURS[key], ls=":", label=f"{LABELS[key]}, stated")
+    times = [1e3 * frames(time) * STEP for time in CURVE_MS]
+    for key, row in kept.details["curve"].items():
+        for kind, style in (("rmse", {}), ("stated", {"ls": ":"})):
+            seeds = [one for one in row.values() if f"{kind}_{CURVE_MS[0]}" in one[""]]
+            if seeds:
+                label = LABELS[key] if kind == "rmse" else f"{LABELS[key]}, stated"
+                values = [statistics.fmean(one[""][f"{kind}_{time}"] for one in seeds) for time in CURVE_MS]
+                panel.plot(times, values, color=COLOURS[key], label=label, **style)
+        if key == "ours":
+            by_flight = {time: flights(row, f"rmse_{time}") for time in CURVE_MS}
+            ends = [paired_ratio(values, dict.fromkeys(values, 1.0)) for values in by_flight.values()]
+            low, high = [one.low for one in ends], [one.high for one in ends]
+            panel.fill_between(times, low, high, color=COLOURS[key], alpha=0.15, lw=0, label="95 %, over flights")
     panel.set_xscale("log")
     panel.set_yscale("log")
     panel.set_xlabel("length of the gap (ms)")

@@ -2,8 +2,8 @@
 
 ``x⁺ = F x + B u + g(x, h) + w``: the first three states are the rate, the others what its past tells beyond it (motor
 lag, the controller's state, slow torques); ``u`` are the motor commands of four frames; ``g`` is a network that reads
-the memory ``h`` of a GRU, and the GRU sets the variances of ``w`` as well. Before training it is the Kalman filter of
-the linear model.
+the memory ``h`` of a GRU. In a variant the GRU sets the variances of ``w`` as well. Before training it is the Kalman
+filter of the linear model.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class Options:
     hidden: int = 64
     width: int = 64
     control: bool = True
-    adaptive: bool = True
+    adaptive: bool = False
     """Whether the GRU sets ``Q_t``."""
     sections: int = 0
     """Noise states of each channel."""
 
 
 VARIANTS = {
-    "without_gru": replace(Options(), hidden=0, adaptive=False),
+    "without_gru": replace(Options(), hidden=0),
     "without_control": replace(Options(), control=False),
-    "without_q_t": replace(Options(), adaptive=False),
+    "with_q_t": replace(Options(), adaptive=True),
     "with_noise_states": replace(Options(), sections=1),
 }
 
@@ -107,6 +107,16 @@ def new_filter(
     if options.hidden:
         scale(model, group)
     return model
+
+
+def multiply_adds(model: fwnkf.Filter) -> float:
+    """Multiplications of one step in networks and in the covariance, dense matrices counted as such."""
+    n, m = model.layout.tangent_size, model.observation_layout.tangent_size
+    weights = [value for name, value in model.named_parameters() if value.ndim == 2 and not name.startswith("system.")]
+    p = 0 if model.system is None else model.system.control_dim
+    jacobian = sum(value.shape[0] * n for value in weights if value.shape[1] == n)
+    covariance = 2 * n**3 + 2 * n**2 * m + 2 * n * m**2
+    return float(sum(value.numel() for value in weights) + n * jacobian + n * n + n * p + covariance)
 
 
 @torch.no_grad()

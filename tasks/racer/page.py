@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 
 from fwnkf.evaluation.bootstrap import paired_ratio
 from tasks.results import Results, plus_minus
 
+Seeds = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""A row: metrics by seed and flight; ``""`` is all flights together."""
+Rows = Mapping[str, Seeds]
 TITLES = {
-    "variants": "The same filter without one of its parts, and with noise states; seed 0",
-    "sizes": "Smaller GRU and network (the filter has 64); seed 0",
+    "validation": "The choice between a constant Q and one that follows the GRU: the validation flight",
+    "variants": "The same filter without one of its parts, with Q_t, and with noise states",
+    "sizes": "Smaller GRU and network (the filter has 64)",
     "shifted": "Trained on ten flights, tested on the ten others",
     "saturated": "Gyro clipped at 6.7 rad/s, clipped samples taken as missing",
+    "forecast": "20 ms ahead: what the commands to come are worth",
+    "tail": "The tail of the NEES",
 }
-OF_ONE_SEED = ("variants", "sizes")
-"""Parts whose rows stand beside the same seed of the filter."""
+NOTES = {
+    "forecast": "`commands forecast`: a ridge predicts the motor commands of the next 20 ms from what the other ridge "
+    "reads, and the filter takes them as if they were known. `commands` is the RMSE of the commands (0 to 1).",
+    "tail": "Windows without a collision. `tail_…` is the share of the NEES that the largest 1 % of the windows make "
+    "(4.5 % for a normal distribution of three dimensions), `rest_…` the NEES without them.",
+}
+BESIDE_THE_FILTER = ("variants", "sizes")
+"""Parts whose rows stand beside those of the filter."""
+THE_FILTER = "the filter"
+RATIO = "gap_50 over the filter's"
 GAPS = ("gap_step", "gap_20", "gap_50", "gap_100", "gap_200")
 OTHERS = ("ahead_5", "ahead_10", "ahead_20")
 
 
 def page(kept: Results) -> str:
     """All tables there are; a study that has not run is named as such."""
-    seeds = f"{len(kept.seeds)} seed{'s' * (len(kept.seeds) > 1)}"
+    methods = ordered(kept)
+    seeds = ", ".join(f"{len(rows)} of {name}" for name, rows in methods.items() if len(rows) > 1)
+    minutes = kept.details["cpu_seconds"] / 60
     lines = [
         "# Racing quadrotor: the rate without a gyro",
         "",
@@ -29,7 +46,9 @@ def page(kept: Results) -> str:
         "`python -m tasks train racer` and the parts of the study write. Method and limits: "
         "[card](../../models/racer/README.md), [design](../design/racer.md).",
         "",
-        f"Protocol: {kept.protocol}. {kept.details['windows']:,} windows of {kept.records} flights, {seeds}.",
+        f"Protocol: {kept.protocol}. {kept.details['windows']:,} windows of {kept.records} flights. Seeds: {seeds}. "
+        f"`python -m tasks train racer` took {minutes:.1f} CPU minutes from the logs to the shipped filter and the "
+        "tables of this section, baselines and all seeds included.",
         "",
         "![A gap in a real flight](../images/racer.png)",
         "",
@@ -37,90 +56,142 @@ def page(kept: Results) -> str:
         "",
         "RMSE in rad/s, mean of three axes: at the end of gaps of so many ms with motor commands going on (`step`: one "
         "step, 4.1 ms), and so many ms ahead without knowledge of later commands. 5, 10, 20, 50, 100, 200 ms are 1, 2, "
-        "5, 12, 24, 48 steps of 4.1 ms.",
+        "5, 12, 24, 48 steps of 4.1 ms. `±` is the standard deviation over seeds.",
         "",
-        *_methods(kept, (*GAPS, *OTHERS)),
+        *_table(methods, (*GAPS, *OTHERS), spread),
         "",
         "NEES over its dimension and 95 % coverage of the withheld gyro under the stated covariance:",
         "",
-        *_methods(kept, tuple(f"{kind}_{name[4:]}" for kind in ("nees", "coverage") for name in GAPS)),
+        *_table(methods, tuple(f"{kind}_{name[4:]}" for kind in ("nees", "coverage") for name in GAPS), spread),
         "",
-        *_more(kept),
+        f"RMSE over the {kept.details['quiet_windows']:,} windows without a collision (no rate beyond 16 rad/s); the "
+        "others are one collision in LOG00036:",
+        "",
+        *_table(methods, tuple(f"quiet_{name[4:]}" for name in GAPS), spread),
+        "",
+        "Mean over test flights of the figures of each flight (mean of seeds), with a 95 % bootstrap interval over "
+        "flights; with five flights it is a rough one:",
+        "",
+        *_intervals(methods, kept.metrics()),
+        "",
         "Ours over each baseline at 50 ms, mean over test flights with a 95 % bootstrap interval over flights: "
         + ", ".join(f"{name} {kept.against(name)}" for name in kept.baselines)
         + ".",
         "",
+        *_curve(kept.details.get("curve")),
     ]
-    if "curve" in kept.details:
-        lines += ["![Error against the length of the gap](../images/racer-gaps.png)", ""]
-        lines += ["Error and stated error by length of the gap:", "", *_curve(kept.details["curve"]), ""]
     for name, title in TITLES.items():
-        lines += [f"## {title}", ""]
         rows = kept.details.get(name)
-        if rows and name in OF_ONE_SEED:
-            columns = next(iter(rows.values()))
-            rows = {"the filter": {key: kept.seeds[0].metrics.get(key) for key in columns}, **rows}
-        lines += [*_table(rows), ""] if rows else [f"Not measured yet: `python -m tasks racer {name}`.", ""]
+        lines += [f"## {title}", "", *([NOTES[name], ""] if name in NOTES and rows else [])]
+        lines += part(name, rows, kept) if rows else [f"Not measured yet: `python -m tasks racer {name}`.", ""]
     return "\n".join(lines)
 
 
-def _methods(kept: Results, columns: tuple[str, ...]) -> list[str]:
-    lines = [_row(("method", *columns)), "|---" * (1 + len(columns)) + "|"]
-    for name, score in kept.baselines.items():
-        if any(column in score.metrics for column in columns):
-            lines.append(_row((name, *(_number(score.metrics.get(column)) for column in columns))))
-    ours = (plus_minus(kept.mean(column), kept.std(column)) for column in columns)
-    return [*lines, _row(("**ours**", *ours))]
+def ordered(kept: Results) -> dict[str, Seeds]:
+    """The rows of all methods, ours last."""
+    rows: Rows = kept.details["by_flight"]
+    return {**{name: rows[name] for name in kept.baselines}, "**ours**": rows["ours"]}
 
 
-def _more(kept: Results) -> list[str]:
-    """Windows without a collision, and intervals over flights, of results that have them."""
-    if "by_flight" not in kept.details:
-        return []
-    return [
-        f"RMSE over the {kept.details['quiet_windows']:,} windows without a collision (no rate beyond 16 rad/s); the "
-        "others are one collision in LOG00036:",
-        "",
-        *_methods(kept, tuple(f"quiet_{name[4:]}" for name in GAPS)),
-        "",
-        "Mean over test flights of the figures of each flight (ours: mean of seeds), with a 95 % bootstrap interval "
-        "over flights; with five flights it is a rough one:",
-        "",
-        *_intervals(kept),
-        "",
-    ]
-
-
-def _intervals(kept: Results) -> list[str]:
-    by_flight: Mapping[str, Mapping[str, Mapping[str, float]]] = kept.details["by_flight"]
-    shown = ("ours", "ridge", "network", "linear_kf")
-    lines = [_row(("", *shown)), "|---" * (1 + len(shown)) + "|"]
-    for metric in kept.metrics():
-        cells = []
-        for method in shown:
-            values = {name: row[metric] for name, row in by_flight[method].items() if metric in row}
-            cells.append(str(paired_ratio(values, dict.fromkeys(values, 1.0))) if values else "")
-        lines.append(_row((metric, *cells)))
+def part(name: str, rows: Rows, kept: Results) -> list[str]:
+    """The tables of one part of the study: with the spread over seeds, and with intervals over flights."""
+    columns = list(dict.fromkeys(column for row in rows.values() for seed in row.values() for column in seed[""]))
+    if name == "tail":
+        return _tail(rows)
+    if name in BESIDE_THE_FILTER:
+        multiply_adds = kept.details["multiply_adds"]
+        own = {
+            seed: {flight: {**metrics, "multiply_adds": multiply_adds} for flight, metrics in by_flight.items()}
+            for seed, by_flight in kept.details["by_flight"]["ours"].items()
+        }
+        rows = {THE_FILTER: own, **rows}
+    lines = [*_table(rows, columns, spread, seeds=True), ""]
+    shown = [column for column in columns if column not in ("multiply_adds", "samples", "windows")]
+    if any(len(seed) > 2 for row in rows.values() for seed in row.values()):
+        lines += ["Mean over the flights it was tested on, with a 95 % bootstrap interval over flights:", ""]
+        table = _table(rows, shown, interval)
+        if name in BESIDE_THE_FILTER:
+            ours = flights(rows[THE_FILTER], "gap_50")
+            ratios = [RATIO, "---", *(str(paired_ratio(flights(row, "gap_50"), ours)) for row in rows.values())]
+            table = [f"{line} {cell} |" for line, cell in zip(table, ratios, strict=True)]
+        lines += [*table, ""]
     return lines
 
 
-def _table(rows: Mapping[str, Mapping[str, float | None]]) -> list[str]:
-    columns = list(dict.fromkeys(name for row in rows.values() for name in row))
-    lines = [_row(("", *columns)), "|---" * (1 + len(columns)) + "|"]
-    return lines + [_row((name, *(_number(row.get(column)) for column in columns))) for name, row in rows.items()]
+# ---- cells ----------------------------------------------------------------------------------------------------------
 
 
-def _curve(curve: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:
-    rows: dict[str, dict[str, float]] = {}
-    for method, by_length in curve.items():
-        for row in by_length.values():
-            of_length = rows.setdefault(f"{row['ms']:.0f} ms", {})
-            of_length |= {f"{method} {kind}" if kind != "rmse" else method: row[kind] for kind in row if kind != "ms"}
-    return _table(rows)
+def spread(row: Seeds, metric: str) -> str:
+    """Mean and standard deviation over seeds of a metric of all windows; empty if the row does not have it."""
+    values = [seed[""][metric] for seed in row.values() if metric in seed[""]]
+    if not values:
+        return ""
+    if len(values) > 1 and statistics.stdev(values) > 0:
+        return plus_minus(statistics.fmean(values), statistics.stdev(values))
+    return f"{values[0]:,.0f}" if values[0] >= 1000 else f"{values[0]:.3g}"
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+def interval(row: Seeds, metric: str) -> str:
+    """Mean over flights and its interval."""
+    values = flights(row, metric)
+    return str(paired_ratio(values, dict.fromkeys(values, 1.0))) if values else ""
+
+
+def flights(row: Seeds, metric: str) -> dict[str, float]:
+    """A metric of each flight, mean over seeds."""
+    names = dict.fromkeys(name for seed in row.values() for name in seed if name and metric in seed[name])
+    return {name: statistics.fmean(seed[name][metric] for seed in row.values()) for name in names}
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
+def _table(rows: Rows, columns: Sequence[str], cell: Callable[[Seeds, str], str], *, seeds: bool = False) -> list[str]:
+    head = ("", *(("seeds",) if seeds else ()), *columns)
+    lines = [_row(head), "|---" * len(head) + "|"]
+    for name, row in rows.items():
+        cells = [cell(row, column) for column in columns]
+        if any(cells):
+            lines.append(_row((name, *((str(len(row)),) if seeds else ()), *cells)))
+    return lines
+
+
+def _intervals(methods: Rows, metrics: Sequence[str]) -> list[str]:
+    shown = ("**ours**", "ridge", "network", "linear_kf", "ekf_rigid_body", "hold")
+    lines = [_row(("", *shown)), "|---" * (1 + len(shown)) + "|"]
+    return lines + [_row((metric, *(interval(methods[name], metric) for name in shown))) for metric in metrics]
+
+
+def _curve(curve: Rows | None) -> list[str]:
+    if not curve:
+        return []
+    columns = [("hold", "rmse"), ("linear_kf", "rmse"), ("linear_kf", "stated"), ("ours", "rmse"), ("ours", "stated")]
+    titles = [name if kind == "rmse" else f"{name} {kind}" for name, kind in columns]
+    times = [name.removeprefix("rmse_") for name in next(iter(curve["hold"].values()))[""]]
+    lines = [
+        "![Error against the length of the gap](../images/racer-gaps.png)",
+        "",
+        f"Error and stated error by length of the gap ({len(curve['ours'])} seeds), and the mean error over flights:",
+        "",
+        _row(("", *titles, "ours, interval over flights")),
+        "|---" * (2 + len(columns)) + "|",
+    ]
+    for time in times:
+        cells = [spread(curve[name], f"{kind}_{time}") for name, kind in columns]
+        lines.append(_row((f"{time} ms", *cells, interval(curve["ours"], f"rmse_{time}"))))
+    return [*lines, ""]
+
+
+def _tail(rows: Rows) -> list[str]:
+    lengths = [name[5:] for name in next(iter(rows["ours"].values()))[""] if name.startswith("tail_")]
+    kinds = ("nees", "tail", "rest", "coverage")
+    head = ("", *(f"{kind}{text}" for kind in kinds for text in ("", ", over flights")))
+    lines = [f"{len(rows['ours'])} seeds:", "", _row(head), "|---" * len(head) + "|"]
+    for length in lengths:
+        names = [f"{kind}_{length}" for kind in kinds]
+        cells = [text for name in names for text in (spread(rows["ours"], name), interval(rows["ours"], name))]
+        lines.append(_row((length if length == "step" else f"{length} ms", *cells)))
+    return [*lines, ""]
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fwnkf import Filter, load, save
 from tasks.interface import Say
@@ -68,12 +68,21 @@ def part(
     return Part(model, spent, level)
 
 
-def scores(name: str, compute: Callable[[], Iterable[tuple[str, Score]]], folder: Path = FOLDER) -> dict[str, Score]:
+class Scores(NamedTuple):
+    """Scores by method, and the CPU seconds they took."""
+
+    by_method: dict[str, Score]
+    seconds: float
+
+
+def scores(name: str, compute: Callable[[], Iterable[tuple[str, Score]]], folder: Path = FOLDER) -> Scores:
     """Scores by method, computed now or kept from before."""
     path = folder / f"{name}.json"
     if not path.is_file():
+        begin = time.process_time()
         found = {method: dataclasses.asdict(score) for method, score in compute()}
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        content = {"seconds": time.process_time() - begin, "scores": found}
+        path.write_text(json.dumps(content, indent=1), encoding="utf-8")
     kept = json.loads(path.read_text(encoding="utf-8"))
-    return {method: Score(**values) for method, values in kept.items()}
+    return Scores({method: Score(**values) for method, values in kept["scores"].items()}, kept["seconds"])

@@ -87,6 +87,15 @@ class Windows:
         """Windows without a collision."""
         return self.y.abs().amax((-1, -2)) <= COLLISION
 
+    def rows(self, rows: Tensor) -> Windows:
+        """Some of the windows."""
+        return Windows(self.y[rows], self.force[rows], self.motors[rows], self.flight[rows], self.names)
+
+    def until(self, ahead: int) -> Windows:
+        """The same windows with so many frames behind the context."""
+        part = slice(CONTEXT + ahead)
+        return Windows(self.y[:, part], self.force[:, part], self.motors[:, part], self.flight, self.names)
+
 
 def frames(milliseconds: float) -> int:
     """A time as frames, in whole steps of a filter.

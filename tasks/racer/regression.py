@@ -6,7 +6,7 @@ with their squares from 30 ms before the gap to its end (to its beginning for a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,22 +29,26 @@ FAR = 8.0
 
 @dataclass(frozen=True, eq=False)
 class Ridge:
-    """A linear map of standardised inputs to the change of the rate in ``gap`` frames."""
+    """A linear map of standardised inputs to the change of the rate in ``gap`` frames, or of all commands in it."""
 
     gap: int
     commands: int
     """Frames after the beginning of the gap whose motor commands are read."""
     shift: Tensor
     scale: Tensor
-    weight: Float[Tensor, "i 3"]
-    offset: Float[Tensor, " 3"]
+    weight: Float[Tensor, "i o"]
+    offset: Float[Tensor, " o"]
 
     def inputs(self, data: Windows) -> Float[Tensor, "N i"]:
         return (features(data, self.commands) - self.shift) / self.scale
 
+    def change(self, data: Windows) -> Float[Tensor, "N o"]:
+        """What the map was fitted to."""
+        return self.offset + self.inputs(data) @ self.weight
+
     def __call__(self, data: Windows) -> Float[Tensor, "N 3"]:
         """The rate at the end of the gap."""
-        return _last(data) + self.offset + self.inputs(data) @ self.weight
+        return _last(data) + self.change(data)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,23 +83,43 @@ def extrapolate(data: Windows, gap: int, over: int = 5) -> Float[Tensor, "N 3"]:
 
 
 def fit_ridge(group: Sequence[Flight], gap: int, *, future: bool = True) -> Ridge:
+    """The change of the rate, with motor commands to the end of the gap or to its beginning."""
+    return _fit(group, gap, gap if future else 0, lambda data: data.y[:, CONTEXT + gap - 1] - _last(data))
+
+
+def fit_commands(group: Sequence[Flight], gap: int) -> Ridge:
+    """The change of the motor commands of each frame of a gap, from what is known at its beginning."""
+    return _fit(group, gap, 0, lambda data: _change_of_commands(data, gap).flatten(1))
+
+
+def forecast(ridge: Ridge, data: Windows) -> Float[Tensor, "N T 4"]:
+    """Motor commands to the end of a gap whose own commands are forecast."""
+    known = data.motors[:, :CONTEXT]
+    later = known[:, -1:] + ridge.change(data).unflatten(1, (ridge.gap, -1))
+    return torch.cat((known, later.clamp(0, 1)), 1)
+
+
+def _change_of_commands(data: Windows, gap: int) -> Float[Tensor, "N G 4"]:
+    return data.motors[:, CONTEXT : CONTEXT + gap] - data.motors[:, CONTEXT - 1 : CONTEXT]
+
+
+def _fit(group: Sequence[Flight], gap: int, commands: int, target: Callable[[Windows], Tensor]) -> Ridge:
     """Least squares with a small penalty on windows of training flights, in float64."""
-    commands = gap if future else 0
-    count = 0
+    count, outputs = 0, 0
     total: Tensor | float = 0.0
     for one in group:
         data = windows([one], gap, stride=FIT_STRIDE)
-        x = features(data, commands).double()
-        change = (data.y[:, CONTEXT + gap - 1] - _last(data)).double()
+        x, change = features(data, commands).double(), target(data).double()
+        outputs = change.shape[1]
         rows = torch.cat((x, change, torch.ones(len(x), 1).double()), 1)
         total, count = total + rows.mT @ rows, count + len(rows)
     assert isinstance(total, Tensor)
     mean = total[-1, :-1] / count
     cov = total[:-1, :-1] / count - mean.unsqueeze(-1) * mean
     scale = cov.diagonal().clamp_min(1e-12).sqrt()
-    scale[-3:] = 1.0
+    scale[-outputs:] = 1.0
     cov = cov / (scale.unsqueeze(-1) * scale)
-    inputs = len(mean) - 3
+    inputs = len(mean) - outputs
     penalty = RIDGE * torch.eye(inputs, dtype=cov.dtype)
     weight = torch.linalg.solve(cov[:inputs, :inputs] + penalty, cov[:inputs, inputs:])
     values = (mean[:inputs], scale[:inputs], weight, mean[inputs:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -18,6 +19,8 @@ from tasks.results import Score
 HEADLINE = "gap_50"
 Prediction = Callable[[Windows], Tensor]
 Metrics = dict[str, float]
+Scores = dict[str, Score]
+"""Of all windows (``""``) and of each flight."""
 
 
 def rmse(error: Float[Tensor, "N 3"]) -> float:
@@ -31,14 +34,18 @@ def truth(data: Windows, length: int) -> Float[Tensor, "N 3"]:
 
 
 def gaps(
-    model: Filter, data: Windows, milliseconds: Sequence[int] = GAPS_MS, *, known: bool = True
+    model: Filter, data: Windows, milliseconds: Sequence[int] = GAPS_MS, u: Float[Tensor, "N T 5"] | None = None
 ) -> dict[str, GapErrors]:
-    """Prediction errors of a filter by gap in ms, and of one step (``step``); ``known``: whether commands go on."""
+    """Prediction errors of a filter by gap in ms, and of one step (``step``).
+
+    ``u`` is the control, by default the commands that go on.
+    """
     lengths = {"step": BLOCK, **{str(time_ms): frames(time_ms) for time_ms in milliseconds}}
     unique = sorted(set(lengths.values()))
-    u = None
-    if model.preprocess is None or model.preprocess.control_dim:
-        u = control(data.motors) if known else held(data.motors)
+    if u is None:
+        u = control(data.motors)
+    if model.preprocess is not None and not model.preprocess.control_dim:
+        u = None
     found = gap_errors(model, data.y, u, CONTEXT, unique)
     return {
         name: GapErrors(found.error[:, unique.index(length)], found.cov[:, unique.index(length)])
@@ -61,14 +68,14 @@ def filter_metrics(
     return metrics | {f"quiet_{name}": rmse(one.error[rows & quiet]) for name, one in found.items()}
 
 
-def evaluate(model: Filter, data: Windows) -> dict[str, Score]:
+def evaluate(model: Filter, data: Windows) -> Scores:
     """Gaps with commands that go on, and predictions without: of all windows (``""``) and of each flight."""
     begin = time.process_time()
-    found, ahead = gaps(model, data), gaps(model, data, AHEAD_MS, known=False)
+    found, ahead = gaps(model, data), gaps(model, data, AHEAD_MS, held(data.motors))
     return scored(lambda rows: filter_metrics(found, ahead, rows, data.quiet), data, begin)
 
 
-def regressed(gap: Mapping[int, Prediction], ahead: Mapping[int, Prediction], data: Windows) -> dict[str, Score]:
+def regressed(gap: Mapping[int, Prediction], ahead: Mapping[int, Prediction], data: Windows) -> Scores:
     """The same of predictions without an uncertainty, by gap and time ahead in ms."""
     begin = time.process_time()
     errors = {f"gap_{time_ms}": predict(data) - truth(data, frames(time_ms)) for time_ms, predict in gap.items()}
@@ -82,21 +89,39 @@ def regressed(gap: Mapping[int, Prediction], ahead: Mapping[int, Prediction], da
     return scored(metrics, data, begin)
 
 
-def scored(metrics: Callable[[Tensor], Metrics], data: Windows, begin: float) -> dict[str, Score]:
+def split(metrics: Callable[[Tensor], Metrics], data: Windows) -> dict[str, Metrics]:
+    """Metrics of all windows (``""``) and of each flight that has windows; they are given the windows to count."""
+    rows = {name: data.flight == number for number, name in enumerate(data.names)}
+    own = {name: metrics(part) for name, part in rows.items() if bool(part.any())}
+    return {"": metrics(torch.ones(len(data), dtype=torch.bool)), **own}
+
+
+def scored(metrics: Callable[[Tensor], Metrics], data: Windows, begin: float) -> Scores:
     """Scores of all windows, with the headline by flight, and of each flight alone."""
-    flights = {name: metrics(data.flight == number) for number, name in enumerate(data.names)}
-    whole = metrics(torch.ones(len(data), dtype=torch.bool))
-    headline = {name: values[HEADLINE] for name, values in flights.items()}
+    found = split(metrics, data)
+    headline = {name: values[HEADLINE] for name, values in found.items() if name and HEADLINE in values}
     spent = time.process_time() - begin
-    return {"": Score(whole, headline, spent), **{name: Score(values) for name, values in flights.items()}}
+    return {name: Score(values) if name else Score(values, headline, spent) for name, values in found.items()}
 
 
-def joined(methods: Iterable[tuple[str, Mapping[str, Score]]]) -> Iterator[tuple[str, Score]]:
-    """The scores of several methods under one name each: ``ridge``, and ``ridge LOG00015`` for a flight."""
-    for method, found in methods:
-        yield from ((f"{method} {flight}".strip(), score) for flight, score in found.items())
+def joined(methods: Iterable[tuple[str, int, Scores]]) -> Iterator[tuple[str, Score]]:
+    """Scores of several methods and seeds under one name each: ``ridge:0``, and ``ridge:0:LOG00015`` for a flight."""
+    for method, seed, found in methods:
+        yield from ((f"{method}:{seed}:{flight}".rstrip(":"), score) for flight, score in found.items())
 
 
-def of_flights(method: str, scores: Mapping[str, Score], names: Sequence[str]) -> dict[str, Metrics]:
-    """What :func:`joined` put together: the metrics of each flight."""
-    return {name: scores[f"{method} {name}"].metrics for name in names}
+def parted(scores: Mapping[str, Score]) -> dict[str, dict[str, Scores]]:
+    """What :func:`joined` put together, by method and seed."""
+    found: dict[str, dict[str, Scores]] = {}
+    for name, score in scores.items():
+        method, seed, *flight = name.split(":")
+        found.setdefault(method, {}).setdefault(seed, {})["".join(flight)] = score
+    return found
+
+
+def mean(several: Sequence[Score]) -> Score:
+    """Mean over seeds."""
+    first = several[0]
+    metrics = {name: statistics.fmean(one.metrics[name] for one in several) for name in first.metrics}
+    by_recording = {name: statistics.fmean(one.by_recording[name] for one in several) for name in first.by_recording}
+    return Score(metrics, by_recording, sum(one.cpu_seconds for one in several))

@@ -1,127 +1,210 @@
-"""What the parts of the filter are worth, and what it is good for: other splits, saturation, long gaps."""
+"""What the parts of the filter are worth, and what it is good for: other splits, saturation, long gaps.
+
+A part of the study is a table. Its rows are measured for one seed at a time, each over all windows (``""``) and by
+flight, so that the page can state a spread over seeds and an interval over flights.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 
 import torch
+from torch import Tensor
 
 from fwnkf import Filter
 from tasks.interface import Say
-from tasks.racer import regression, scoring
-from tasks.racer.filter import VARIANTS, Options, linear_model
+from tasks.racer import foresight, regression, scoring
+from tasks.racer.filter import VARIANTS, Options, linear_model, multiply_adds
 from tasks.racer.parts import part
 from tasks.racer.protocol import (
     BLOCK,
     CONTEXT,
     FLIGHTS,
-    STEP,
     TEST,
     TRAIN,
     VALIDATION,
-    Flight,
     Windows,
     control,
     flights,
     frames,
     windows,
 )
+from tasks.racer.scoring import Metrics
 
-Table = dict[str, dict[str, float]]
+ByFlight = dict[str, Metrics]
+Job = tuple[str, int, Callable[[], ByFlight]]
+"""Row of a table, seed, and what measures it."""
+PARTS = ("validation", "curve", "saturated", "variants", "sizes", "shifted", "forecast", "tail")
+OURS = "ours"
 SIZES = (16, 32)
 CURVE_MS = (4, 8, 12, 20, 30, 40, 50, 70, 100, 150, 200, 300, 400, 500)
 LIMIT = 6.7
 """Rate (rad/s) at which a gyro of half the range would be clipped: these flights reach 13.4 without a collision."""
 SHOWN = ("gap_20", "gap_50", "gap_100", "quiet_100", "ahead_20", "nees_50", "coverage_50")
-SHIFT_STRIDE = 200
+CHOICE = ("gap_step", "gap_20", "gap_50", "gap_100", "ahead_20", "nees_step", "nees_20", "nees_50", "nees_100")
+SHIFT_STRIDE, CURVE_STRIDE = 200, 400
+
+
+def jobs(name: str, seeds: Sequence[int], shipped: Filter, say: Say) -> Iterator[Job]:
+    """What a part of the study measures; ``shipped`` is the filter of seed 0."""
+
+    def ours(seed: int) -> Filter:
+        return shipped if seed == 0 else trained(OURS, seed, say)
+
+    one_seed: dict[str, Callable[[], ByFlight]] = {}
+    of_seeds: dict[str, Callable[[int], ByFlight]] = {}
+    if name in ("variants", "sizes"):
+        wanted = VARIANTS if name == "variants" else [unit for unit in units() if unit not in VARIANTS]
+        of_seeds = {unit: partial(variant, unit, say=say) for unit in wanted}
+    elif name == "validation":
+        of_seeds = {unit: partial(validated, unit, say=say) for unit in (OURS, "with_q_t")}
+    elif name == "shifted":
+        halves = tuple(range(FLIGHTS // 2)), tuple(range(FLIGHTS // 2, FLIGHTS))
+        for title, (own, others) in {"first to last": halves, "last to first": halves[::-1]}.items():
+            of_seeds[f"{title}, {OURS}"] = partial(shifted, title, own, others, say=say)
+            one_seed[f"{title}, ridge"] = partial(shifted_ridge, own, others)
+    elif name == "curve":
+        one_seed = {"hold": held_curve, "linear_kf": lambda: curve(linear_of_training())}
+        of_seeds = {OURS: lambda seed: curve(ours(seed))}
+    elif name == "saturated":
+        one_seed = {"clipped value": clipped, "linear_kf": lambda: saturated(linear_of_training())}
+        of_seeds = {OURS: lambda seed: saturated(ours(seed))}
+    elif name == "tail":
+        of_seeds = {OURS: lambda seed: foresight.tail(ours(seed), test_windows())}
+    elif name == "forecast":
+        one_seed = {"ridge": lambda: foresight.ridges_ahead(test_windows())}
+        for title in foresight.COMMANDS:
+            of_seeds[f"{OURS}, {title}"] = partial(_ahead, title, ours)
+    for row, measure in one_seed.items():
+        yield row, 0, measure
+    for seed in seeds:
+        for row, measure_seed in of_seeds.items():
+            yield row, seed, partial(measure_seed, seed)
+
+
+def _ahead(title: str, ours: Callable[[int], Filter], seed: int) -> ByFlight:
+    return foresight.ahead(ours(seed), test_windows(), title)
 
 
 def units() -> dict[str, Options]:
-    """The filters of the study that are trained on the usual flights, by name."""
+    """The filters that are trained on the usual flights, by name."""
     return {**VARIANTS, **{f"gru_{size}": Options(hidden=size, width=size) for size in SIZES}}
 
 
-def variant(name: str, data: Windows, say: Say) -> dict[str, float]:
-    """A variant of the filter, trained as the filter is: one seed."""
-    options = units()[name]
-    trained = part(name, flights(TRAIN), flights(VALIDATION), say, options=options)
-    metrics = scoring.evaluate(trained.model, data)[""].metrics
-    return {**{key: metrics[key] for key in SHOWN}, "multiply_adds": multiply_adds(trained.model)}
+def trained(unit: str, seed: int, say: Say) -> Filter:
+    """A filter of the task or a variant of it, trained now or before."""
+    name, options = (f"seed-{seed}", Options()) if unit == OURS else (f"{unit}-{seed}", units()[unit])
+    return part(name, flights(TRAIN), flights(VALIDATION), say, options=options, seed=seed).model
 
 
-def multiply_adds(model: Filter) -> float:
-    """Multiplications of one step in networks and in the covariance, dense matrices counted as such."""
-    n, m = model.layout.tangent_size, model.observation_layout.tangent_size
-    weights = [value for name, value in model.named_parameters() if value.ndim == 2 and not name.startswith("system.")]
-    p = 0 if model.system is None else model.system.control_dim
-    jacobian = sum(value.shape[0] * n for value in weights if value.shape[1] == n)
-    covariance = 2 * n**3 + 2 * n**2 * m + 2 * n * m**2
-    return float(sum(value.numel() for value in weights) + n * jacobian + n * n + n * p + covariance)
-
-
-def shifted(say: Say) -> Table:
-    """Trained on the first ten flights by number and tested on the last ten, and the reverse."""
-    rows: Table = {}
-    halves = tuple(range(FLIGHTS // 2)), tuple(range(FLIGHTS // 2, FLIGHTS))
-    for name, (own, others) in {"first to last": halves, "last to first": halves[::-1]}.items():
-        group, validation = flights(own[1:]), flights(own[:1])
-        data = windows(flights(others), stride=SHIFT_STRIDE)
-        model = part(f"shifted {name}", group, validation, say).model
-        ridges = {time: regression.fit_ridge(group, frames(time)) for time in (20, 50, 100)}
-        ahead = {20: regression.fit_ridge(group, frames(20), future=False)}
-        methods = {"ours": scoring.evaluate(model, data), "ridge": scoring.regressed(ridges, ahead, data)}
-        for method, found in methods.items():
-            metrics = found[""].metrics
-            rows[f"{name}, {method}"] = {key: metrics[key] for key in SHOWN if key in metrics}
-    return rows
-
-
-@torch.no_grad()
-def saturated(models: Mapping[str, Filter], group: Sequence[Flight]) -> Table:
-    """RMSE where the gyro is clipped at half its range and clipped samples are taken as missing."""
-    data = windows(group)
-    beyond = (data.y[:, CONTEXT:].abs() > LIMIT).any(-1).any(-1) & (data.y[:, :CONTEXT].abs() < LIMIT).all(-1).all(-1)
-    y, u = data.y[beyond], control(data.motors[beyond])
-    mask = y.abs() <= LIMIT
-    last = slice(BLOCK - 1, None, BLOCK)
-    missing, truth = ~mask[:, last], y[:, last]
-    rows = {"clipped value": {"rmse": float((LIMIT - truth.abs())[missing].square().mean().sqrt())}}
-    for name, model in models.items():
-        track = model.run(y, u, mask)
-        error = (track.mean[..., :3] - truth)[missing]
-        std = track.cov.diagonal(dim1=-2, dim2=-1)[..., :3].sqrt()[missing]
-        covered = float((error.abs() < 1.96 * std).float().mean())
-        rows[name] = {"rmse": float(error.square().mean().sqrt()), "coverage": covered}
-    rows["clipped value"] |= {"samples": float(missing.sum()), "windows": float(beyond.sum())}
-    return rows
-
-
-def curve(models: Mapping[str, Filter], group: Sequence[Flight], stride: int = 400) -> dict[str, Table]:
-    """Error and stated error (roots of mean squares, mean of axes) against the length of the gap in ms."""
-    longest = max(CURVE_MS)
-    data = windows(group, frames(longest), stride=stride)
-    found: dict[str, Table] = {"hold": {}}
-    for time in CURVE_MS:
-        length = frames(time)
-        error = regression.hold(data) - scoring.truth(data, length)
-        found["hold"][str(time)] = {"ms": 1e3 * length * STEP, "rmse": scoring.rmse(error)}
-    for name, model in models.items():
-        errors = scoring.gaps(model, data, CURVE_MS)
-        found[name] = {
-            str(time): {
-                "ms": 1e3 * frames(time) * STEP,
-                "rmse": scoring.rmse(errors[str(time)].error),
-                "stated": float(errors[str(time)].cov.diagonal(dim1=-2, dim2=-1).mean(0).sqrt().mean()),
-            }
-            for time in CURVE_MS
-        }
+def variant(unit: str, seed: int, say: Say) -> ByFlight:
+    """A variant of the filter, trained as the filter is."""
+    model = trained(unit, seed, say)
+    found = chosen(scoring.evaluate(model, test_windows()), SHOWN)
+    found[""]["multiply_adds"] = multiply_adds(model)
     return found
 
 
-def test_flights() -> list[Flight]:
-    return flights(TEST)
+def validated(unit: str, seed: int, say: Say) -> ByFlight:
+    """The filter or a variant on the validation flight, where choices between them are made."""
+    return chosen(scoring.evaluate(trained(unit, seed, say), windows(flights(VALIDATION))), CHOICE)
 
 
+def chosen(found: scoring.Scores, names: Sequence[str]) -> ByFlight:
+    return {
+        flight: {name: score.metrics[name] for name in names if name in score.metrics}
+        for flight, score in found.items()
+    }
+
+
+def shifted(title: str, own: Sequence[int], others: Sequence[int], seed: int, say: Say) -> ByFlight:
+    """Trained on ten flights (the first of them validates) and tested on the others."""
+    name = f"shifted {title}-{seed}"
+    model = part(name, flights(own[1:]), flights(own[:1]), say, seed=seed).model
+    return chosen(scoring.evaluate(model, windows(flights(others), stride=SHIFT_STRIDE)), SHOWN)
+
+
+def shifted_ridge(own: Sequence[int], others: Sequence[int]) -> ByFlight:
+    """The ridge on the same flights."""
+    group = flights(own[1:])
+    ridges = {time: regression.fit_ridge(group, frames(time)) for time in (20, 50, 100)}
+    ahead = {20: regression.fit_ridge(group, frames(20), future=False)}
+    return chosen(scoring.regressed(ridges, ahead, windows(flights(others), stride=SHIFT_STRIDE)), SHOWN)
+
+
+def clipped_windows() -> tuple[Windows, Tensor]:
+    """Windows in which the gyro is clipped at half its range behind the context, and which steps are."""
+    data = test_windows()
+    rate = data.y.abs()
+    beyond = (rate[:, CONTEXT:] > LIMIT).any(-1).any(-1) & (rate[:, :CONTEXT] < LIMIT).all(-1).all(-1)
+    part = data.rows(beyond)
+    return part, part.y[:, BLOCK - 1 :: BLOCK].abs() > LIMIT
+
+
+def clipped() -> ByFlight:
+    """The error of the clipped value itself."""
+    data, missing = clipped_windows()
+    error = LIMIT - data.y[:, BLOCK - 1 :: BLOCK].abs()
+
+    def metrics(rows: Tensor) -> Metrics:
+        own = missing[rows]
+        return {
+            "rmse": float(error[rows][own].square().mean().sqrt()),
+            "samples": float(own.sum()), "windows": float(rows.sum()),
+        }  # fmt: skip
+
+    return scoring.split(metrics, data)
+
+
+@torch.no_grad()
+def saturated(model: Filter) -> ByFlight:
+    """RMSE where the gyro is clipped at half its range and clipped samples are taken as missing."""
+    data, missing = clipped_windows()
+    track = model.run(data.y, control(data.motors), data.y.abs() <= LIMIT)
+    error = track.mean[..., :3] - data.y[:, BLOCK - 1 :: BLOCK]
+    std = track.cov.diagonal(dim1=-2, dim2=-1)[..., :3].sqrt()
+
+    def metrics(rows: Tensor) -> Metrics:
+        own, stated = error[rows][missing[rows]], std[rows][missing[rows]]
+        covered = (own.abs() < 1.96 * stated).float().mean()
+        return {"rmse": float(own.square().mean().sqrt()), "coverage": float(covered)}
+
+    return scoring.split(metrics, data)
+
+
+def curve_windows() -> Windows:
+    return windows(flights(TEST), frames(max(CURVE_MS)), stride=CURVE_STRIDE)
+
+
+def held_curve() -> ByFlight:
+    """The error of the last rate against the length of the gap in ms."""
+    data = curve_windows()
+    errors = {time: regression.hold(data) - scoring.truth(data, frames(time)) for time in CURVE_MS}
+    return scoring.split(
+        lambda rows: {f"rmse_{time}": scoring.rmse(error[rows]) for time, error in errors.items()}, data
+    )
+
+
+def curve(model: Filter) -> ByFlight:
+    """Error and stated error (roots of mean squares, mean of axes) against the length of the gap in ms."""
+    data = curve_windows()
+    found = scoring.gaps(model, data, CURVE_MS)
+
+    def metrics(rows: Tensor) -> Metrics:
+        errors = {f"rmse_{time}": scoring.rmse(found[str(time)].error[rows]) for time in CURVE_MS}
+        variances = {time: found[str(time)].cov[rows].diagonal(dim1=-2, dim2=-1).mean(0) for time in CURVE_MS}
+        return errors | {f"stated_{time}": float(value.sqrt().mean()) for time, value in variances.items()}
+
+    return scoring.split(metrics, data)
+
+
+@cache
+def test_windows() -> Windows:
+    return windows(flights(TEST))
+
+
+@cache
 def linear_of_training() -> Filter:
     """The Kalman filter of the linear model, on training flights."""
     from tasks.racer.task import linear_filter

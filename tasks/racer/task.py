@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -15,7 +14,7 @@ from fwnkf import EKF, Filter, load, save
 from fwnkf.core.linear import LinearSystem
 from tasks.interface import SEEDS, Say, Task, parameters
 from tasks.racer import regression, rigid_body, scoring
-from tasks.racer.filter import linear_model, on_frames
+from tasks.racer.filter import linear_model, multiply_adds, on_frames
 from tasks.racer.parts import part, scores
 from tasks.racer.protocol import AHEAD_MS, GAPS_MS, TEST, TRAIN, VALIDATION, Flight, Windows, flights, frames, windows
 from tasks.racer.texts import ABOUT, limits
@@ -54,7 +53,7 @@ class Racer(Task):
 
     def baselines(self, data: Windows, results: Results | None) -> Iterator[tuple[str, Score]]:
         train_flights = flights(TRAIN)
-        for name, found in baselines(data, train_flights, linear_model(train_flights), print):
+        for name, _, found in baselines(data, train_flights, linear_model(train_flights), print):
             yield name, found[""]
 
     def evaluate(self, model: Filter, data: Windows) -> Score:
@@ -66,31 +65,40 @@ class Racer(Task):
         return {**TARGETS, "ahead_20": 0.85 * baselines["ridge"].metrics["ahead_20"], **bands}
 
     def train(self, folder: Path, *, seeds: Sequence[int] = SEEDS, say: Say = print) -> Results:
+        begin = time.process_time()
         group, test = flights(TRAIN), self.load()
+        spent = time.process_time() - begin
         found: list[SeedScore] = []
-        by_flight: dict[str, list[dict[str, scoring.Metrics]]] = {"ours": []}
+        by_seed: dict[str, dict[str, scoring.Scores]] = {}
         levels: list[float] = []
         for seed in seeds:
             name = f"seed-{seed}"
             trained = part(name, group, flights(VALIDATION), say, seed=seed)
             if not found:
                 save(trained.model, folder)
-            kept = scores(name, partial(_named, name, trained.model, test))
-            score, counts = kept[name], (Plan().likelihood_steps, Plan().mean_steps)
+            kept = scores(name, partial(_joined, seed, trained.model, test))
+            by_seed.setdefault("ours", {}).update(scoring.parted(kept.by_method)["ours"])
+            score, counts = by_seed["ours"][str(seed)][""], (Plan().likelihood_steps, Plan().mean_steps)
             found.append(SeedScore(score.metrics, score.by_recording, trained.seconds, seed, *counts))
-            by_flight["ours"].append(scoring.of_flights(name, kept, test.names))
             levels.append(trained.level)
+            spent += trained.seconds + kept.seconds
             say(f"{self.name}, seed {seed}: {score.metrics}")
-        kept = scores("baselines", lambda: scoring.joined(baselines(test, group, linear_model(group), say)))
-        beside = {name: score for name, score in kept.items() if not name.endswith(test.names)}
-        by_flight |= {name: [scoring.of_flights(name, kept, test.names)] for name in beside}
+        kept = scores("baselines", lambda: scoring.joined(baselines(test, group, linear_model(group), say, seeds)))
+        by_seed |= scoring.parted(kept.by_method)
+        beside = {name: scoring.mean([one[""] for one in by_seed[name].values()]) for name in by_seed if name != "ours"}
         shipped = load(folder)
         return Results(
             self.name, self.protocol, self.metric, tuple(found), beside, self.targets(beside), self.learned(shipped),
             len(TEST), self.evaluate(shipped, self.load(quick=True)).metrics,
             {
                 "windows": len(test), "quiet_windows": int(test.quiet.sum()), "levels": levels,
-                "by_flight": {name: _mean(values) for name, values in by_flight.items()},
+                "cpu_seconds": spent + kept.seconds, "multiply_adds": multiply_adds(shipped),
+                "by_flight": {
+                    method: {
+                        seed: {flight: score.metrics for flight, score in one.items()} for seed, one in rows.items()
+                    }
+                    for method, rows in by_seed.items()
+                },
             },
         )  # fmt: skip
 
@@ -105,39 +113,35 @@ class Racer(Task):
         return limits(results)
 
 
-def _named(name: str, model: Filter, data: Windows) -> Iterator[tuple[str, Score]]:
-    return scoring.joined([(name, scoring.evaluate(model, data))])
-
-
-def _mean(seeds: Sequence[dict[str, scoring.Metrics]]) -> dict[str, scoring.Metrics]:
-    """The metrics of each flight, mean over seeds."""
-    return {
-        flight: {name: statistics.fmean(seed[flight][name] for seed in seeds) for name in metrics}
-        for flight, metrics in seeds[0].items()
-    }
+def _joined(seed: int, model: Filter, data: Windows) -> Iterator[tuple[str, Score]]:
+    return scoring.joined([("ours", seed, scoring.evaluate(model, data))])
 
 
 def baselines(
-    data: Windows, group: Sequence[Flight], linear: LinearSystem, say: Say
-) -> Iterator[tuple[str, dict[str, Score]]]:
-    """Hold, extrapolation, ridge, network, the linear model's Kalman filter, and an EKF with rigid-body equations."""
+    data: Windows, group: Sequence[Flight], linear: LinearSystem, say: Say, seeds: Sequence[int] = (0,)
+) -> Iterator[tuple[str, int, scoring.Scores]]:
+    """Hold, extrapolation, ridge, network, the linear model's Kalman filter, and an EKF with rigid-body equations.
+
+    The network alone has more than one seed.
+    """
     lengths = {milliseconds: frames(milliseconds) for milliseconds in (*GAPS_MS, *AHEAD_MS)}
     held = dict.fromkeys(lengths, regression.hold)
     straight = {time_ms: partial(regression.extrapolate, gap=length) for time_ms, length in lengths.items()}
     for name, method in (("hold", held), ("extrapolate", straight)):
         gap, ahead = ({key: method[key] for key in times} for times in (GAPS_MS, AHEAD_MS))
-        yield name, scoring.regressed(gap, ahead, data)
+        yield name, 0, scoring.regressed(gap, ahead, data)
     begin = time.process_time()
     ridges = {time_ms: regression.fit_ridge(group, lengths[time_ms]) for time_ms in GAPS_MS if time_ms <= 100}
     later = {time_ms: regression.fit_ridge(group, lengths[time_ms], future=False) for time_ms in AHEAD_MS}
-    yield "ridge", scoring.regressed(ridges, later, data)
+    yield "ridge", 0, scoring.regressed(ridges, later, data)
     say(f"racer, ridge: {time.process_time() - begin:.0f} CPU s")
-    begin = time.process_time()
-    nets = {time_ms: regression.fit_network(ridges[time_ms], group, seed=0) for time_ms in ridges}
-    yield "network", scoring.regressed(nets, {20: regression.fit_network(later[20], group, seed=0)}, data)
-    say(f"racer, network: {time.process_time() - begin:.0f} CPU s")
-    yield "linear_kf", scoring.evaluate(linear_filter(linear), data)
-    yield "ekf_rigid_body", scoring.evaluate(rigid_body.fit(group, say), data)
+    for seed in seeds:
+        begin = time.process_time()
+        nets = {time_ms: regression.fit_network(ridges[time_ms], group, seed) for time_ms in ridges}
+        yield "network", seed, scoring.regressed(nets, {20: regression.fit_network(later[20], group, seed)}, data)
+        say(f"racer, network, seed {seed}: {time.process_time() - begin:.0f} CPU s")
+    yield "linear_kf", 0, scoring.evaluate(linear_filter(linear), data)
+    yield "ekf_rigid_body", 0, scoring.evaluate(rigid_body.fit(group, say), data)
 
 
 def linear_filter(linear: LinearSystem) -> Filter:

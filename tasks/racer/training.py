@@ -2,8 +2,8 @@
 
 Each window has a measured part and a gap to its end; in a quarter of the windows the motor commands of the gap are
 withheld as well, as for a prediction without knowledge of what is to come. Two stages: the means alone with a constant
-gain, which is cheap and has most of what is to be learned; then, with the whole filter, the process noise and what the
-GRU makes of it by the likelihood of every measurement, in the gap and before it.
+gain, which is cheap and has most of what is to be learned; then, with the whole filter, the process noise by the
+likelihood of every measurement, in the gap and before it.
 """
 
 from __future__ import annotations
