@@ -354,6 +354,7 @@ fwnkf.System.of(move, lambda position: position, Q=(0.0, 0.01), R=0.04, dt=0.1, 
 """
 
 
+@pytest.mark.process
 def test_a_named_system_is_saved_and_loaded_in_another_process(tmp_path):
     (tmp_path / "my_sled.py").write_text(MODULE, encoding="utf-8")
     use = """

@@ -84,7 +84,6 @@ OPERATORS: dict[str, Operator] = {
     "to_bool": Operator("{0} != 0", bool, "bool"),
     "isfinite": Operator("({0} - {0}) == 0", math.isfinite, "bool"),
 }
-COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
 def promoted(*kinds: Kind) -> Kind:

@@ -24,8 +24,6 @@ TYPES = {
     "int64_t": "<i8", "uint64_t": "<u8", "float": "<f4", "double": "<f8", "bool": "<u1", "char": "<u1",
 }  # fmt: skip
 LEVELS = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
-DEFINITION = rb"(?s)..(?:F[a-z][a-z0-9_]+:[a-z]|[IP].(?:char\[|u?int\d+_t |float )|A..[\x00-\x20][a-z]{4})"
-"""Headers of definitions with the beginning of what they define."""
 FIELD_LIMIT = 20_000
 """Numbers in one message, nested ones included; a message has at most 65,535 bytes."""
 TEXT_LIMIT = 10_000
