@@ -34,10 +34,13 @@ def measure(name: str, seeds: tuple[int, ...], models: Path, store: Path, say: S
     constant = fit_constant(case, say)
     error = dict(case.errors(constant.filter))
     for seed in missing:
-        found = fit_encoder(constant, hidden=HIDDEN, steps=case.steps, seed=seed, progress=say)
+        found = fit_encoder(
+            constant, hidden=HIDDEN, steps=case.steps, seed=seed, progress=say, learning_rate=case.learning_rate
+        )
         report = found.report
         row = {
-            "case": name, "seed": seed, "unit": case.unit, "steps": case.steps, "records": report.trained_records,
+            "case": name, "seed": seed, "unit": case.unit, "steps": case.steps,
+            "rate": case.learning_rate, "records": report.trained_records,
             "gain": by_recording(case.names, report.gain_by_record, case),
             "nis": [report.before.nis, report.after.nis], "used": report.used, "cpu_seconds": report.seconds,
             "error": error, "error_with_encoder": dict(case.errors(found.trained)),

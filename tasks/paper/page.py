@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import get_args
 
 from fwnkf.training.config import OptimizerSection
+from tasks.encoder.command import STORE as ENCODERS
+from tasks.encoder.page import verdicts
+from tasks.encoder.study import read as read_encoders
 from tasks.paper import published, summary
 from tasks.paper.claims import OURS, Claim, Verdict, claims, inconsistencies
 from tasks.paper.matrix import Matrix
@@ -68,7 +71,7 @@ def page(matrix: Matrix, rows: Mapping[str, Row], drawn: Collection[str] = ()) -
     ]
     for data in dict.fromkeys(str(table["data"]) for table in matrix.values["tables"]):
         lines += section(matrix, results, data, drawn)
-    lines += _uipdb(matrix, drawn) + _runtime(matrix, runtime, drawn) + _means(matrix, results)
+    lines += _uipdb(matrix, drawn) + _encoder() + _runtime(matrix, runtime, drawn) + _means(matrix, results)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -171,6 +174,23 @@ def _uipdb(matrix: Matrix, drawn: Collection[str]) -> list[str]:
         "",
         *_image(drawn, "paper-uipdb", "Acceleration RMSE on UIP-DB, published"),
         *summary.table(header, lines),
+    ]
+
+
+def _encoder() -> list[str]:
+    """What the paper's encoder of the noise is worth on recordings, from the store of that study."""
+    stored = read_encoders(ENCODERS)
+    if not stored:
+        return []
+    return [
+        "## The encoder of the noise on recordings",
+        "",
+        "The paper adapts `Q_t` and `R_t` by an encoder. The same filters with constant and with encoded noise, both "
+        "by likelihood without truth, on recordings that neither has seen ([encoder](encoder.md)). Where the error is "
+        "not smaller, the encoder is worth nothing there:",
+        "",
+        *verdicts(stored),
+        "",
     ]
 
 

@@ -56,6 +56,7 @@ def test_the_page_has_means_over_recordings_and_seeds():
         "case": "small",
         "unit": "m",
         "steps": 5,
+        "rate": 0.01,
         "nis": [2.0, 1.0],
         "error": {"a": 1.0, "b": 3.0},
         "cpu_seconds": 7.0,
@@ -70,3 +71,7 @@ def test_the_page_has_means_over_recordings_and_seeds():
     assert cells[1:3] == ["2", "2"]
     assert cells[4] == f"0.2 [0.2, 0.2], ± {np.std([0.1, 0.3]):.2g}"
     assert cells[9] == "0.5 [0.5, 0.5]"
+    assert (
+        "- small: log-likelihood per value +0.2 [0.2, 0.2], error 0.5 [0.5, 0.5] times that without it, smaller"
+        in page(rows)
+    )
