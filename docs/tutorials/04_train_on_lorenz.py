@@ -15,7 +15,10 @@ from fwnkf.cli import main
 from fwnkf.evaluation.runs import read_run
 
 folder = Path(tempfile.mkdtemp()) / "run"
-changes = ["data.train=200", "data.test=40", "trainer.steps=4", "filter.options.hidden=8", "filter.options.sections=1"]
+changes = [
+    *("data.train=200", "data.test=40", "trainer.steps=4"),
+    *("filter.options.hidden=8", "filter.options.sections=1"),
+]
 main(
     ["train", "lorenz-coloured", "--run", str(folder), "--no-plots"]
     + [word for change in changes for word in ("--set", change)]

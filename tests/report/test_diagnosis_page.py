@@ -131,6 +131,16 @@ def test_the_image_of_a_waterfall_has_the_largest_value_of_every_cell():
     assert np.isnan(image[:, columns * 35 // 100]).all()  # the gap stays empty
 
 
+@pytest.mark.parametrize("decades", [0.5, 4])
+def test_numbers_at_logarithmic_axes_are_text(decades):
+    """Of any figure: matplotlib's own labels are formulas, which a page would show as their source."""
+    figure, (axis,) = canvas()
+    axis.loglog([1, 10**decades], [1e-4, 1e-4 * 10**decades])
+    labels = re.findall(r"<text[^>]*>([^<]*)</text>", svg(figure, "log", ""))
+    assert not any("$" in label or "math" in label for label in labels)
+    assert {"1", "10⁻⁴"} <= set(labels)
+
+
 def test_names_with_formula_signs_are_drawn_as_they_are():
     figure, (axis,) = canvas()
     axis.set_title("$\\frac{a & <b>")

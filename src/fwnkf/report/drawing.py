@@ -117,6 +117,7 @@ def svg(figure: Figure, name: str, label: str) -> str:
     settings = {"svg.fonttype": "none", "svg.hashsalt": name, "text.parse_math": False}
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # the browser has other fonts
+        _plain_log_labels(figure)
         for text in figure.findobj(need("matplotlib.text", extra="plot").Text):
             text.set_parse_math(False)  # a name from a log is no formula
         figure.savefig(target, format="svg", transparent=True, metadata=_METADATA)
@@ -126,6 +127,16 @@ def svg(figure: Figure, name: str, label: str) -> str:
         root.attrib.pop(attribute, None)
     root.attrib.update({"class": "plot", "role": "img", "aria-label": label})
     return ElementTree.tostring(root, encoding="unicode").replace("\n", " ")
+
+
+def _plain_log_labels(figure: Figure) -> None:
+    """Numbers as text where matplotlib by itself labels a logarithmic axis with formulas."""
+    ticker = need("matplotlib.ticker", extra="plot")
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        if isinstance(axis.get_major_formatter(), ticker.LogFormatter):
+            axis.set_major_formatter(lambda value, _: number(value))
+        if isinstance(axis.get_minor_formatter(), ticker.LogFormatter):
+            axis.set_minor_formatter(ticker.NullFormatter())
 
 
 def _simplify(element: ElementTree.Element) -> None:
