@@ -148,7 +148,8 @@ def markdown(rows: Sequence[Row]) -> str:
         "",
         f"Written by `python -m tasks robustness --markdown docs/results/robustness.md`, {rows[0]['records']} records "
         f"for each row, seed {SEED}. Filters trained in one coloured noise, on records of other conditions, beside the "
-        "EKF with the true equations that assumes white noise of the nominal variance.",
+        "EKF with the true equations that assumes white noise of the nominal variance. The same question on "
+        "recordings: [calm and shaken trials](robustness_recordings.md).",
         "",
         f"Criteria: mean squared error at most {ERROR_LIMIT:g} times the EKF's; coverage of the 95 % intervals between "
         f"{low:g} and {high:g}; NEES per dimension at most {NEES_LIMIT:g}, or no larger than the EKF's in the same "
