@@ -19,6 +19,7 @@ from torch import Tensor
 from fwnkf import Filter, Gaussian, build, load
 from fwnkf.core.linearize import mix
 from fwnkf.data.simulated import Simulated, generate, tone_frequencies
+from fwnkf.evaluation.bootstrap import paired_ratio
 from fwnkf.evaluation.rows import Row
 from fwnkf.filters.fwnkf import with_tracked_level
 from fwnkf.filters.hypotheses import FrequencyHypotheses, with_fallback
@@ -36,7 +37,8 @@ MEMORY = 5.0
 """Seconds over which the filter with a level inside forgets."""
 FIRST_SEED = 880_000
 """Of the records; no filter is trained or selected on them."""
-DTYPE = torch.float32
+DTYPE = torch.float64
+"""Of all runs: in float32 some covariances of small noise are not positive definite."""
 PERIOD = 80
 """Steps for which the disturbance is on, then off, then on."""
 WINDOW = 10
@@ -179,18 +181,18 @@ def autopilot(name: str, records: Records) -> Tensor | None:
     """
     rate = 1 / LorenzConfig().dt
     if name == "tone" and records.frequency is not None:
-        alpha, beta = math.tan(math.pi * 15 / rate), -torch.cos(math.pi * records.frequency)
+        alpha, beta = math.tan(math.pi * 15 / rate), -torch.cos(math.pi * records.frequency.to(DTYPE))
         one = torch.ones_like(beta)
         b = torch.stack((one, 2 * beta, one), -1) / (1 + alpha)
         a = torch.stack((2 * beta / (1 + alpha), one * (1 - alpha) / (1 + alpha)), -1)
     elif name == "high_band":
         w = math.tan(math.pi * 20 / rate)
         scale = 1 + math.sqrt(2) * w + w * w
-        b = torch.tensor([[1.0, 2.0, 1.0]]) * (w * w / scale)
-        a = torch.tensor([[2 * (w * w - 1), 1 - math.sqrt(2) * w + w * w]]) / scale
+        b = torch.tensor([[1.0, 2.0, 1.0]], dtype=DTYPE) * (w * w / scale)
+        a = torch.tensor([[2 * (w * w - 1), 1 - math.sqrt(2) * w + w * w]], dtype=DTYPE) / scale
     else:
         return None
-    return _biquad(b.to(DTYPE), a.to(DTYPE), records.y)
+    return _biquad(b, a, records.y)
 
 
 def _biquad(b: Tensor, a: Tensor, y: Tensor) -> Tensor:
@@ -216,7 +218,10 @@ def _run(model: Filter, records: Records) -> Estimate:
 def changing_noise(
     models: Path, parts: Sequence[str] = ("levels", "switches"), *, seeds: int = 5, records: int = 60
 ) -> Iterator[Row]:
-    """One row for each filter, condition and method: means over seeds, and standard deviations between them."""
+    """One row for each filter, condition and method: means over seeds, and standard deviations between them.
+
+    The error is that of all records over the told filter's on the same, with an interval over records.
+    """
     present = {task: name for task, name in FILTERS.items() if (models / task / "config.json").is_file()}
     for measure in (_MEASURES[part] for part in parts):
         for task, name in sorted(present.items(), key=lambda item: item[1] == "tone"):  # the tone takes longest
@@ -267,7 +272,15 @@ def _row(
         spread = torch.tensor(values, dtype=torch.float64)
         row |= {name: float(spread.mean()), f"{name}_std": float(spread.std()) if len(values) > 1 else 0.0}
     row["seeds"] = len(values)
+    interval = paired_ratio(*(_by_record(one, data.truth) for one in (estimate, told)))
+    row |= {"pooled": interval.value, "pooled_low": interval.low, "pooled_high": interval.high}
     return row | verdict(row)
+
+
+def _by_record(estimate: Estimate, truth: Tensor) -> dict[str, float]:
+    """Mean squared error of each record."""
+    errors = (estimate.mean - truth).square().mean((1, 2))
+    return {str(number): float(error) for number, error in enumerate(errors)}
 
 
 def _recovery(data: Records, estimate: Estimate, told: Estimate) -> Row:
@@ -287,15 +300,15 @@ def _recovery(data: Records, estimate: Estimate, told: Estimate) -> Row:
 
 
 def verdict(row: Row) -> dict[str, bool]:
-    """Each criterion, and whether all are met.
+    """Each criterion, and whether all are met; that of error by all records together.
 
-    >>> row = {"condition": "x2", "ratio": 1.02, "nees": 1.15, "coverage95": 0.95}
+    >>> row = {"condition": "x2", "pooled": 1.02, "nees": 1.15, "coverage95": 0.95}
     >>> verdict(row)
     {'error_ok': True, 'coverage_ok': True, 'nees_ok': False, 'ok': False}
     """
     limit = SWITCH_LIMIT if row["condition"] == "switches" else ERROR_LIMIT
     met = {
-        "error_ok": bool(row["ratio"] <= limit),
+        "error_ok": bool(row["pooled"] <= limit),
         "coverage_ok": bool(COVERAGE[0] <= row["coverage95"] <= COVERAGE[1]),
         "nees_ok": bool(abs(row["nees"] - 1) <= NEES_TOLERANCE),
     }

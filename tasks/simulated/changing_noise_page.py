@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from fwnkf.evaluation.rows import Row
 from fwnkf.extras import need
 from tasks.simulated.changing_noise import (
@@ -49,9 +51,11 @@ def markdown(rows: Sequence[Row], figure: str | None = None) -> str:
         "",
         f"Written by `python -m tasks changing_noise --records {most} --markdown docs/results/changing_noise.md "
         f"--figure docs/images/changing-noise.png`: {most} records{fewer} "
-        f"of each of {rows[0]['seeds']} seeds from {FIRST_SEED} on, the same for all methods, in float32. Figures are "
-        "means over seeds ± the standard deviation between them; errors (MSE) and NEES are relative to the filter "
-        "that is told. Parts may be measured one by one (`--part`, `--store`, `--keep`).",
+        f"of each of {rows[0]['seeds']} seeds from {FIRST_SEED} on, the same for all methods, in float64. Errors (MSE) "
+        "and NEES are relative to the filter that is told. The first error is that of all records together over the "
+        "told filter's on the same records, with the 95 % interval of a bootstrap over records; the others are means "
+        "over seeds ± the standard deviation between them. Parts may be measured one by one (`--part`, `--store`, "
+        "`--keep`).",
         "",
         "The trained Lorenz filters; nothing is trained for this. **Told**: the filter with its noise at the true "
         f"level. **Bank of levels**: `with_fallback(model, levels={LEVELS}, dwell={DWELL:g})`. **Level tracked**: "
@@ -68,8 +72,7 @@ def markdown(rows: Sequence[Row], figure: str | None = None) -> str:
         *_missing(rows),
         "Most of the loss is in the first ten of 100 steps, when the unknown state hides the level: no filter "
         "can know it there. The bank is the Bayesian estimator for its levels, so a smaller loss at one level costs "
-        "a larger one at another. NEES is not finite where a covariance of the filter, or of the one that is told, is "
-        "not positive definite at some step in float32.",
+        "a larger one at another.",
         "",
     ]
     if figure is not None:
@@ -77,7 +80,7 @@ def markdown(rows: Sequence[Row], figure: str | None = None) -> str:
     lines += [
         "## Levels",
         "",
-        "| filter | variance | method | error | error from step 10 | NEES | coverage | verdict |",
+        "| filter | variance | method | error [95 %] | error from step 10 | NEES | coverage | verdict |",
         "|---|---|---|---|---|---|---|---|",
         *(_level_line(row) for row in levels),
         "",
@@ -96,7 +99,8 @@ def markdown(rows: Sequence[Row], figure: str | None = None) -> str:
         "its broad oscillators take a part of it: the filter told that the disturbance is off states covariances "
         "that are too small.",
         "",
-        "| filter | method | error | error from step 10 | NEES | coverage | recovery, off | recovery, on | verdict |",
+        "| filter | method | error [95 %] | error from step 10 | NEES | coverage | recovery, off | recovery, on | "
+        "verdict |",
         "|---|---|---|---|---|---|---|---|---|",
         *(_switch_line(row) for row in rows if row["condition"] == "switches"),
         "",
@@ -123,18 +127,27 @@ def _summary(levels: Sequence[Row]) -> list[str]:
         ours = [row for row in levels if row["method"] == method]
         if not ours:
             continue
-        worst = max(ours, key=lambda row: float(row["ratio"]))
+        worst = max(ours, key=lambda row: float(row["pooled"]))
         met = {name: sum(bool(row[name]) for row in ours) for name in ("error_ok", "coverage_ok", "nees_ok", "ok")}
-        nominal = max((row["ratio"] for row in ours if row["condition"] == "x1"), default=float("nan"))
+        nominal = max((row["pooled"] for row in ours if row["condition"] == "x1"), default=float("nan"))
+        surely = (
+            sum(row["pooled_high"] <= ERROR_LIMIT for row in ours),
+            sum(row["pooled_low"] > ERROR_LIMIT for row in ours),
+        )
         lines.append(
             f"- {METHODS[method].capitalize()}: of {len(ours)} conditions {met['error_ok']} meet the criterion of "
-            f"error, {met['coverage_ok']} that of coverage, {met['nees_ok']} that of NEES, {met['ok']} all three. The "
-            f"largest error is {worst['ratio']:.3f} ± {worst['ratio_std']:.3f} ({worst['task']}, "
+            f"error ({surely[0]} with the whole interval; {surely[1]} miss it with the whole interval), "
+            f"{met['coverage_ok']} that of coverage, {met['nees_ok']} that of NEES, {met['ok']} all three. The "
+            f"largest error is {_error(worst)} ({worst['task']}, "
             f"{worst['condition']}), the largest at the nominal level {nominal:.3f}."
         )
-    spread = statistics.median(row["ratio_std"] for row in levels if row["method"] in FOLLOWING)
-    lines.append(f"- The standard deviation of these errors between seeds is {spread:.3f} in the median.")
+    spread = statistics.median(row["pooled_high"] - row["pooled_low"] for row in levels if row["method"] in FOLLOWING)
+    lines.append(f"- The interval of these errors is {spread:.3f} wide in the median.")
     return lines
+
+
+def _error(row: Row) -> str:
+    return f"{row['pooled']:.3f} [{row['pooled_low']:.3f}, {row['pooled_high']:.3f}]"
 
 
 def _figure(row: Row, name: str) -> str:
@@ -157,7 +170,7 @@ def _criteria(row: Row) -> dict[str, bool]:
 
 
 def _columns(row: Row) -> str:
-    return " | ".join(_figure(row, name) for name in ("ratio", "ratio_from_10", "nees", "coverage95"))
+    return " | ".join((_error(row), *(_figure(row, name) for name in ("ratio_from_10", "nees", "coverage95"))))
 
 
 def _level_line(row: Row) -> str:
@@ -172,6 +185,13 @@ def _switch_line(row: Row) -> str:
     words = _words(row, {"error": row["error_ok"], "recovery": row["recovered"]})
     seconds = " | ".join(f"{row[name]:.2f} s" for name in ("recovery_off", "recovery_on"))
     return f"| {row['task']} | {METHODS[row['method']]} | {_columns(row)} | {seconds} | {words} |"
+
+
+def _ends(row: Row, name: str) -> tuple[float, float]:
+    """How far the bar of a figure reaches down and up: its interval, or the standard deviation between seeds."""
+    if name == "pooled":
+        return row["pooled"] - row["pooled_low"], row["pooled_high"] - row["pooled"]
+    return row[f"{name}_std"], row[f"{name}_std"]
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
@@ -192,10 +212,11 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         for method, colour in COLOURS.items():
             ours = [row for row in shown if (row["task"], row["method"]) == (task, method)]
             level = [float(row["condition"].removeprefix("x")) for row in ours]
-            for panel, name in zip(axes[:, column], ("ratio", "coverage95"), strict=True):
-                spread = [row[f"{name}_std"] for row in ours]
+            for panel, name in zip(axes[:, column], ("pooled", "coverage95"), strict=True):
+                value = [row[name] for row in ours]
+                spread = np.array([_ends(row, name) for row in ours]).T
                 style = {"color": colour, "marker": "o", "ms": 3.5, "lw": 1.4, "capsize": 2}
-                panel.errorbar(level, [row[name] for row in ours], spread, label=METHODS[method], **style)
+                panel.errorbar(level, value, spread, label=METHODS[method], **style)
         top, bottom = axes[:, column]
         top.set_title(task)
         top.set_yscale("log")
