@@ -18,6 +18,7 @@ from fwnkf.filters.factory import build
 SMALL = {"train": 32, "val": 4, "test": 60}
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_who_knows_more_has_less_error_in_coloured_noise():
     """Equations without a sensor, equations with white noise assumed, equations and noise known."""
     protocol = protocols.simulated("lorenz", "strict", scenario="drift", **SMALL)

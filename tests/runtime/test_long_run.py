@@ -150,6 +150,7 @@ def test_bursts_of_samples_do_not_fill_the_memory() -> None:
         collect(moving(), time, np.zeros((400, 2)))
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_after_a_long_gap_the_filter_starts_anew() -> None:
     time, values = samples()
     time[250:] += LONGEST_GAP + 1

@@ -311,6 +311,7 @@ def measured(truth: np.ndarray, seed: int = 1) -> np.ndarray:
     return truth[:, None] + np.random.default_rng(seed).standard_normal((len(truth), 2)) * [0.2, 0.5]
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_the_gate_rejects_the_stated_share_of_correct_measurements():
     stream = fwnkf.Stream(tracker(), gate=0.95, sensors={"both": [0, 1]})
     assert_close(stream._stepper.watch.limits.numpy()[1:], chi2.ppf(0.95, [1, 2]), "algebra")
@@ -402,6 +403,7 @@ def test_a_sensor_at_rest_is_no_reason_for_alarm():
     assert all(stream.step([0.1, 0.2], t=0.1 * k).health == "ok" for k in range(100))
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_a_filter_of_white_noise_without_signal_is_healthy():
     """Nothing to track: no prediction is better than the mean, and none is worse than the last measurement."""
     generator = np.random.default_rng(0)

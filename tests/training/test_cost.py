@@ -82,6 +82,7 @@ def test_pretraining_and_compilation_are_listed_apart_and_survive_a_stop(tmp_pat
     assert "of which" in _cost(record)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_a_run_without_either_says_so(tmp_path):
     record = fit(experiment(pretrain=0), tmp_path / "run").record
     assert record["compilation_seconds"] == 0.0

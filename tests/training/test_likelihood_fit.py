@@ -62,6 +62,7 @@ def check_gain(regime: str, count: int, length: int, **options: int) -> None:
         assert after < before
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_noise_that_changes_with_the_motion():
     check_gain("motion", 40, 150, hidden=8, steps=42)
 
@@ -83,6 +84,7 @@ def test_training_that_only_loses_leaves_the_fitted_filter():
     assert "left without it" in encoder.report.lines()[-1]
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_what_the_fit_has_determined_does_not_move():
     y, _ = simulate("motion", 6, 60, seed=2)
     y[1, 20:30] = math.nan  # a gap

@@ -51,6 +51,7 @@ def test_one_step_prediction_is_the_prior_of_a_filter_with_the_true_state(transi
         torch.testing.assert_close(predicted[:, t - 1], out.prior_mean, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_a_linear_system_is_recovered_with_its_process_noise():
     """x⁺ = F x + w: the regression comes close to least squares, and cannot be better."""
     rng = np.random.default_rng(0)
