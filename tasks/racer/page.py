@@ -171,7 +171,7 @@ def _curve(curve: Rows | None) -> list[str]:
     lines = [
         "![Error against the length of the gap](../images/racer-gaps.png)",
         "",
-        f"Error and stated error by length of the gap ({len(curve['ours'])} seeds), and the mean error over flights:",
+        f"Error and stated error by length of the gap ({_seeds(curve['ours'])}), and the mean error over flights:",
         "",
         _row(("", *titles, "ours, interval over flights")),
         "|---" * (2 + len(columns)) + "|",
@@ -186,12 +186,16 @@ def _tail(rows: Rows) -> list[str]:
     lengths = [name[5:] for name in next(iter(rows["ours"].values()))[""] if name.startswith("tail_")]
     kinds = ("nees", "tail", "rest", "coverage")
     head = ("", *(f"{kind}{text}" for kind in kinds for text in ("", ", over flights")))
-    lines = [f"{len(rows['ours'])} seeds:", "", _row(head), "|---" * len(head) + "|"]
+    lines = [f"{_seeds(rows['ours'])}:", "", _row(head), "|---" * len(head) + "|"]
     for length in lengths:
         names = [f"{kind}_{length}" for kind in kinds]
         cells = [text for name in names for text in (spread(rows["ours"], name), interval(rows["ours"], name))]
         lines.append(_row((length if length == "step" else f"{length} ms", *cells)))
     return [*lines, ""]
+
+
+def _seeds(row: Seeds) -> str:
+    return f"{len(row)} seed{'s' * (len(row) > 1)}"
 
 
 def _row(cells: Sequence[str]) -> str:
