@@ -13,6 +13,7 @@ from rotor_sweep import FLOOR, SIGNAL_HZ, STEP, STEPS, TELEMETRY, TELEMETRY_STD
 
 LOOKED_AT = Path(LOGS[0].path).name
 """The log on which the structure of the filter was chosen."""
+SECOND = Path(LOGS[1].path).name
 SHOWN = (
     ("gyro", "gyro", "#9aa0a6"),
     ("board", "flight controller (gyroADC)", "#d9822b"),
@@ -28,7 +29,9 @@ ABOUT = (
     f"three orders, the time constant of the level ({1e3 * LEVEL_TIME:g} ms, at least {LEVEL_STEPS} samples), "
     f"and the age of the sample that is estimated ({1e3 * DELAY:g} ms, at least one sample). All of that was "
     f"chosen with a look at {LOOKED_AT}, the part that is scored included, so that its figures are no test of "
-    "the choice; the other logs were run with the same settings. Units: standard deviations of the part used to "
+    f"the choice. Whether the band is set or fitted was decided after both had been run on {SECOND} too, so "
+    "that it is a test of the rest alone; the PX4 logs were run once, with the same settings. Units: standard "
+    "deviations of the part used to "
     "fit. NLL is the negative log-likelihood of a sample, lower is better. *White noise*: the same equations "
     "without lines. *Fixed lines*: as many lines, at the mean speeds of the part used to fit, fitted in the "
     "same way. *Peak over median*: of the spectrum of the normalised innovations."
@@ -47,7 +50,8 @@ LIMITS = (
 
 COMPARED = (
     f"Against the zero-phase gyro below {SLOW:g} Hz, RMSE as late as it fits best (delay). *Over it*: our RMSE "
-    "at a delay no longer than that of `gyroADC`, over the RMSE of `gyroADC`."
+    "at a delay no longer than that of `gyroADC`, over the RMSE of `gyroADC`. Compared exactly as late as "
+    f"`gyroADC`, an estimate that is earlier loses where the motion is fast: y of {SECOND} is then worse than it."
 )
 
 
