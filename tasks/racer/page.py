@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from fwnkf.evaluation.bootstrap import paired_ratio
+from tasks.racer.filter import VARIANTS
+from tasks.racer.study import SIZES
 from tasks.results import Results, plus_minus
 
 Seeds = Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -96,6 +98,7 @@ def ordered(kept: Results) -> dict[str, Seeds]:
 def part(name: str, rows: Rows, kept: Results) -> list[str]:
     """The tables of one part of the study: with the spread over seeds, and with intervals over flights."""
     columns = list(dict.fromkeys(column for row in rows.values() for seed in row.values() for column in seed[""]))
+    lines: list[str] = []
     if name == "tail":
         return _tail(rows)
     if name in BESIDE_THE_FILTER:
@@ -104,8 +107,11 @@ def part(name: str, rows: Rows, kept: Results) -> list[str]:
             seed: {flight: {**metrics, "multiply_adds": multiply_adds} for flight, metrics in by_flight.items()}
             for seed, by_flight in kept.details["by_flight"]["ours"].items()
         }
+        wanted = VARIANTS if name == "variants" else [f"gru_{size}" for size in SIZES]
+        missing = [f"`{row}`" for row in wanted if row not in rows]
         rows = {THE_FILTER: own, **rows}
-    lines = [*_table(rows, columns, spread, seeds=True), ""]
+        lines += [f"Not measured yet: {', '.join(missing)}.", ""] if missing else []
+    lines += [*_table(rows, columns, spread, seeds=True), ""]
     shown = [column for column in columns if column not in ("multiply_adds", "samples", "windows")]
     if any(len(seed) > 2 for row in rows.values() for seed in row.values()):
         lines += ["Mean over the flights it was tested on, with a 95 % bootstrap interval over flights:", ""]

@@ -64,6 +64,7 @@ def test_a_page_puts_variants_beside_the_filter_and_names_what_was_not_measured(
     text = page.page(kept)
     assert "| the filter | 2 | 0.250 ± 0.071 |" in text
     assert "| without_gru | 1 | 0.5 |" in text
+    assert "Not measured yet: `without_control`, `with_q_t`, `with_noise_states`." in text
     assert "| 2 [2, 2] |" in text  # 0.5 over 0.25 in every flight
     assert "Not measured yet: `python -m tasks racer sizes`" in text
     assert "1.5 CPU minutes" in text
