@@ -8,6 +8,7 @@ filter of the linear model.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -84,6 +85,11 @@ def on_frames(model: fwnkf.Filter) -> fwnkf.Filter:
     config = LastSampleConfig(channels=3, controls=controls, block=BLOCK)
     model.preprocess = LastSample(config, model.system)
     return model
+
+
+def linear_filter(linear: LinearSystem) -> fwnkf.Filter:
+    """The Kalman filter of the linear model, in the same steps."""
+    return on_frames(fwnkf.EKF(system=copy.deepcopy(linear).to(torch.float32)))
 
 
 def new_filter(

@@ -15,7 +15,7 @@ from torch import Tensor
 from fwnkf import Filter
 from tasks.interface import Say
 from tasks.racer import foresight, regression, scoring
-from tasks.racer.filter import VARIANTS, Options, linear_model, multiply_adds
+from tasks.racer.filter import VARIANTS, Options, linear_filter, linear_model, multiply_adds
 from tasks.racer.parts import part
 from tasks.racer.protocol import (
     BLOCK,
@@ -207,6 +207,4 @@ def test_windows() -> Windows:
 @cache
 def linear_of_training() -> Filter:
     """The Kalman filter of the linear model, on training flights."""
-    from tasks.racer.task import linear_filter
-
     return linear_filter(linear_model(flights(TRAIN)))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-import torch
-
-from fwnkf import EKF, Filter, load, save
+from fwnkf import Filter, load, save
 from fwnkf.core.linear import LinearSystem
 from tasks.interface import SEEDS, Say, Task, parameters
 from tasks.racer import regression, rigid_body, scoring
-from tasks.racer.filter import linear_model, multiply_adds, on_frames
+from tasks.racer.filter import linear_filter, linear_model, multiply_adds
 from tasks.racer.parts import part, scores
 from tasks.racer.protocol import AHEAD_MS, GAPS_MS, TEST, TRAIN, VALIDATION, Flight, Windows, flights, frames, windows
 from tasks.racer.texts import ABOUT, limits
@@ -142,8 +139,3 @@ def baselines(
         say(f"racer, network, seed {seed}: {time.process_time() - begin:.0f} CPU s")
     yield "linear_kf", 0, scoring.evaluate(linear_filter(linear), data)
     yield "ekf_rigid_body", 0, scoring.evaluate(rigid_body.fit(group, say), data)
-
-
-def linear_filter(linear: LinearSystem) -> Filter:
-    """The Kalman filter of the linear model, in the same steps."""
-    return on_frames(EKF(system=copy.deepcopy(linear).to(torch.float32)))

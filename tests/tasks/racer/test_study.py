@@ -11,9 +11,8 @@ from scipy.stats import chi2
 
 from fwnkf.evaluation.gaps import GapErrors
 from tasks.racer import foresight, page, parts, protocol, regression, scoring
-from tasks.racer.filter import linear_model
+from tasks.racer.filter import linear_filter, linear_model
 from tasks.racer.protocol import CONTEXT
-from tasks.racer.task import linear_filter
 from tasks.results import Results, Score, SeedScore
 
 from .test_filter import simulated
