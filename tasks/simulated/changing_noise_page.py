@@ -141,8 +141,9 @@ def _summary(levels: Sequence[Row]) -> list[str]:
             f"largest error is {_error(worst)} ({worst['task']}, "
             f"{worst['condition']}), the largest at the nominal level {nominal:.3f}."
         )
-    spread = statistics.median(row["pooled_high"] - row["pooled_low"] for row in levels if row["method"] in FOLLOWING)
-    lines.append(f"- The interval of these errors is {spread:.3f} wide in the median.")
+    widths = [row["pooled_high"] - row["pooled_low"] for row in levels if row["method"] in FOLLOWING]
+    if widths:  # a run of switches alone has none
+        lines.append(f"- The interval of these errors is {statistics.median(widths):.3f} wide in the median.")
     return lines
 
 
