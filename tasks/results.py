@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -164,6 +164,24 @@ def _score(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _numbers(content: Mapping[str, Any]) -> dict[str, float]:
     return {name: math.nan if value is None else number(value) for name, value in content.items()}
+
+
+def mean_by_name(items: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of figures with the same names, such as those of each recording over seeds.
+
+    >>> mean_by_name([{"a": 1.0}, {"a": 2.0}])
+    {'a': 1.5}
+    """
+    return {name: statistics.fmean(item[name] for item in items) for name in items[0]}
+
+
+def over_seeds(values: Sequence[float]) -> str:
+    """Mean and standard deviation of a figure over seeds.
+
+    >>> over_seeds([1.0, 2.0])
+    '1.50 ± 0.50'
+    """
+    return plus_minus(statistics.fmean(values), statistics.pstdev(values))
 
 
 def plus_minus(mean: float, std: float) -> str:

@@ -8,25 +8,24 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import torch
 
 from fwnkf.data.recording import Recording
 from fwnkf.evaluation.bootstrap import paired_ratio
 from fwnkf.evaluation.rows import Row
 from tasks.interface import Say, parse_seeds
-from tasks.results import plus_minus
+from tasks.results import mean_by_name, over_seeds
 
 HIGH_BAND = 20.0
 """Hz, from which the force of a trial counts as shaking."""
 PAGE = Path("docs/results/robustness_recordings.md")
-COVERAGE, NEES = (0.9, 0.99), 2.0
-"""The bands of ``python -m tasks robustness``."""
+ERROR, COVERAGE, NEES = 1.1, (0.9, 0.99), 2.0
+"""The bands of ``python -m tasks robustness``; task folders do not import each other."""
 
 
 def add_commands(commands: Any) -> None:
@@ -110,8 +109,8 @@ def page(rows: Sequence[Row]) -> str:
         "and the factor of the covariance. The ratio of errors has a 95 % interval over trials, which are few. A "
         "filter run on the trials it was trained on is the reference, not a test.",
         "",
-        "Criteria, as for [simulated records](robustness.md): error at most 1.1 times that of the filter trained "
-        f"there, coverage {COVERAGE[0]:g} to {COVERAGE[1]:g}, NEES per dimension at most {NEES:g}.",
+        f"Criteria, as for [simulated records](robustness.md): error at most {ERROR:g} times that of the filter "
+        f"trained there, coverage {COVERAGE[0]:g} to {COVERAGE[1]:g}, NEES per dimension at most {NEES:g}.",
         "",
         _line(columns),
         _line(["---"] * len(columns)),
@@ -125,10 +124,10 @@ def page(rows: Sequence[Row]) -> str:
 def _cells(rows: Sequence[Row], name: str, other: str) -> tuple[str, ...]:
     mine = [row for row in rows if (row["trained"], row["run"]) == (name, other)]
     there = [row for row in rows if (row["trained"], row["run"]) == (other, other)]
-    ratio = paired_ratio(*(_mean([row["by_recording"] for row in part]) for part in (mine, there)))
+    ratio = paired_ratio(*(mean_by_name([row["by_recording"] for row in part]) for part in (mine, there)))
     nees, coverage = (fmean(float(row[figure]) for row in mine) for figure in ("nees", "coverage"))
     met = {
-        "error": ratio.value <= 1.1,
+        "error": ratio.value <= ERROR,
         "coverage": COVERAGE[0] <= coverage <= COVERAGE[1],
         "NEES": nees <= NEES,
     }
@@ -137,21 +136,13 @@ def _cells(rows: Sequence[Row], name: str, other: str) -> tuple[str, ...]:
         name,
         other,
         f"{mine[0]['shaking']:.2f}",
-        _spread([fmean(row["by_recording"].values()) for row in mine]),
+        over_seeds([fmean(row["by_recording"].values()) for row in mine]),
         "1" if name == other else str(ratio),
-        _spread([row["nees"] for row in mine]),
-        _spread([row["coverage"] for row in mine]),
+        over_seeds([row["nees"] for row in mine]),
+        over_seeds([row["coverage"] for row in mine]),
         "reference" if name == other else f"**fails: {', '.join(missed)}**" if missed else "robust",
     )
 
 
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
-
-
-def _mean(items: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: fmean(item[name] for item in items) for name in items[0]}
-
-
-def _spread(values: Sequence[float]) -> str:
-    return plus_minus(fmean(values), float(np.std(values)))

@@ -11,7 +11,7 @@ from fwnkf.evaluation.bootstrap import Interval, paired_ratio
 from tasks.cards import table_row
 from tasks.encoder.cases import PIECE
 from tasks.encoder.study import FITTED, HIDDEN, Row
-from tasks.results import plus_minus
+from tasks.results import mean_by_name, over_seeds
 
 TEXT = f"""# An encoder of the noise on real recordings
 
@@ -64,13 +64,13 @@ def by_case(rows: Mapping[str, Row]) -> dict[str, list[Row]]:
 
 def gain_of(mine: list[Row]) -> Interval:
     """Log-likelihood that the encoder adds, with its interval over recordings: a ratio to one."""
-    gain = _mean([row["gain"] for row in mine])
+    gain = mean_by_name([row["gain"] for row in mine])
     return paired_ratio(gain, dict.fromkeys(gain, 1.0))
 
 
 def ratio_of(mine: list[Row]) -> Interval:
     """Error with the encoder over that without."""
-    return paired_ratio(_mean([row["error_with_encoder"] for row in mine]), mine[0]["error"])
+    return paired_ratio(mean_by_name([row["error_with_encoder"] for row in mine]), mine[0]["error"])
 
 
 def page(rows: Mapping[str, Row]) -> str:
@@ -89,20 +89,12 @@ def page(rows: Mapping[str, Row]) -> str:
                     f"{mine[0]['steps']} at {mine[0]['rate']:g}",
                     f"{gain_of(mine)}, ± {spread:.2g}",
                     f"{mine[0]['nis'][0]:.3g}",
-                    _spread([row["nis"][1] for row in mine]),
+                    over_seeds([row["nis"][1] for row in mine]),
                     f"{fmean(mine[0]['error'].values()):.4g}",
-                    _spread([fmean(row["error_with_encoder"].values()) for row in mine]),
+                    over_seeds([fmean(row["error_with_encoder"].values()) for row in mine]),
                     ratio_of(mine),
                     f"{fmean(row['cpu_seconds'] for row in mine):.0f}",
                 )
             )
         )
     return "\n".join(lines) + "\n"
-
-
-def _mean(items: list[Mapping[str, float]]) -> dict[str, float]:
-    return {name: fmean(item[name] for item in items) for name in items[0]}
-
-
-def _spread(values: list[float]) -> str:
-    return plus_minus(fmean(values), float(np.std(values)))
