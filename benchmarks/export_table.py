@@ -9,14 +9,13 @@ kept, so that a run can be continued. A filter that cannot be exported has the r
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from tables import write
+from tables import store, stored, write
 
 import fwnkf
 from fwnkf.errors import FwnkfError
@@ -65,8 +64,7 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path, help="write the rows as a page of the documentation")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    known = options.rows.read_text().splitlines() if options.rows.exists() else []
-    rows = {row["which"]: row for row in map(json.loads, known)}
+    rows = {row["which"]: row for row in stored(options.rows)}
     for name, build in candidates():
         if (
             options.missing == "skip"
@@ -76,9 +74,7 @@ def main() -> None:
         ):
             continue
         rows[name] = export(name, build, options.steps)
-        with options.rows.open("a") as file:
-            file.write(json.dumps(rows[name]) + "\n")
-        print(json.dumps(rows[name]), flush=True)
+        store(options.rows, rows[name])
     if options.markdown:
         order = [name for name, _ in candidates() if name in rows]
         note = (

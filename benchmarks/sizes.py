@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from export import Compiled, Generated, instructions
-from tables import write
+from tables import store, stored, write
 
 import fwnkf
 from fwnkf.evaluation.evaluate import evaluate
@@ -117,9 +117,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     if "dido" in options.data:
+        sys.path.insert(0, str(Path(__file__).parents[1]))  # tasks is not installed with the package
         import tasks.dido  # noqa: F401  registers the data set
-    known = options.rows.read_text().splitlines() if options.rows.exists() else []
-    rows = {(row["data"], row["size"]): row for row in map(json.loads, known)}
+    rows = {(row["data"], row["size"]): row for row in stored(options.rows)}
     for data in options.data:
         for size in SIZES:
             if (data, size) in rows:
@@ -129,9 +129,7 @@ def main() -> None:
                 row = {"data": data, "size": size, **found, **on_device(model, Path(made), "filter")}
             fwnkf.save(model, options.rows.parent / f"{data}-{size}")
             rows[data, size] = row
-            with options.rows.open("a") as file:
-                file.write(json.dumps(row) + "\n")
-            print(row, flush=True)
+            store(options.rows, row)
     if options.markdown:
         for data in options.data:
             models = {size: fwnkf.load(options.rows.parent / f"{data}-{size}") for size in SIZES}

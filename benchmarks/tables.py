@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -37,3 +39,16 @@ def write(path: Path, title: str, note: str, rows: Sequence[Mapping[str, object]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines), encoding="utf-8")
     print(f"written: {path}")
+
+
+def stored(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file of JSON lines; none if it is not there."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def store(path: Path, row: Mapping[str, object]) -> None:
+    """Append a row to a file of JSON lines, so that a run that is stopped can be continued, and print it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    print(json.dumps(row), flush=True)
