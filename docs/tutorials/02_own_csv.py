@@ -25,15 +25,18 @@ torch.manual_seed(1)
 rate, steps = 50.0, 800
 folder = Path(tempfile.mkdtemp())
 for number in range(4):
-    velocity = (0.3 * torch.randn(steps, dtype=torch.float64) / math.sqrt(rate)).cumsum(0)
+    pushes = 0.3 * torch.randn(steps, dtype=torch.float64) / math.sqrt(rate)
+    velocity = pushes.cumsum(0)
     height = 100 + (velocity / rate).cumsum(0)
-    phase = 2 * math.pi * (4.2 / rate + 0.01 * torch.randn(steps)).cumsum(0)  # its speed is not quite constant
+    turns = 4.2 / rate + 0.01 * torch.randn(steps)  # its speed is not quite constant
+    phase = 2 * math.pi * turns.cumsum(0)
     pump = 0.25 * phase.sin()
     measured = height + pump + 0.15 * torch.randn(steps)
     with open(folder / f"ascent_{number}.csv", "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["t [s]", "height [m]"])
-        writer.writerows((f"{k / rate:.2f}", f"{value:.4f}") for k, value in enumerate(measured.tolist()))
+        for k, value in enumerate(measured.tolist()):
+            writer.writerow((f"{k / rate:.2f}", f"{value:.4f}"))
 
 # %%
 # Read it
@@ -42,7 +45,8 @@ for number in range(4):
 
 tables = [read_table(path) for path in sorted(folder.glob("*.csv"))]
 print(list(tables[0].columns), len(tables[0].columns["t"]))
-y = torch.stack([torch.as_tensor(table.columns["height"]) for table in tables]).unsqueeze(-1)
+heights = [torch.as_tensor(table.columns["height"]) for table in tables]
+y = torch.stack(heights).unsqueeze(-1)
 
 # %%
 # Fit it
@@ -67,7 +71,8 @@ part = slice(500, 650)
 mean, std = trajectory.mean[0, part, 0], trajectory.cov[0, part, 0, 0].sqrt()
 axis.plot(time[part], y[0, part, 0], ".", color="#8c8c8c", label="measured")
 axis.plot(time[part], mean, label="estimate")
-axis.fill_between(time[part], mean - 1.96 * std, mean + 1.96 * std, alpha=0.2, label="95 %")
+low, high = mean - 1.96 * std, mean + 1.96 * std
+axis.fill_between(time[part], low, high, alpha=0.2, label="95 %")
 axis.set(xlabel="time (s)", ylabel="height (m)")
 axis.legend(ncols=3)
 

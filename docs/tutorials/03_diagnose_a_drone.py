@@ -39,7 +39,9 @@ for source in log.sources():
 result = diagnose(log)
 for finding in result.findings:
     print(f"{finding.severity} ({finding.cause}, {finding.confidence:.0%} sure)")
-    print(f"  what: {finding.what}\n  evidence: {finding.evidence}\n  to do: {finding.action}")
+    print(f"  what: {finding.what}")
+    print(f"  evidence: {finding.evidence}")
+    print(f"  to do: {finding.action}")
 
 # %%
 # The spectrum behind it
@@ -53,7 +55,8 @@ for spectrum in result.spectra:
     if spectrum.channel == channel:
         axis.loglog(spectrum.frequency[1:], spectrum.density[1:], label=spectrum.kind)
         if spectrum.white is not None:
-            axis.axhline(spectrum.white, color="#8c8c8c", linestyle="--", label="innovations of a consistent filter")
+            label = "innovations of a consistent filter"
+            axis.axhline(spectrum.white, color="#8c8c8c", linestyle="--", label=label)
 axis.set(xlabel="frequency (Hz)", ylabel=f"density of {channel} ({spectrum.unit})²/Hz")
 axis.legend()
 

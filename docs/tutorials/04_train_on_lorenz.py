@@ -40,4 +40,5 @@ print(sorted(path.name for path in run.folder.iterdir()))
 learned = fwnkf.load(run.model_folder())
 noise = learned.noise_states
 for channel in range(learned.observation_dim):
-    print(f"channel {channel}: {noise.hz[channel].item():.2f} Hz, std {noise.std[channel].item():.2f}")
+    hz, std = noise.hz[channel].item(), noise.std[channel].item()
+    print(f"channel {channel}: {hz:.2f} Hz, std {std:.2f}")

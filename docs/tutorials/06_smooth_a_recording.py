@@ -18,7 +18,8 @@ dt = 0.05
 steps = 400
 time = torch.arange(steps) * dt
 position = (0.7 * time).sin() + 0.3 * (1.9 * time).cos()
-y = (position + 0.3 * torch.randn(20, steps)).unsqueeze(-1)  # twenty recordings of the same motion
+# twenty recordings of the same motion
+y = (position + 0.3 * torch.randn(20, steps)).unsqueeze(-1)
 y[:, 150:200] = math.nan  # the sensor was off for two and a half seconds
 
 model = fwnkf.KF(
@@ -56,4 +57,5 @@ axis.legend(ncols=4)
 # With a fixed lag, an online estimator that may be late by a second has much of the gain:
 
 delayed = fwnkf.smooth(model, filtered, lag=20)
-print(f"lag of one second: error {(delayed.mean[..., 0] - position).square().mean().sqrt():.3f} m")
+error = (delayed.mean[..., 0] - position).square().mean().sqrt()
+print(f"lag of one second: error {error:.3f} m")

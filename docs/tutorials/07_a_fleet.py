@@ -56,7 +56,8 @@ def samples(day: slice) -> pa.Table:
     """The samples of all devices on one day."""
     names = np.repeat([f"device-{number:03}" for number in range(devices)], steps)
     values = height[:, day].ravel()
-    return pa.table({"device": names, "time": np.tile(time[day], devices), "height": values})
+    times = np.tile(time[day], devices)
+    return pa.table({"device": names, "time": times, "height": values})
 
 
 command = (

@@ -28,8 +28,7 @@ filters alike.
 - **error ratio**: error against the truth with the encoder over that without; below one is better.
 - A gain of exactly zero: no step of the training was better than the first on the validation records, so that the
   encoder that is kept does nothing.
-- EuRoC had one rate and one seed. UIP-DB gained exactly zero at a rate of 0.03 with every seed; the rate in the table
-  was taken after that.
+- EuRoC (one seed) and UIP-DB (three) gained exactly zero at a rate of 0.03; the rate in the table was taken after that.
 - BROAD: the position of the hand is no measurement but an assumption, zero plus a displacement. An encoder gains
   likelihood by trusting it more, and the estimate is worse for it; the NIS says so too. Likelihood is no proxy of error
   there.

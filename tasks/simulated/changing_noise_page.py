@@ -23,6 +23,7 @@ from tasks.simulated.changing_noise import (
     RECOVERED,
     RECOVERY,
     SWITCH_LIMIT,
+    WINDOW,
 )
 from tasks.simulated.robustness import FILTERS
 
@@ -92,9 +93,10 @@ def markdown(rows: Sequence[Row], figure: str | None = None) -> str:
         "",
         f"The disturbance stops after {PERIOD} steps and comes back after {PERIOD} more; the white floor stays. Told: "
         "the hypotheses that are false at a step are ruled out. **Hypotheses with dwell**: `with_fallback(model, "
-        f"dwell={DWELL:g})`. **Level tracked**: `with_tracked_level(model, 'separate', level_memory={MEMORY / 10:g})`. "
-        f"Recovery: seconds after which the median error in windows of 0.1 s stays below {RECOVERED:g} times the told "
-        f"filter's, after the stop and after the return. Criteria: error at most {SWITCH_LIMIT:g} times, recovered "
+        f"dwell={DWELL:g})`. **Level tracked**: `with_tracked_level(model, 'separate', "
+        f"level_memory={MEMORY / 10:g})`. Recovery: seconds after which the error of all records together in windows "
+        f"of 0.1 s stays below {RECOVERED:g} times the told filter's, after the stop and after the return (at most "
+        f"{(PERIOD - WINDOW) / 100:g} s). Criteria: error at most {SWITCH_LIMIT:g} times, recovered "
         f"within {RECOVERY:g} s. In the high band the white floor that was learned is far below the true one, because "
         "its broad oscillators take a part of it: the filter told that the disturbance is off states covariances "
         "that are too small.",

@@ -38,6 +38,8 @@ from .shaping import NoiseStates
 
 FALLBACK_PRIOR = 0.01
 """Probability of each hypothesis of ``fallback`` before anything is measured: a few samples can overrule it."""
+ENDING = 0.5
+"""Probability that a change is the end of the disturbance; were it as small as the prior, filters would see it late."""
 
 
 @dataclass(frozen=True)
@@ -258,6 +260,14 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         prior[:disturbed] = (1 - FALLBACK_PRIOR * self._silent) * share / share.sum()
         return prior
 
+    def _after_a_change(self, like: Tensor) -> Float[Tensor, " K"]:
+        """Probability of each hypothesis when the noise has changed."""
+        prior, silent = self._prior(like), self._silent
+        if not silent:
+            return prior
+        ended = like.new_full((silent,), ENDING / silent)
+        return torch.cat((prior[:-silent] * (1 - ENDING) / prior[:-silent].sum(), ended))
+
     def _encode(
         self, prepared: Prepared, state: FWState, y: Tensor, weight: Tensor, u: Tensor | None
     ) -> tuple[Any, Tensor]:
@@ -277,15 +287,15 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
     def _interact(self, state: HypothesesState, dt: Float[Tensor, " B"]) -> HypothesesState:
         """The belief of each hypothesis at the start of a step in which the noise may have changed."""
         assert isinstance(self.noise_states, HypothesisStates)
-        members, prior = state.members, self._prior(state.log_weight)
+        members, drawn = state.members, self._after_a_change(state.log_weight)
         mixed, weight = interact(
             self.layout,
             state.log_weight.exp(),
-            prior,
+            drawn,
             -torch.expm1(-dt / float(self.config.dwell)),
             Joint(members.mean, members.noise, members.cov),
-            self.noise_states.families(prior.device),
-            self.noise_states.power(prior),
+            self.noise_states.families(drawn.device),
+            self.noise_states.power(drawn),
         )
         return HypothesesState(members._replace(**mixed._asdict()), weight.log())
 
