@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from notches import autopilots, without_speeds
 from numpy.typing import NDArray
 from rotor_fit import Constants, Innovations, density, innovations, motion, search
+from rotor_sweep import with_notches
 from scipy.signal import butter, sosfiltfilt, welch
 
 import fwnkf
+from fwnkf.diagnosis.autopilots import Autopilot, notches_without_speeds
 from fwnkf.filters.stacked import FilterStack
 from fwnkf.logs import open_log
 
@@ -32,6 +33,11 @@ LOGS = (
     Log("ulog/3dr_hexa_flight1.ulg", 50.0),
     Log("ulog/3dr_hexa_flight2.ulg", 50.0),
 )
+WITHOUT_SPEEDS: dict[Autopilot, str] = {
+    "Betaflight": "Betaflight: low-pass 250 Hz, dynamic notch",
+    "ArduPilot": "ArduPilot: notch at 80 Hz, low-pass 20 Hz",
+    "PX4": "PX4: low-pass 40 Hz",
+}
 TRAIN, SLOW = 0.6, 60.0
 """Share of the time used to fit; the band that counts as motion where an estimate is compared, in Hz."""
 ORDERS = (1.0, 2.0, 3.0)
@@ -149,7 +155,9 @@ def one_log(folder: Path, log: Log) -> dict[str, Any]:
         mean = np.broadcast_to(lasting.mean(0), whole.held.shape)
         fitted = search(train, mean[begin:cut], step, orders, time, settle)
         found_by[name] = innovations(part.gyro.T, mean[cut - settle :], step, orders, fitted, time)
-    others = autopilots(part.gyro, part.held, step) | without_speeds(part.gyro, step)
+    others = with_notches(part.gyro, part.held, step) | {
+        label: notches_without_speeds(part.gyro, step, name) for name, label in WITHOUT_SPEEDS.items()
+    }
     axes = [
         axis_row(axis, part, slow[:, axis], estimate[axis], found_by, others, settle, rate) | {
             "power": constants.power[axis].tolist(), "width_hz": np.exp(constants.width[axis]).tolist(),

@@ -1,4 +1,4 @@
-"""The numpy filter that fits rotor lines against ``order_tracking``, and what notches do to a tone."""
+"""The numpy filter that fits rotor lines against ``order_tracking``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
-import notches
 import rotor_fit
 import rotor_logs
 
@@ -46,14 +45,3 @@ def test_the_search_raises_the_likelihood():
     )
     scores = [rotor_fit.density(rotor_fit.innovations(y, hz, STEP, (1.0,), one, LEVEL), 50) for one in (start, found)]
     assert (scores[1] < scores[0]).all()
-
-
-def test_the_dynamic_notch_finds_a_tone_and_takes_it_away():
-    time = STEP * np.arange(2000)
-    slow, tone = np.sin(2 * np.pi * 5 * time), np.sin(2 * np.pi * 237 * time)
-    values = (slow + tone)[:, None] + 0.01 * np.random.default_rng(0).standard_normal((2000, 1))
-    centres = notches.dynamic_peaks(values[:, 0], STEP)[-1]
-    assert np.abs(centres - 237).min() < 3
-    left = notches.dynamic_notch(values, STEP)[1000:, 0]
-    assert np.abs(np.mean(left * np.exp(-2j * np.pi * 237 * time[1000:]))) < 0.1 * 0.5
-    assert np.abs(np.mean(left * np.exp(-2j * np.pi * 5 * time[1000:]))) > 0.9 * 0.5

@@ -29,6 +29,7 @@ filters alike.
 - A gain of exactly zero: no step of the training was better than the first on the validation records, so that the
   encoder that is kept does nothing.
 - EuRoC (one seed) and UIP-DB (three) gained exactly zero at a rate of 0.03; the rate in the table was taken after that.
+  EuRoC's filter measures two values in every tenth step, so that there is little to learn from.
 - BROAD: the position of the hand is no measurement but an assumption, zero plus a displacement. An encoder gains
   likelihood by trusting it more, and the estimate is worse for it; the NIS says so too. Likelihood is no proxy of error
   there.

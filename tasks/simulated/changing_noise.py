@@ -19,6 +19,8 @@ from torch import Tensor
 from fwnkf import Filter, Gaussian, build, load
 from fwnkf.core.linearize import mix
 from fwnkf.data.simulated import Simulated, generate, tone_frequencies
+from fwnkf.diagnosis.autopilots import moving_notch
+from fwnkf.diagnosis.notch import low_pass
 from fwnkf.evaluation.bootstrap import paired_ratio
 from fwnkf.evaluation.rows import Row
 from fwnkf.filters.fwnkf import with_tracked_level
@@ -179,31 +181,14 @@ def autopilot(name: str, records: Records) -> Tensor | None:
     A tone: the notch of PX4 (bandwidth 15 Hz) at the true frequency, as if the rotor speed were measured. The high
     band: the low-pass of ArduPilot (20 Hz, second order). Nothing is made for drift or pink noise.
     """
-    rate = 1 / LorenzConfig().dt
+    step, y = LorenzConfig().dt, records.y.numpy()
     if name == "tone" and records.frequency is not None:
-        alpha, beta = math.tan(math.pi * 15 / rate), -torch.cos(math.pi * records.frequency.to(DTYPE))
-        one = torch.ones_like(beta)
-        b = torch.stack((one, 2 * beta, one), -1) / (1 + alpha)
-        a = torch.stack((2 * beta / (1 + alpha), one * (1 - alpha) / (1 + alpha)), -1)
-    elif name == "high_band":
-        w = math.tan(math.pi * 20 / rate)
-        scale = 1 + math.sqrt(2) * w + w * w
-        b = torch.tensor([[1.0, 2.0, 1.0]], dtype=DTYPE) * (w * w / scale)
-        a = torch.tensor([[2 * (w * w - 1), 1 - math.sqrt(2) * w + w * w]], dtype=DTYPE) / scale
-    else:
-        return None
-    return _biquad(b, a, records.y)
-
-
-def _biquad(b: Tensor, a: Tensor, y: Tensor) -> Tensor:
-    """``Σ b_i y_{t-i} - Σ a_i z_{t-i}`` for each record, at rest before its first sample."""
-    past, made = [y[:, 0], y[:, 0]], [y[:, 0], y[:, 0]]
-    weight = [item.unsqueeze(-1) for item in (*b.unbind(-1), *a.unbind(-1))]
-    for now in y.unbind(1):
-        terms = zip(weight, (now, past[-1], past[-2], -made[-1], -made[-2]), strict=True)
-        made.append(sum((w * value for w, value in terms), torch.zeros_like(now)))
-        past.append(now)
-    return torch.stack(made[2:], 1)
+        centre = (records.frequency / (2 * step)).numpy()
+        made = [moving_notch(one, np.full(len(one), hz), step, "PX4") for one, hz in zip(y, centre, strict=True)]
+        return torch.from_numpy(np.stack(made))
+    if name == "high_band":
+        return torch.from_numpy(low_pass(20.0, 1 / step).apply(y.swapaxes(0, 1))).transpose(0, 1)
+    return None
 
 
 @torch.no_grad()
