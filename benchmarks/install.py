@@ -57,6 +57,8 @@ EXTRAS = {
 """Packages of one extra alone. Those of other extras must not be installed, or the check would miss a dependency."""
 INCLUDED = {"logs": {"tables"}, "scale": {"tables"}}
 """Extras that have the packages of another one too."""
+BROUGHT = {"scale": {"yaml"}}
+"""Packages of other extras that a dependency of this one needs for itself: Ray reads YAML."""
 
 CORE = """
 import importlib.util, sys, torch, fwnkf
@@ -68,7 +70,7 @@ assert track.mean.shape == (2, 20, 1) and bool(track.mean.isfinite().all())
 fwnkf.save(model, "model")
 assert torch.equal(fwnkf.load("model").run(torch.ones(1, 5, 1)).mean, model.run(torch.ones(1, 5, 1)).mean)
 """
-ABSENT = "import importlib.util, sys; sys.exit(any(importlib.util.find_spec(name) for name in sys.argv[1:]))"
+PRESENT = "import importlib.util, sys; print(*filter(importlib.util.find_spec, sys.argv[1:]))"
 DRAW = """
 import torch
 from fwnkf.data.protocols import load
@@ -236,10 +238,11 @@ class Environment:
     def command(self, *words: str) -> str:
         return must(self.fwnkf, *words, cwd=self.work)
 
-    def lacks(self, extras: Sequence[str]) -> None:
+    def lacks(self, extras: Sequence[str], but: set[str]) -> None:
         """None of their packages is here, and what needs them fails with a message that says what to install."""
-        packages = [name for extra in extras for name in EXTRAS[extra]]
-        check(quietly(self.python, "-c", ABSENT, *packages).returncode == 0, f"the environment has one of {packages}")
+        packages = [name for extra in extras for name in EXTRAS[extra] if name not in but]
+        present = must(self.python, "-c", PRESENT, *packages).strip()
+        check(not present, f"the environment has packages of other extras: {present}")
         codes = {extra: REFUSED[extra] for extra in extras}
         said = json.loads(must(self.python, "-c", REFUSE, json.dumps(codes), cwd=self.work))
         for extra, text in said.items():
@@ -317,7 +320,8 @@ def install(what: Path, extra: str, torch: Environment, python: str) -> None:
             return
         if extra:
             TRIED[extra](here)
-        here.lacks([name for name in EXTRAS if name != extra and name not in INCLUDED.get(extra, ())])
+        others = [name for name in EXTRAS if name != extra and name not in INCLUDED.get(extra, ())]
+        here.lacks(others, BROUGHT.get(extra, set()))
 
 
 @dataclass(frozen=True)
