@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from scipy.linalg import expm
 
 from fwnkf.errors import ConfigError
 from fwnkf.export import decompositions
@@ -31,6 +32,15 @@ def test_written_out_factorisations_equal_those_of_torch(size: int):
     broken = A.clone()
     broken[1, size - 1, size - 1] = -1.0
     assert decompositions.cholesky_ex(broken)[1].tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 5.0])
+def test_matrix_exponential_keeps_its_digits_in_single_precision(scale: float):
+    """The identity added before squaring would cost 2⁸ roundings, 3e-5 of the largest value."""
+    A = scale * torch.randn(50, 4, 4, dtype=torch.float64)
+    exact = torch.from_numpy(expm(A.numpy()))
+    error = (decompositions.matrix_exp(A.float()).double() - exact).norm(dim=(-2, -1)) / exact.norm(dim=(-2, -1))
+    assert float(error.max()) < 4 * max(1.0, 4 * scale) * torch.finfo(torch.float32).eps
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in CASES])

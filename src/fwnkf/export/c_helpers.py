@@ -128,7 +128,8 @@ static void solve_upper(real *X, const real *U, const real *B, int n, int m) /* 
 }
 """,
     "matrix_exponential": """\
-static void matrix_exponential(real *E, const real *A, int n, real *work) /* scaling, Taylor polynomial, squaring */
+/* Scaling, Taylor polynomial and squaring of exp(A) - I: the identity would take digits that squaring brings back. */
+static void matrix_exponential(real *E, const real *A, int n, real *work)
 {
     real *const scaled = work, *const term = work + n * n, *const next = work + 2 * n * n;
     real norm = R(0.0);
@@ -150,7 +151,8 @@ static void matrix_exponential(real *E, const real *A, int n, real *work) /* sca
     }
     for (int i = 0; i < n * n; ++i) {
         scaled[i] = factor * A[i];
-        term[i] = E[i] = i % (n + 1) == 0 ? R(1.0) : R(0.0);
+        term[i] = i % (n + 1) == 0 ? R(1.0) : R(0.0);
+        E[i] = R(0.0);
     }
     for (int order = 1; order <= 14; ++order) {
         for (int i = 0; i < n; ++i) {
@@ -170,7 +172,7 @@ static void matrix_exponential(real *E, const real *A, int n, real *work) /* sca
     for (int squaring = 0; squaring < halvings; ++squaring) {
         for (int i = 0; i < n; ++i) {
             for (int j = 0; j < n; ++j) {
-                real sum = R(0.0);
+                real sum = R(2.0) * E[i * n + j];
                 for (int k = 0; k < n; ++k) {
                     sum += E[i * n + k] * E[k * n + j];
                 }
@@ -180,6 +182,9 @@ static void matrix_exponential(real *E, const real *A, int n, real *work) /* sca
         for (int i = 0; i < n * n; ++i) {
             E[i] = next[i];
         }
+    }
+    for (int i = 0; i < n; ++i) {
+        E[i * (n + 1)] += R(1.0);
     }
 }
 """,
