@@ -93,6 +93,12 @@ def _write(graph: Graph, inputs: list[str], results: list[str], path: Path) -> N
             )
     finally:
         noisy.setLevel(level)
+    # the exporter names values by their operators, and one of them is `mean`
+    ends = set(program.model.graph.outputs)
+    for node in program.model.graph:
+        for value in node.outputs:
+            if value.name in results and value not in ends:
+                value.name = f"inner_{value.name}"
     program.save(str(path))
 
 
