@@ -61,19 +61,19 @@ FORMATS: dict[str, tuple[Callable[[str, fwnkf.Filter, int], dict[str, object]], 
     "c": (
         to_c,
         "Export to C",
-        "Each filter exported with `fwnkf export --to c` in single precision, compiled by gcc and compared with the filter "
-        "in float64: missing channels, NaN in them, irregular dt. The error is the largest difference of any state or "
-        "output, relative to its largest value. Memory in bytes; flash is code and constants with `-Os`, for trained "
-        "filters only.",
+        "Each filter exported with `fwnkf export --to c` in single precision, compiled by gcc and compared "
+        "with the filter in float64: missing channels, NaN in them, irregular dt. The error is the largest "
+        "difference of any state or output, relative to its largest value. Memory in bytes; flash is code and "
+        "constants with `-Os`, for trained filters only.",
     ),
     "onnx": (
         to_onnx,
         "Export to ONNX",
-        "Each filter exported with `fwnkf export --to onnx`, run in ONNX Runtime and compared with the filter in PyTorch in "
-        "the same precision: missing channels, NaN in them, irregular dt. `float32` and `float64` are the largest "
-        "differences of any state or output, relative to its largest value. Where single precision differs by more than "
-        "1e-5, `rounding` is how far the filter in float32 in PyTorch is from itself in float64 on the same inputs, and "
-        "double precision is compared too.",
+        "Each filter exported with `fwnkf export --to onnx`, run in ONNX Runtime and compared with the filter "
+        "in PyTorch in the same precision: missing channels, NaN in them, irregular dt. `float32` and "
+        "`float64` are the largest differences of any state or output, relative to its largest value. Where "
+        "single precision differs by more than 1e-5, `rounding` is how far the filter in float32 in PyTorch "
+        "is from itself in float64 on the same inputs, and double precision is compared too.",
     ),
 }
 """Of each format: how a filter is compared, and the title and note of the page."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from scipy.linalg import expm
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from fwnkf.errors import ConfigError
 from fwnkf.export import decompositions
-from fwnkf.export.onnx import export_onnx
+from fwnkf.export.onnx import _write, export_onnx
+from fwnkf.export.trace import Field, Graph
 
 from ..conformance.cases import CASES
 from .test_c import OUT_OF_RANGE
@@ -55,6 +58,18 @@ def test_every_filter_equals_itself_in_the_same_precision(name: str, tmp_path: P
     assert parity["ok"], parity
     for path in tmp_path.glob("*.onnx"):
         assert {node.domain for node in onnx.load(str(path)).graph.node} <= {"", "ai.onnx"}  # standard operators only
+
+
+def test_a_value_inside_may_have_the_name_of_an_output(tmp_path: Path):
+    """The exporter names values by their operators; two with one name are no valid file."""
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    module = make_fx(lambda y: (y.mean(-1) * 2,))(torch.ones(1, 3))
+    graph = Graph(module, (Field("y", (3,), torch.float32),), (Field("mean", (), torch.float32),))
+    _write(graph, ["y"], ["mean"], tmp_path / "mean.onnx")
+    session = runtime.InferenceSession(str(tmp_path / "mean.onnx"), providers=["CPUExecutionProvider"])
+    (mean,) = session.run(["mean"], {"y": np.array([[1.0, 2.0, 6.0]], np.float32)})
+    assert mean == pytest.approx(6.0)
 
 
 def test_options_are_those_of_all_formats(tmp_path: Path):
