@@ -37,6 +37,14 @@ def test_written_out_factorisations_equal_those_of_torch(size: int):
     assert decompositions.cholesky_ex(broken)[1].tolist() == [0, 1, 0]
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_written_out_largest_so_far_is_that_of_torch(dim: int):
+    x = torch.randint(0, 5, (6, 7))  # with ties
+    values, places = decompositions.cummax(x, dim)
+    assert torch.equal(values, x.cummax(dim).values)
+    assert torch.equal(places, x.cummax(dim).indices)
+
+
 @pytest.mark.parametrize("scale", [0.01, 1.0, 5.0])
 def test_matrix_exponential_keeps_its_digits_in_single_precision(scale: float):
     """The identity added before squaring would cost 2⁸ roundings, 3e-5 of the largest value."""
@@ -70,6 +78,14 @@ def test_a_value_inside_may_have_the_name_of_an_output(tmp_path: Path):
     session = runtime.InferenceSession(str(tmp_path / "mean.onnx"), providers=["CPUExecutionProvider"])
     (mean,) = session.run(["mean"], {"y": np.array([[1.0, 2.0, 6.0]], np.float32)})
     assert mean == pytest.approx(6.0)
+
+
+def test_an_operator_without_onnx_is_named(tmp_path: Path):
+    pytest.importorskip("onnxscript")
+    module = make_fx(lambda y: (torch.linalg.eigvalsh(y),))(torch.eye(3).unsqueeze(0))
+    graph = Graph(module, (Field("y", (3, 3), torch.float32),), (Field("mean", (3,), torch.float32),))
+    with pytest.raises(ConfigError, match=r"cannot be written as mean\.onnx; export it with --to c: .*eigh"):
+        _write(graph, ["y"], ["mean"], tmp_path / "mean.onnx")
 
 
 def test_options_are_those_of_all_formats(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Factorisations written with elementary operators, for formats that have none of their own (ONNX has no Cholesky)."""
+"""Operators written with elementary ones, for formats that have none of their own (ONNX has no Cholesky)."""
 
 from __future__ import annotations
 
@@ -72,11 +72,24 @@ def matrix_exp(A: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
     return torch.eye(A.shape[-1], dtype=A.dtype) + less_one
 
 
+def cummax(x: Tensor, dim: int) -> tuple[Tensor, Int[Tensor, "..."]]:
+    """The largest of all items so far and the place of the last such item."""
+    x = x.movedim(dim, -1)
+    places = torch.arange(x.shape[-1])
+    earlier = places <= places.unsqueeze(-1)
+    # the first item is among those so far of every place
+    seen = torch.where(earlier, x.unsqueeze(-2), x[..., :1].unsqueeze(-2))
+    values = seen.amax(-1)
+    last = torch.where(earlier & (seen == values.unsqueeze(-1)), places, 0).amax(-1)
+    return values.movedim(-1, dim), last.movedim(-1, dim)
+
+
 aten: Any = torch.ops.aten
 TABLE: dict[Any, Callable[..., Any]] = {
     aten.linalg_cholesky_ex.default: cholesky_ex,
     aten.linalg_solve_triangular.default: solve_triangular,
     aten.cholesky_solve.default: cholesky_solve,
     aten.linalg_matrix_exp.default: matrix_exp,
+    aten.cummax.default: cummax,
 }
 """For ``decomposition_table`` of ``make_fx``."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..errors import ConfigError
 from ..extras import need
 from ..filters.base import Filter
 from ..types import numpy_dtype
@@ -43,6 +44,9 @@ def export_onnx(
 
     Returns:
         Facts and the parity report.
+
+    Raises:
+        ConfigError: there is no ONNX for an operator of the filter.
 
     >>> import tempfile, torch, fwnkf
     >>> one = torch.eye(1)
@@ -91,6 +95,11 @@ def _write(graph: Graph, inputs: list[str], results: list[str], path: Path) -> N
             program: Any = torch.onnx.export(
                 Copied(), examples, dynamo=True, input_names=inputs, output_names=results, verbose=False
             )
+    except torch.onnx.OnnxExporterError as error:
+        first: BaseException = error
+        while first.__cause__ is not None:  # the others are advice for developers of torch
+            first = first.__cause__
+        raise ConfigError(f"the filter cannot be written as {path.name}; export it with --to c: {first}") from error
     finally:
         noisy.setLevel(level)
     # the exporter names values by their operators, and one of them is `mean`
