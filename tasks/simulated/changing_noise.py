@@ -262,25 +262,34 @@ def _row(
     return row | verdict(row)
 
 
-def _by_record(estimate: Estimate, truth: Tensor) -> dict[str, float]:
+def _by_record(estimate: Estimate, truth: Tensor, steps: slice = slice(None)) -> dict[str, float]:
     """Mean squared error of each record."""
-    errors = (estimate.mean - truth).square().mean((1, 2))
+    errors = (estimate.mean - truth)[:, steps].square().mean((1, 2))
     return {str(number): float(error) for number, error in enumerate(errors)}
 
 
 def _recovery(data: Records, estimate: Estimate, told: Estimate) -> Row:
-    """Seconds after each of two switches until the error of all records together is that of the told filter, nearly."""
+    """What is left of each of two switches.
+
+    Seconds until the error of all records together is nearly that of the told filter, and the ratio of the two after
+    ``RECOVERY`` with its interval: the windows of the first have few records with large errors that decide.
+    """
     errors = [
         (one.mean - data.truth).double().square().mean((0, 2)).unfold(0, WINDOW, 1).mean(-1) for one in (estimate, told)
     ]
     close = errors[0] <= RECOVERED * errors[1]
-    seconds = []
-    for switch in (PERIOD, 2 * PERIOD):
+    seconds: list[float] = []
+    row: Row = {}
+    for name, switch in (("off", PERIOD), ("on", 2 * PERIOD)):
+        late_part = slice(switch + round(RECOVERY / LorenzConfig().dt), switch + PERIOD)
+        rest = paired_ratio(*(_by_record(one, data.truth, late_part) for one in (estimate, told)))
+        row |= {f"rest_{name}": rest.value, f"rest_{name}_low": rest.low, f"rest_{name}_high": rest.high}
         after = close[switch : switch + PERIOD - WINDOW]
         # for good: the last window that is not close decides
         late = (~after).nonzero()
         seconds.append(float(late[-1] + 1) * LorenzConfig().dt if len(late) else 0.0)
-    return {"recovery_off": seconds[0], "recovery_on": seconds[1], "recovered": max(seconds) <= RECOVERY}
+        row[f"recovery_{name}"] = seconds[-1]
+    return row | {"recovered": max(seconds) <= RECOVERY}
 
 
 def verdict(row: Row) -> dict[str, bool]:

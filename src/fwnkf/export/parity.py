@@ -12,7 +12,7 @@ from ..core.tree import named_leaves
 from ..types import Status
 from . import reference
 from .reference import Sample
-from .trace import StepProgram
+from .trace import StepProgram, state_names
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
 """Largest difference from the filter in float64, relative to the largest value of each output."""
@@ -53,7 +53,7 @@ class Eager:
         return int(self.out.status)
 
     def values(self) -> dict[str, Any]:
-        leaves = zip(reference.state_names(self.state), named_leaves(self.state), strict=True)
+        leaves = zip(state_names(self.state), named_leaves(self.state), strict=True)
         return {f"state.{name}": leaf for name, (_, leaf) in leaves} | self.out._asdict()
 
 

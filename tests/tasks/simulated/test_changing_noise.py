@@ -109,6 +109,7 @@ def test_the_command_writes_the_page_of_its_rows(monkeypatch, tmp_path, model, c
 
     monkeypatch.setattr(changing_noise, "LEVELS", (0.25,))
     monkeypatch.setattr(changing_noise, "PERIOD", 20)
+    monkeypatch.setattr(changing_noise, "RECOVERY", 0.1)
     monkeypatch.setattr(changing_noise, "estimates", levels)
     monkeypatch.setattr(changing_noise, "switching_estimates", switches)
     fwnkf.save(model, tmp_path / "lorenz-drift")
@@ -119,7 +120,7 @@ def test_the_command_writes_the_page_of_its_rows(monkeypatch, tmp_path, model, c
     assert "| lorenz-drift | ×0.25 | bank of levels | 4.000 [4.000, 4.000] |" in text
     assert "of 1 conditions 0 meet the criterion of error" in text
     assert "| lorenz-drift | hypotheses with dwell | 1.000 [1.000, 1.000] |" in text
-    assert "| 0.00 s | 0.00 s | meets all |" in text
+    assert "| 0.00 s | 0.00 s | 1.000 [1.000, 1.000] | 1.000 [1.000, 1.000] | meets all |" in text
     assert "Not measured in this run: levels of lorenz-tone" in text
     assert figure.stat().st_size > 1000
     assert main([*words[:-1], "0"]) == 2
