@@ -81,6 +81,7 @@ def test_the_score_is_the_derivative_of_the_likelihood(generator, still):
     torch.testing.assert_close(moved, expected, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 @pytest.mark.parametrize("factor", [0.25, 4.0])
 def test_a_level_is_found_and_the_error_bars_follow_it(generator, factor):
     y = measurements(generator, 8, 200, factor)

@@ -37,6 +37,7 @@ def test_jacobians_are_those_of_automatic_differentiation(generator):
     assert_close(H, slope)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 @pytest.mark.parametrize(("std", "low", "high"), [(3.0, 0.0, 1.0), (1e-3, 3.0, 30.0)])
 def test_drift_and_hard_iron_are_estimated(std, low, high):
     """The truth as tilt filter's frame, rotated away ever further: 29 degrees at the start, 35 at the end."""

@@ -172,6 +172,7 @@ def test_sample_by_sample_is_the_whole_recording(generator, length):
     assert standing.any()
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_stepping_gives_the_run(generator):
     system = tilted_rotors(generator, variances=(0.5, 0.6, 0.1, 0.2, 0.3))
     model = with_drag(fwnkf.build("fwnkf", system=system, shaping="noise", hidden=0, residual_width=0))

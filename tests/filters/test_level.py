@@ -86,6 +86,7 @@ def test_noise_that_grows_and_falls_is_stated_as_it_is(generator):
         np.testing.assert_allclose(found, levels, rtol=0.1, err_msg=name)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_a_sensor_that_repeats_a_value_does_not_make_the_filter_certain():
     model = build("fwnkf_adaptive", half_life=2.0).float()
     track = model.run(torch.zeros(1, 400, 2))

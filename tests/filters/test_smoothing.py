@@ -495,6 +495,7 @@ def test_covariances_are_positive_and_below_the_filtered_ones(dtype, seed):
         assert bool((gained[..., 0] >= -50 * eps * largest).all())
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_float32_agrees_with_float64(rng):
     model, _ = with_noise_states()
     y = torch.as_tensor(rng.standard_normal((2, 300, 2)))

@@ -31,6 +31,7 @@ def fitted(name: str, steps: int, count: int, seed: int, **options: object) -> f
     return fwnkf.fit(system, y, dt=dt, **options)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_a_tone_is_found_within_its_standard_errors():
     case = benchmark.CASES["tone"]
     report = fitted("tone", 500, 6, 0, held_out=[1, 4]).report

@@ -13,7 +13,7 @@ from fwnkf.identify import fit
 from fwnkf.identify.parts import Parts
 
 
-def records(count: int = 5, steps: int = 150) -> torch.Tensor:
+def records(count: int = 5, steps: int = 80) -> torch.Tensor:
     """Positions of moving things with white noise and a drift."""
     generator = torch.Generator().manual_seed(3)
 

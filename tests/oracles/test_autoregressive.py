@@ -63,6 +63,7 @@ def test_estimates_and_likelihood_are_those_of_sarimax(rng):
     assert_close(track.log_likelihood[0], np.float64(theirs.llf))
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 @pytest.mark.filterwarnings("ignore")  # of the optimizer of statsmodels, about its steps
 def test_coefficients_learned_by_likelihood_are_those_that_sarimax_estimates(rng):
     y = series(rng, 60)

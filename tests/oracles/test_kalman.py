@@ -148,6 +148,7 @@ def test_every_learned_parameter_has_a_gradient(kind):
         assert bool(parameter.grad.isfinite().all()), name
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 @pytest.mark.parametrize("kind", ["kf", "arkf"])
 def test_covariances_stay_definite_at_a_very_high_learning_rate_in_float32(kind):
     """Q, R and every P stay positive during 200 Adam steps at rate 0.3."""
@@ -158,7 +159,7 @@ def test_covariances_stay_definite_at_a_very_high_learning_rate_in_float32(kind)
     model = fwnkf.build(kind, **matrices, learn=("F", "B", "H", "Q", "R"))
     linear = model.system if kind == "kf" else model.noise
     optimizer = torch.optim.Adam(model.parameters(), lr=0.3)
-    y, u = torch.randn(4, 12, 2, generator=generator), torch.randn(4, 12, 1, generator=generator)
+    y, u = torch.randn(4, 6, 2, generator=generator), torch.randn(4, 6, 1, generator=generator)
     moved = 0.0
     for _ in range(200):
         optimizer.zero_grad()

@@ -91,6 +91,7 @@ def numpy_pendulum_ekf(system, mean, cov, y, u, mask, dt):
     return np.stack(means), np.stack(covs)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 @pytest.mark.parametrize("correlation", [0.0, 0.5])
 @pytest.mark.parametrize("make", [systems.pendulum, systems.analytic_pendulum])
 def test_ekf_on_the_pendulum_equals_a_numpy_ekf(generator, rng, make, correlation):
@@ -153,6 +154,7 @@ def test_ukf_is_filterpys(generator, rng, alpha, beta, kappa, correlation):
         assert_close(trajectory.cov[0, t], theirs.P)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 @pytest.mark.parametrize("correlation", [0.0, 0.5], ids=["diagonal R", "full R"])
 @pytest.mark.parametrize("name", ["ekf", "ukf"])
 def test_the_attitude_estimate_is_consistent(generator, name, correlation):
@@ -181,6 +183,7 @@ def test_the_attitude_estimate_is_consistent(generator, name, correlation):
     assert scores.max() < 1.2
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 @pytest.mark.parametrize("name", ["ekf", "ukf"])
 def test_the_pendulum_is_consistent_where_the_angle_wraps(generator, name):
     """The pendulum rotates over the top repeatedly: without wrapping the error would be 2π there."""

@@ -29,7 +29,7 @@ def heading_filter(delay: float = 0.0, **options: float) -> fwnkf.Filter:
 
 
 def test_the_field_is_that_of_the_tilt_filters_own_run():
-    samples = swaying_hand(6.0).samples[None]
+    samples = swaying_hand(5.0).samples[None]  # one second of it moves
     model = heading_filter(delay=0.015)
     inputs = model.preprocessed(Inputs(samples, torch.ones_like(samples), None, None))
     tilt = model.preprocess.inner
@@ -91,7 +91,7 @@ def test_missing_fields_are_left_out():
 
 
 def test_save_and_load_carry_the_tilt_filter(tmp_path):
-    samples = swaying_hand(3.0).samples[None]
+    samples = swaying_hand(1.5).samples[None]
     model = heading_filter(delay=0.01)
     loaded = fwnkf.load(fwnkf.save(model, tmp_path / "heading"))
     a, b = model.run(samples), loaded.run(samples)

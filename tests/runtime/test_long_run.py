@@ -96,6 +96,7 @@ def test_missing_samples_are_steps_without_measurement(continuous: bool, smoothi
     assert summary.missing == int((~present).sum())
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_irregular_samples_run_with_their_own_steps() -> None:
     time, values = samples()
     time = time + np.random.default_rng(1).uniform(0, 0.8 * STEP, 400)

@@ -125,6 +125,7 @@ def test_options_without_a_meaning_are_refused(options):
         two_sensors(**options)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 @pytest.mark.parametrize("outlier", [1e30, 1e20])
 def test_a_value_whose_square_overflows_leaves_the_health_as_it_was(outlier: float):
     """In float32 1e20 squared is infinite, and an average with infinity in it judges nothing any more."""

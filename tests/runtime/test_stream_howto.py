@@ -22,6 +22,7 @@ def page() -> tuple[dict, str]:
     return names, "\n".join(printed)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_the_code_runs_and_ends_healthy_after_a_jump(page):
     names, printed = page
     assert printed.splitlines()[0].endswith("ok")

