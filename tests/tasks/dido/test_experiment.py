@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from fwnkf import cli
+from tasks.dido import protocol
 from tasks.dido.experiment import dido
 
 pytestmark = pytest.mark.skipif("FWNKF_DATA" not in os.environ, reason="needs the recordings: set FWNKF_DATA")
@@ -17,6 +19,7 @@ FEW = {"window": 100, "train": 8, "val": 4, "test": 4}
 
 def test_a_filter_is_trained_on_windows_of_the_flights(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(protocol, "flights", functools.cache(protocol.flights))  # the command reads them again
     split = dido(**FEW).split
     assert split.train.y.shape == (8, 100, 6)
     assert {span.source for span in split.train.spans}.isdisjoint(span.source for span in split.test.spans)

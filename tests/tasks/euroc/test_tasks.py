@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ import fwnkf
 from fwnkf import Gaussian
 from fwnkf.data.euroc import LAYOUT
 from tasks import cards, results
-from tasks.euroc import TASKS, scores
+from tasks.euroc import TASKS, calibration, scores
 from tasks.euroc.strict import REFERENCE
 
 from .test_fits import records_of
@@ -82,7 +83,9 @@ def test_learned_numbers_are_those_of_the_shipped_filter(task, models):
 
 @needs_data
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
-def test_the_shipped_filter_and_its_baselines_on_the_quick_windows(task, models):
+def test_the_shipped_filter_and_its_baselines_on_the_quick_windows(task, models, monkeypatch):
+    # calibrations fitted to fewer windows: what error they leave is not compared
+    monkeypatch.setattr(calibration, "fit", partial(calibration.fit, most=20))
     shipped = results.read(models / task.name)
     data = task.load(quick=True)
     score = task.evaluate(fwnkf.load(models / task.name), data)

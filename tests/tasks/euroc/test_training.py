@@ -16,8 +16,12 @@ from tasks.euroc.strict import EurocStrict, StrictData
 pytestmark = pytest.mark.skipif("FWNKF_DATA" not in os.environ, reason="needs the recordings: set FWNKF_DATA")
 
 
+SECONDS = {1: 0.1, 5: 0.25, 10: 0.4}
+"""Lengths of the windows that stand for those of the horizons: the time is that of their steps."""
+
+
 class ShortWindows(EurocStrict):
-    """Windows of a tenth of the length, and few of them, from a part of each sequence in which it moves."""
+    """Short windows, and few of them, from a part of each sequence in which it moves."""
 
     def __init__(self) -> None:
         whole = recordings(name for group in STRICT.values() for name in group)
@@ -28,8 +32,8 @@ class ShortWindows(EurocStrict):
         sequences, corrected = self.sequences, self.corrected
         data = StrictData(sequences, {}, {}, {}, {})
         for horizon in strict.HORIZONS[:1] if quick else strict.HORIZONS:
-            split = euroc("strict", horizon=horizon / 10, sequences=sequences).split
-            parts = [records.take(torch.arange(0, len(records), 120 // horizon)) for records in split]
+            split = euroc("strict", horizon=SECONDS[horizon], sequences=sequences).split
+            parts = [records.take(torch.arange(0, len(records), round(12 / SECONDS[horizon]))) for records in split]
             data.train[horizon], data.val[horizon], data.test[horizon] = parts
             if corrected is not None and not quick:
                 data.corrected[horizon] = with_corrected_truth(parts[2], corrected)
@@ -37,6 +41,7 @@ class ShortWindows(EurocStrict):
 
 
 def test_training_gives_a_filter_and_all_results(tmp_path, monkeypatch):
+    monkeypatch.setattr(strict, "RPE_FRAMES", 20)  # a window must hold a segment
     monkeypatch.setattr(fitting, "TILT_FACTORS", (1.0,))
     monkeypatch.setattr(fitting, "NOISE_FACTORS", (1.0,))
     task, messages = ShortWindows(), []
