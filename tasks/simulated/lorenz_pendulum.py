@@ -325,14 +325,14 @@ def simulated_references(data: Protocol) -> Methods:
         QUADRATIC: timed(lambda: estimate(build("ekf", system=fit_polynomial(train)), test)),
         POLYNOMIAL: timed(lambda: estimate(build("ekf", system=best_polynomial(data)), test)),
     }
-    known = {name: one for name, one in timed_estimates(data, "white").items() if name != "ekf_fitted"}
+    known = timed_estimates(data, "white", without=("ekf_fitted",))
     return methods | {name if name == "hold" else name + EQUATIONS: one for name, one in known.items()}
 
 
-def timed_estimates(data: Protocol, scenario: str) -> Methods:
+def timed_estimates(data: Protocol, scenario: str, without: Sequence[str] = ()) -> Methods:
     """The baselines of the library."""
     methods, begin = {}, time.process_time()
-    for name, estimated in estimates(data, scenario=scenario):
+    for name, estimated in estimates(data, scenario=scenario, without=without):
         methods[name] = estimated, time.process_time() - begin
         begin = time.process_time()
     return methods

@@ -20,7 +20,14 @@ from fwnkf.filters.factory import build
 SMALL = {"train": 32, "val": 4, "test": 60}
 
 
+@pytest.fixture
+def quick_fit(monkeypatch):
+    """One round of the grid over the noise of `ekf_fitted`, where its error does not matter."""
+    monkeypatch.setattr(of_evaluation, "fitted_noise", partial(of_evaluation.fitted_noise, rounds=1))
+
+
 @pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
+@pytest.mark.usefixtures("quick_fit")
 def test_who_knows_more_has_less_error_in_coloured_noise():
     """Equations without a sensor, equations with white noise assumed, equations and noise known."""
     protocol = protocols.simulated("lorenz", "strict", scenario="drift", **SMALL)
@@ -36,9 +43,8 @@ def test_who_knows_more_has_less_error_in_coloured_noise():
     ("scenario", "added"),
     [("white", set()), ("tone", {"notch_ekf", "tracked_notch_ekf", "oracle", "oracle_second_order"})],
 )
-def test_baselines_are_those_that_make_sense_in_the_noise(scenario, added, monkeypatch):
-    # one round of the grid over its noise: what error it has is no matter here
-    monkeypatch.setattr(of_evaluation, "fitted_noise", partial(of_evaluation.fitted_noise, rounds=1))
+@pytest.mark.usefixtures("quick_fit")
+def test_baselines_are_those_that_make_sense_in_the_noise(scenario, added):
     protocol = protocols.simulated("pendulum", "strict", scenario=scenario, train=4, val=1, test=5)
     methods = {row["method"] for row in baselines(protocol, scenario=scenario)}
     assert methods == {"hold", "open_loop", "ekf", "ukf", "ekf_fitted"} | added

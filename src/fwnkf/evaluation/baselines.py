@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Literal
 
@@ -62,7 +62,9 @@ def baselines(protocol: Protocol, *, scenario: str = "white", particles: int = 0
         begin = time.perf_counter()
 
 
-def estimates(protocol: Protocol, *, scenario: str = "white", particles: int = 0) -> Iterator[tuple[str, Estimate]]:
+def estimates(
+    protocol: Protocol, *, scenario: str = "white", particles: int = 0, without: Collection[str] = ()
+) -> Iterator[tuple[str, Estimate]]:
     """The same methods by name with what they estimate on ``protocol.split.test``, for scores of your own.
 
     - Own data: ``hold``, ``mean``, and ``linear_kf``, the Kalman filter of the linear system fitted to the training
@@ -74,6 +76,7 @@ def estimates(protocol: Protocol, *, scenario: str = "white", particles: int = 0
         protocol: the records.
         scenario: the noise of a simulated set.
         particles: of a particle filter on simulated data; 0 leaves it out.
+        without: filters on simulated data that are not run.
 
     Yields:
         Name and estimates of each method.
@@ -84,7 +87,7 @@ def estimates(protocol: Protocol, *, scenario: str = "white", particles: int = 0
     torch.Size([2, 100, 3])
     """
     if protocol.data in SIMULATED_SIZES:
-        yield from _simulated(protocol, scenario, particles)
+        yield from _simulated(protocol, scenario, particles, without)
         return
     records = protocol.split.test
     yield "hold", Estimate(hold(records))
@@ -117,7 +120,9 @@ def mean_state(train: Records, rounds: int = 10) -> Float[Tensor, " n"]:
 # ---- simulated ------------------------------------------------------------------------------------------------------
 
 
-def _simulated(protocol: Protocol, scenario: str, particles: int) -> Iterator[tuple[str, Estimate]]:
+def _simulated(
+    protocol: Protocol, scenario: str, particles: int, without: Collection[str]
+) -> Iterator[tuple[str, Estimate]]:
     records = protocol.split.test
     if records.system is None:
         raise ConfigError(f"{protocol.data} comes without its system")
@@ -137,6 +142,8 @@ def _simulated(protocol: Protocol, scenario: str, particles: int) -> Iterator[tu
         methods[ORACLE] = lambda: (oracle(system, scenario, records), records)
         methods[ORACLE_SECOND_ORDER] = lambda: (oracle(system, scenario, records, moments="second_order"), records)
     for name, make in methods.items():
+        if name in without:
+            continue
         model, given = make()
         # in one batch: the oracle of a tone has a frequency for each record
         yield name, estimate(model, given, batch=len(given))
