@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -22,6 +20,7 @@ from fwnkf.errors import CheckpointError, ConfigError, UnknownNameError
 from fwnkf.registry import SYSTEMS
 from fwnkf.systems import Lorenz, LorenzConfig, Pendulum, PendulumConfig, Strapdown, StrapdownConfig
 
+from ..shell import shell
 from ..tolerances import assert_close, assert_same_bits
 
 
@@ -371,16 +370,14 @@ model = fwnkf.load(folder)
 print(model.run(torch.arange(4.0)[None, :, None]).mean.flatten().tolist())
 """
 
-    def run(action):
-        command = [sys.executable, "-c", use, str(tmp_path / "saved"), action]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    saved, loaded, forgotten = run("save"), run("load"), run("forget")
-    assert saved.returncode == 0, saved.stderr
-    assert loaded.stdout == saved.stdout != ""
-    assert forgotten.returncode == 1
-    assert "no system is called 'sled'" in forgotten.stderr
-    assert "--import MODULE" in forgotten.stderr
+    (tmp_path / "use.py").write_text(use, encoding="utf-8")
+    actions = ("save", "load", "forget")
+    saved, loaded, forgotten = (shell(f"python use.py saved {action}", tmp_path) for action in actions)
+    assert saved.code == 0, saved.err
+    assert loaded.out == saved.out != ""
+    assert forgotten.code == 1
+    assert "no system is called 'sled'" in forgotten.err
+    assert "--import MODULE" in forgotten.err
 
 
 def test_a_system_without_a_name_cannot_be_saved(tmp_path):
