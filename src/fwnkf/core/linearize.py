@@ -35,8 +35,16 @@ def jacobian(
     directions = domain.tangent_size if forward else image.tangent_size
     basis = torch.eye(directions, dtype=x.dtype, device=x.device)
     if forward:
-        columns = [torch.func.jvp(moved, (zero,), (row.expand_as(zero),))[1] for row in basis]
-        return centre, torch.stack(columns, -1)
+
+        def push(row: Tensor) -> Tensor:
+            return torch.func.jvp(moved, (zero,), (row.expand_as(zero),))[1]
+
+        if not torch.compiler.is_compiling():
+            try:  # all columns at once: eager forward mode spends its time in Python, once per call
+                return centre, torch.func.vmap(push, out_dims=-1)(basis)
+            except RuntimeError:  # a function that writes into its own tensors has no batched form
+                pass
+        return centre, torch.stack([push(row) for row in basis], -1)
     value, pull = torch.func.vjp(moved, zero)  # type: ignore[misc]  # three values only with has_aux
     (rows,) = torch.func.vmap(pull)(basis.unsqueeze(-2).expand(-1, *value.shape))
     return centre, rows.movedim(0, -2)
