@@ -151,12 +151,12 @@ def test_runs_continued_equal_one_run(case: Case):
 
 @pytest.mark.parametrize("dtype", BOTH, ids=str)
 def test_a_batch_equals_its_items(case: Case, dtype: torch.dtype):
-    model, inputs = case.build(dtype), make_inputs(case, dtype)
-    prior = make_prior(model, 3)
+    model, inputs = case.build(dtype), make_inputs(case, dtype, batch=2)
+    prior = make_prior(model, 2)
     whole = model.run(*inputs, prior)
     singles = [
         model.run(*inputs.items(slice(i, i + 1)), fwnkf.Gaussian(*(part[i : i + 1] for part in prior)))
-        for i in range(3)
+        for i in range(2)
     ]
     for field in fwnkf.StepOutput._fields:
         together, separate = getattr(whole, field), torch.cat([getattr(single, field) for single in singles])
@@ -170,11 +170,12 @@ def test_a_prior_without_batch_is_shared(case: Case):
     model, inputs = case.build(torch.float64), make_inputs(case, torch.float64)
     shared = fwnkf.Gaussian(*(part[0] for part in make_prior(model, 1)))
     repeated = fwnkf.Gaussian(shared.mean.repeat(3, 1), shared.cov.repeat(3, 1, 1))
-    assert_same_tree(model.run(*inputs, shared), model.run(*inputs, repeated))
+    track = model.run(*inputs, shared)
+    assert_same_tree(track, model.run(*inputs, repeated))
     other = fwnkf.Gaussian(
         model.layout.boxplus(shared.mean, torch.ones(model.layout.tangent_size).double()), shared.cov
     )
-    differs = not torch.equal(model.run(*inputs, shared).mean, model.run(*inputs, other).mean)
+    differs = not torch.equal(track.mean, model.run(*inputs, other).mean)
     assert differs == case.prior_matters
 
 
@@ -182,18 +183,20 @@ def test_a_prior_without_batch_is_shared(case: Case):
 
 
 def test_masked_values_have_no_effect(case: Case):
-    """NaN, infinity, a huge number or zero under the mask: the same bits in every output and in the state."""
+    """NaN, infinities and a huge number under the mask, or zeros: the same bits in every output and in the state."""
     model, inputs = case.build(torch.float32), make_inputs(case, torch.float32)
     prior = make_prior(model, 3)
-    results = [
-        model.run(*inputs._replace(y=torch.where(inputs.mask, inputs.y, torch.tensor(value))), prior)
-        for value in (0.0, torch.nan, torch.inf, 1e9)
-    ]
-    for result in results[1:]:
-        assert_same_tree(result, results[0])
-    for name, leaf in floats(results[0]):
+    which = torch.randint(4, inputs.y.shape, generator=torch.Generator().manual_seed(4))
+    bad = torch.tensor([torch.nan, torch.inf, -torch.inf, 1e9])[which]
+    assert len(which[~inputs.mask].unique()) == 4
+    clean, dirty = (
+        model.run(*inputs._replace(y=torch.where(inputs.mask, inputs.y, value)), prior)
+        for value in (torch.zeros(()), bad)
+    )
+    assert_same_tree(dirty, clean)
+    for name, leaf in floats(clean):
         assert bool(leaf.isfinite().all()), name
-    assert not results[0].status.any()
+    assert not clean.status.any()
 
 
 def test_masked_values_have_no_gradient(case: Case):
@@ -439,12 +442,13 @@ def test_recomputation_gives_the_same_gradient(case: Case):
 
 
 @pytest.mark.unchecked("hundreds of steps, whose shapes others check")
-@pytest.mark.parametrize("steps", [250, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("steps", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_covariances_stay_symmetric_and_positive_in_float32(case: Case, steps: int):
     """With missing samples, dropouts and outliers a thousand times as large; for longer: benchmarks/stability.py."""
     model, inputs = case.build(torch.float32), make_inputs(case, torch.float32, batch=2, steps=steps)
     generator = torch.Generator().manual_seed(5)
-    y = torch.where(torch.rand(inputs.y.shape, generator=generator) < 0.01, 1e3 * inputs.y, inputs.y)
+    outlier = torch.rand(inputs.y.shape, generator=generator) < max(0.01, 5 / steps)  # a few in each channel
+    y = torch.where(outlier, 1e3 * inputs.y, inputs.y)
     mask = inputs.mask.clone()
     mask[0, 3 * steps // 10 : 4 * steps // 10] = False
     mask[1, 6 * steps // 10 : 7 * steps // 10, 0] = False
