@@ -123,13 +123,13 @@ def classical_run(system, moments):
     generator = torch.Generator().manual_seed(20240229)
     plant = linear_system().float() if system == "linear" else getattr(systems, system)(torch.float32)
     m, p = plant.observation_layout.size, plant.control_dim
-    u = 0.1 * torch.randn(3, 60, p, generator=generator) if p else None
+    u = 0.1 * torch.randn(3, 40, p, generator=generator) if p else None
     x = plant.layout.origin(torch.zeros(())).expand(3, -1)
     clean = []
-    for t in range(60):
+    for t in range(40):
         x = plant.transition(x, None if u is None else u[:, t], None)
         clean.append(plant.observe(x))
-    y = torch.stack(clean, 1) + 0.1 * torch.randn(3, 60, m, generator=generator)
+    y = torch.stack(clean, 1) + 0.1 * torch.randn(3, 40, m, generator=generator)
     mask = torch.rand(y.shape, generator=generator) > 0.2
     # a narrow prior: with a wide one, the rounding of the first steps remains in the unobserved heading
     prior = fwnkf.Gaussian(plant.layout.origin(x), 0.01 * torch.eye(plant.layout.tangent_size))

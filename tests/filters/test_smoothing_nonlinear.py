@@ -35,7 +35,7 @@ SMOOTHED = [
 def test_every_filter_with_a_covariance_recursion_is_smoothed(name):
     """Symmetric positive covariances in float32; at the end the filter's own belief; chunks give the same."""
     case = CASES[name]
-    model, inputs = case.build(torch.float32), make_inputs(case, torch.float32, batch=2, steps=60)
+    model, inputs = case.build(torch.float32), make_inputs(case, torch.float32, batch=2, steps=30)
     start = make_prior(model, 2)
     with torch.no_grad():
         track = model.run(*inputs, prior=start, smoothing=True).raise_for_status()
@@ -49,7 +49,7 @@ def test_every_filter_with_a_covariance_recursion_is_smoothed(name):
     if all(part.kind != "quaternion" for part in model.layout.parts):
         largest = track.cov[:, -1].abs().amax((-2, -1), keepdim=True)
         assert bool(((smoothed.cov[:, -1] - track.cov[:, -1]).abs() <= 2e-3 * largest).all())
-    pieces = fwnkf.smooth_in_chunks(model, *inputs, prior=start, chunk=25)
+    pieces = fwnkf.smooth_in_chunks(model, *inputs, prior=start, chunk=12)
     assert_close(model.layout.boxminus(pieces.mean, smoothed.mean), torch.zeros_like(smoothed.cov[..., 0]), "batch")
     assert_close(pieces.cov, smoothed.cov, "batch")
 

@@ -201,6 +201,5 @@ def test_the_key_figure_is_that_of_all_channels():
     [("better", "predicted better"), ("worse", "not saved"), ("unchanged", "which is kept")],
 )
 def test_the_page_says_whether_a_fix_holds(outcome, words):
-    found = diagnosis()
-    page = diagnosis_page(replace(found, fix=replace(found.fix, outcome=outcome)))
+    page = diagnosis_page(Diagnosis("a", "csv", 1.0, "kf", fix=replace(diagnosis().fix, outcome=outcome)))
     assert words in page

@@ -12,7 +12,7 @@ from ..tolerances import assert_close
 
 
 @pytest.mark.export
-@pytest.mark.parametrize("shaping", ["innovation", "noise"])
+@pytest.mark.parametrize("shaping", ["noise", pytest.param("innovation", marks=pytest.mark.slow)])
 def test_compiled_step_equals_the_step(shaping, generator):
     model = shake(fwnkf.build("fwnkf", state_dim=3, observation_dim=2, shaping=shaping, hidden=8), 0.1)
     step = fwnkf.compile_step(model)

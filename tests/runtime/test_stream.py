@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +19,7 @@ from fwnkf.runtime.health import Reason
 from fwnkf.runtime.stepper import MOST_STEPS
 
 from ..conformance.cases import CASES, Case
+from ..shell import shell
 from ..tolerances import assert_close, assert_same_bits
 
 STEP = 0.05
@@ -200,8 +199,9 @@ def in_another_process(name: str, steps: int, cuts: int, folder: Path) -> None:
         expected = whole.step(**call)
     np.save(folder / "cuts.npy", where)
     root = Path(__file__).parents[2]
-    command = [sys.executable, "-c", CONTINUE, name, str(steps), str(folder)]
-    subprocess.run(command, check=True, cwd=root, timeout=900)
+    (folder / "continue.py").write_text(CONTINUE, encoding="utf-8")
+    done = shell(f"python {folder}/continue.py {name} {steps} {folder}", root, seconds=900)
+    assert done.code == 0, done.err
     for number in range(cuts):
         with np.load(folder / f"{number}.npz") as data:
             assert_same_bits(torch.as_tensor(data["mean"]), torch.as_tensor(expected.mean), f"cut {where[number]}")

@@ -79,7 +79,7 @@ def test_the_jacobians_of_the_gravity_model_are_those_of_its_functions(generator
 
 
 def test_the_gravity_ekf_follows_a_turn() -> None:
-    gyro, accel, _, orientation = turning()
+    gyro, accel, _, orientation = turning(8.0)
     model = fwnkf.build("ekf", system=orientation_filters.GravityAttitude(1.0, 1 / RATE))
     start = torch.cat((orientation[0], torch.zeros(3).double()))
     prior = fwnkf.Gaussian(start, 0.01 * torch.eye(6).double())

@@ -73,7 +73,7 @@ def test_the_fallback_limits_the_error_in_white_noise(models, tmp_path):
     """Fitted to drift alone the filter is much worse than the EKF in white noise; with its fallback it is not."""
     fwnkf.save(with_fallback(fwnkf.load(models / "lorenz-drift")), tmp_path / "lorenz-drift")
     alone, guarded = (
-        {row["condition"]: row for row in robustness(folder, records=300)} for folder in (models, tmp_path)
+        {row["condition"]: row for row in robustness(folder, records=120)} for folder in (models, tmp_path)
     )
     assert len(alone) == 6
     assert alone["as trained"]["ratio"] < 0.8
