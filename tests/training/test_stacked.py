@@ -21,7 +21,8 @@ def experiment(name: str, seed: int, weight: float, data: str = "lorenz", **opti
     text = {
         "name": f"{name}-{seed}-{weight}",
         "seed": seed,
-        "data": {"name": data, "train": 12, "val": 6, "test": 4, "dtype": "float64"},
+        "system": {"name": data},
+        "data": {"name": "simulated", "steps": 25, "train": 12, "val": 6, "test": 4, "dtype": "float64"},
         "filter": {"name": name, **options},
         "loss": [{"kind": "state", "reduction": "mean"}, {"kind": "spectral", "weight": weight}],
         "optimizer": {"learning_rate": 1e-3, "weight_decay": 1e-3, "clip": 0.5},
