@@ -69,7 +69,8 @@ def test_the_exponential_schedule_falls_by_the_same_factor_in_every_step():
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
     experiment = parse_experiment(
         {
-            "data": {"name": "lorenz", "train": 8, "val": 2, "test": 2},
+            "system": {"name": "lorenz"},
+            "data": {"name": "simulated", "steps": 20, "train": 8, "val": 2, "test": 2},
             "filter": {"name": "ekf", "equations": False, "learned_system": {"width": 4}},
             "optimizer": {"name": "adabelief", "weight_decay": 1e-4, "schedule": "exponential", "warmup": 0.0},
             "trainer": {"pretrain": 5, "steps": 6, "batch_size": 4, "validate_every": 3, "loggers": []},

@@ -79,7 +79,7 @@ def test_every_filter_that_can_learn_and_observe_is_covered():
 def test_the_spectral_weight_changes_the_gradients_of_every_filter_with_an_observation_model(lorenz, name, which):
     torch.manual_seed(0)
     model = filters_that_observe(lorenz)[name]
-    batch = gather(lorenz, Piece(torch.arange(4), 0, 30))
+    batch = gather(lorenz, Piece(torch.arange(4), 0, 15))
     without = gradients(model, batch, [{"kind": "state"}, {"kind": "spectral", "weight": 0.0}])
     with_it = gradients(model, batch, [{"kind": "state"}, {"kind": "spectral", "weight": 1.0, "which": which}])
     plain = gradients(model, batch, [{"kind": "state"}])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 import torch
 
 import fwnkf
-from fwnkf.data.protocols import Protocol, Split, simulated
+from fwnkf.data.protocols import Protocol, simulated
+
+from ..cut import cut
 
 STEPS = 12
 
@@ -23,10 +24,4 @@ def short_lorenz(
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
 ) -> Protocol:
-    whole = simulated("lorenz", protocol, seed=seed, train=train, val=val, test=test, dtype=dtype)
-    cut = {name: slice(STEPS) for name in ("y", "truth", "mask", "dt")}
-    splits = (
-        replace(records, **{name: getattr(records, name)[:, steps] for name, steps in cut.items()})
-        for records in whole.split
-    )
-    return replace(whole, split=Split(*splits))
+    return cut(simulated("lorenz", protocol, seed=seed, train=train, val=val, test=test, dtype=dtype), STEPS)

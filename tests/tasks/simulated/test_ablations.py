@@ -87,7 +87,7 @@ def test_every_part_names_methods_that_differ_and_are_measured():
 
 
 @pytest.fixture
-def tiny():
+def tiny(short_records):
     """The pendulum's study with three variants, two of which are one experiment."""
     study = ablations.chosen(["pendulum-drift"])[0]
     return replace(study, variants=tuple(study.variant(name) for name in (PAPER, "λ_Φ = 0.01", NOISE_STATES)))

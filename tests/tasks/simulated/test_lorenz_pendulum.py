@@ -76,7 +76,7 @@ def quick_references(monkeypatch):
     monkeypatch.setattr(baselines, "fitted_noise", partial(baselines.fitted_noise, rounds=1))
 
 
-@pytest.mark.usefixtures("quick_references")
+@pytest.mark.usefixtures("quick_references", "short_records")
 def test_a_small_task_is_trained_scored_and_not_trained_again(tmp_path, monkeypatch):
     """Two seeds through the same code as the shipped ones."""
     task = tiny(UnknownDynamics)
