@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from filterpy.kalman import MerweScaledSigmaPoints, unscented_transform
+from torch.utils.checkpoint import checkpoint
 
 from fwnkf import Layout
 from fwnkf.core import linearize
@@ -79,6 +80,35 @@ def test_forward_and_reverse_mode_jacobians_agree(generator, monkeypatch, make):
     traced = (*system.linearize_transition(x, None, None), *system.linearize_observation(x))
     for mine, theirs in zip(traced, eager, strict=True):
         assert_close(mine, theirs, "rounding")
+
+
+def in_place(x):
+    out = torch.zeros(x.shape, dtype=x.dtype)
+    out[:, 0] = x[:, 0] * x[:, 1]
+    out[:, 1] = x[:, 1].sin()
+    return out
+
+
+FUNCTIONS = {
+    "plain": lambda x: torch.stack((x[:, 0] * x[:, 1], x[:, 1].sin()), -1),
+    "in place": in_place,
+    "without a batched form": lambda x: x.sin() * (1 + 0 * torch.rand(x.shape)),
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_jacobians_under_checkpointing_are_those_without(generator, function):
+    """All columns at once, or one by one where the function has an operation that cannot be batched."""
+    layout = Layout.euclidean(2)
+
+    def differentiated(x):
+        return linearize.jacobian(function, x, layout, layout)[1]
+
+    x = random_state(layout, generator).requires_grad_()
+    mine, theirs = checkpoint(differentiated, x, use_reentrant=False), differentiated(x)
+    assert_close(mine, theirs, "rounding")
+    gradients = [torch.autograd.grad(jacobian.square().sum(), x)[0] for jacobian in (mine, theirs)]
+    assert_close(*gradients, "rounding")
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])

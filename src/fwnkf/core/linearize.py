@@ -42,7 +42,7 @@ def jacobian(
         if not torch.compiler.is_compiling():
             try:  # all columns at once: eager forward mode spends its time in Python, once per call
                 return centre, torch.func.vmap(push, out_dims=-1)(basis)
-            except RuntimeError:  # a function that writes into its own tensors has no batched form
+            except RuntimeError:  # the function has an operation without a batched form
                 pass
         return centre, torch.stack([push(row) for row in basis], -1)
     value, pull = torch.func.vjp(moved, zero)  # type: ignore[misc]  # three values only with has_aux
