@@ -35,6 +35,8 @@ LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Factors of the variance; the bank has the same."""
 DWELL = 5.0
 """Seconds for which the bank expects noise to stay as it is."""
+ONSETS = 4
+"""Beginnings of the disturbance that the bank for switches keeps apart."""
 MEMORY = 5.0
 """Seconds over which the filter with a level inside forgets."""
 FIRST_SEED = 880_000
@@ -124,6 +126,7 @@ def switching_estimates(
     switching = with_fallback(model, dwell=DWELL)
     yield "told", told_switches(switching, records, active)
     yield "switching", _run(switching, records)
+    yield "onsets", _run(with_fallback(model, dwell=DWELL, onsets=ONSETS), records)
     yield "tracked", _run(with_tracked_level(model, "separate", level_memory=MEMORY / 10), records)
     yield "trained", _run(model, records)
     yield from _classical(name, records)

@@ -19,6 +19,7 @@ from tasks.simulated.changing_noise import (
     LEVELS,
     MEMORY,
     NEES_TOLERANCE,
+    ONSETS,
     PERIOD,
     RECOVERED,
     RECOVERY,
@@ -31,6 +32,7 @@ METHODS = {
     "told": "told",
     "bank": "bank of levels",
     "switching": "hypotheses with dwell",
+    "onsets": "the same with onsets",
     "tracked": "level tracked",
     "trained": "as trained",
     "ekf": "EKF",
@@ -38,7 +40,7 @@ METHODS = {
 }
 COLOURS = {"bank": "#0072B2", "tracked": "#009E73", "trained": "#8C8C8C", "ekf": "#D55E00"}
 """Of Okabe and Ito, as in the plots of the library."""
-FOLLOWING = ("bank", "tracked", "switching")
+FOLLOWING = ("bank", "tracked", "switching", "onsets")
 
 
 def markdown(rows: Sequence[Row], figure: str | None = None) -> str:
@@ -94,8 +96,9 @@ def markdown(rows: Sequence[Row], figure: str | None = None) -> str:
         f"{max(int(row['records']) for row in switches)} records of each seed (a quarter for the tone). The "
         f"disturbance stops after {PERIOD} steps and comes back after {PERIOD} more; the white floor stays. Told: "
         "the hypotheses that are false at a step are ruled out. **Hypotheses with dwell**: `with_fallback(model, "
-        f"dwell={DWELL:g})`. **Level tracked**: `with_tracked_level(model, 'separate', "
-        f"level_memory={MEMORY / 10:g})`. Recovery: seconds after which the error of all records together in windows "
+        f"dwell={DWELL:g})`; **with onsets**: `onsets={ONSETS}` besides. **Level tracked**: "
+        f"`with_tracked_level(model, 'separate', level_memory={MEMORY / 10:g})`. Recovery: seconds after "
+        "which the error of all records together in windows "
         f"of 0.1 s stays below {RECOVERED:g} times the told filter's, after the stop and after the return (at most "
         f"{(PERIOD - WINDOW) / 100:g} s). After {RECOVERY:g} s: the same ratio over the rest of the {PERIOD} steps, "
         "with its interval over records; a few records with large errors make the windows uncertain. Criteria: error "

@@ -242,6 +242,13 @@ CASES: dict[str, Case] = {
         1,
         uses_dt=True,
     ),
+    "fwnkf-onsets": Case(
+        "fwnkf_hypotheses",
+        weighted("fwnkf_hypotheses", shaping="noise", hypotheses=1, fallback=True, dwell=0.5, onsets=2),
+        2,
+        1,
+        uses_dt=True,
+    ),
     "fwnkf-tracked-levels": Case(
         "fwnkf",
         weighted(shaping="noise", sections=1, modes=1, track_level="separate", level_memory=0.5),

@@ -46,6 +46,54 @@ def test_beliefs_are_those_of_the_mixture_of_all_transitions(generator):
             torch.testing.assert_close(mixed.cov[b, j], cov)
 
 
+def test_copies_keep_beginnings_apart(generator):
+    """An heir with two copies and a hypothesis without noise: every flow of probability, pair by pair."""
+    n, s = 2, 1
+    family, power = torch.tensor([0, 0, 0, 1]), torch.tensor([2.0, 2.0, 2.0, 0.0]).double()
+    belief = random_beliefs(generator, 2, 4, n, s)
+    weight = torch.tensor([[0.2, 0.3, 0.1, 0.4], [0.2, 0.1, 0.3, 0.4]]).double()  # the least copy differs
+    prior, p = torch.tensor([0.6, 0.6, 0.6, 0.4]).double(), 0.1  # 0.6 is that of the first three together
+    heir = torch.zeros(4, 4).double()
+    heir[0, 1:3] = 1
+    switching = torch.full((2,), p).double()
+    mixed, after = interact(Layout.euclidean(n), weight, prior, switching, belief, family, power, heir)
+
+    def fresh(b, i, target):
+        mean = torch.cat((belief.mean[b, i], torch.zeros(s).double()))
+        return mean, torch.block_diag(belief.cov[b, i][:n, :n], power[target] * torch.eye(s).double())
+
+    for b, (least, other) in enumerate(((2, 1), (1, 2))):
+        own = [(torch.cat((belief.mean[b, i], belief.noise[b, i])), belief.cov[b, i]) for i in range(4)]
+        w = weight[b].tolist()
+        into = {
+            0: [((1 - p) * w[0], *own[0]), ((1 - p) * w[least], *own[least])]
+            + [(p * 0.6 * w[i], *own[i]) for i in range(3)],
+            least: [(p * 0.6 * w[3], *fresh(b, 3, least))],
+            other: [((1 - p) * w[other], *own[other])],
+            3: [((1 - p + p * 0.4) * w[3], *own[3])] + [(p * 0.4 * w[i], *fresh(b, i, 3)) for i in range(3)],
+        }
+        for j, parts in into.items():
+            total = sum(share for share, _, _ in parts)
+            mean = sum(share * m for share, m, _ in parts) / total
+            cov = sum(share * (c + torch.outer(m - mean, m - mean)) for share, m, c in parts) / total
+            torch.testing.assert_close(after[b, j], torch.tensor(total).double())
+            torch.testing.assert_close(torch.cat((mixed.mean[b, j], mixed.noise[b, j])), mean)
+            torch.testing.assert_close(mixed.cov[b, j], cov)
+    torch.testing.assert_close(after.sum(-1), torch.ones(2).double())
+
+
+def test_a_copy_without_probability_keeps_its_belief(generator):
+    belief = Joint(*(part.float() for part in random_beliefs(generator, 1, 4, 2, 1)))
+    heir = torch.zeros(4, 4)
+    heir[0, 1:3] = 1
+    weight, prior = torch.tensor([[0.5, 0.0, 0.0, 0.5]]), torch.full((4,), 0.5)
+    family, power = torch.tensor([0, 0, 0, 1]), torch.tensor([1.0, 1.0, 1.0, 0.0])
+    mixed, after = interact(Layout.euclidean(2), weight, prior, torch.zeros(1), belief, family, power, heir)
+    torch.testing.assert_close(mixed.mean[0, 2], belief.mean[0, 2])
+    torch.testing.assert_close(mixed.cov[0, 2], belief.cov[0, 2])
+    assert after.log().isfinite().all()
+
+
 def test_angles_are_mixed_on_the_circle():
     layout = Layout.parse([("heading", "angle", 1)])
     belief = Joint(torch.tensor([[[3.1], [-3.1]]]), torch.zeros(1, 2, 0), torch.full((1, 2, 1, 1), 0.01))

@@ -86,8 +86,36 @@ def test_hypotheses_forget_within_half_a_second_only_if_noise_may_change(generat
     assert (without > 0.5).all() if dwell else (without < 1e-3).all()
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
+def test_beginnings_kept_apart_do_not_forget_where_the_state_was(generator):
+    """A drift that begins: mixed with earlier beginnings the state is lost, and the filter is too certain of it."""
+    model = fwnkf.FWNKF(system(), shaping="noise", hidden=0, residual_width=0, pole_radius=0.9999).double()
+    model.noise_states.set(hz=0.1, bandwidth_hz=0.1, std=1.0)
+    count, steps, onset, decay = 64, 160, 100, math.exp(-2 * math.pi * 0.1 / RATE)
+    known = fwnkf.Gaussian(torch.zeros(1, 2).double(), 1e-4 * torch.eye(2).double().unsqueeze(0))
+    F, _, Q = system().matrices(None)
+    root, normal = torch.linalg.cholesky(Q), torch.randn(steps, count, 4, generator=generator, dtype=torch.float64)
+    x, drift, truth, y = torch.zeros(count, 2).double(), normal[0, :, 2], [], []
+    for k in range(steps):
+        x = x @ F.mT + normal[k, :, :2] @ root.mT
+        drift = decay * drift + math.sqrt(1 - decay**2) * normal[k, :, 2]
+        truth.append(x)
+        y.append(x[:, :1] + 0.1 * normal[k, :, 3:] + (drift.unsqueeze(-1) if k >= onset else 0))
+    y, truth = torch.stack(y, 1), torch.stack(truth, 1)
+    nees = []
+    with torch.no_grad():
+        for onsets in (0, 4):
+            track = with_fallback(model, dwell=5.0, onsets=onsets).run(y, prior=known)
+            squared = (track.mean - truth)[:, onset:, 0].square() / track.cov[:, onset:, 0, 0]
+            nees.append(float(squared.mean()))
+    assert nees[0] > 1.5 * nees[1]
+    assert nees[1] < 2.0
+
+
 def test_what_cannot_be_combined_is_refused():
     with pytest.raises(ConfigError, match="positive factors"):
         with_fallback(with_tone(), levels=(0.0, 1.0))
+    with pytest.raises(ConfigError, match="onsets = 2; noise begins anew only with dwell"):
+        with_fallback(with_tone(), onsets=2)
     with pytest.raises(ConfigError, match="cannot be smoothed"):
         with_fallback(with_tone(), dwell=1.0).run(torch.zeros(1, 5, 1).double(), smoothing=True)

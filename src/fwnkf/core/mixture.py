@@ -32,6 +32,7 @@ def interact(
     belief: Joint,
     family: Int[Tensor, " K"],
     power: Float[Tensor, " K"],
+    heir: Float[Tensor, "K K"] | None = None,
 ) -> tuple[Joint, Float[Tensor, "B K"]]:
     """Mix beliefs for a step in which, with probability ``switching``, a hypothesis is drawn anew from ``prior``.
 
@@ -39,6 +40,10 @@ def interact(
     changed; that of all hypotheses of its family, whose noise states go on; and that of the other families, from which
     it takes the state, while its noise states begin at their stationary covariance ``power``. Differences of states are
     taken in the tangent space at the likeliest hypothesis.
+
+    With ``heir``, what begins in one step is not mixed with what began before: some hypotheses are copies of another,
+    their heir, each for one beginning. In every step the least probable copy of an heir is mixed into it and makes room
+    for what begins now; the other copies go on as they are.
 
     Args:
         layout: of the state.
@@ -48,6 +53,8 @@ def interact(
         belief: of each hypothesis after the last step.
         family: a number for each hypothesis; equal ones have the same noise states.
         power: stationary variance of the noise states of each hypothesis.
+        heir: one where the hypothesis of a column is a copy of that of the row, else zero. ``prior`` is then that of an
+            heir and its copies together, for each of them.
 
     Returns:
         Beliefs and probabilities before the step.
@@ -63,7 +70,6 @@ def interact(
     d = layout.tangent_size
     drawn = switching.unsqueeze(-1) * prior
     kept = (1 - switching).unsqueeze(-1) * weight
-    after = kept + drawn
     same = (family[:, None] == family[None]).to(weight.dtype)
     place = weight.argmax(-1)[:, None, None].expand(-1, 1, belief.mean.shape[-1])
     reference = belief.mean.gather(1, place)
@@ -78,8 +84,19 @@ def interact(
     cov[..., :d, :d], cov[..., d:, d:] = strangers.cov[..., :d, :d], fresh
     centre = torch.cat((strangers.centre[..., :d], torch.zeros_like(belief.noise)), -1)
 
-    parts = (own, relatives, _Moments(centre, cov))
-    shares = (kept / after, drawn * share / after, drawn * foreign / after)
+    parts = [own, relatives, _Moments(centre, cov)]
+    shares = [kept, drawn * share, drawn * foreign]
+    if heir is not None:
+        leaves, young, old = _least(weight, heir), heir.amax(0), heir.amax(1)
+        absorbed, arriving = _mixtures(own, kept * leaves, heir)
+        parts.append(absorbed)
+        begins = torch.where(young > 0, leaves, 1 - old)
+        shares = [kept * (1 - leaves), drawn * share * (1 - young), drawn * foreign * begins, arriving]
+    after = torch.stack(shares).sum(0)
+    nothing = after <= 0  # in float32 a copy can have no probability left; its belief must be one all the same
+    after = torch.where(nothing, torch.finfo(after.dtype).tiny, after)
+    shares = [each / after for each in shares]
+    shares[0] = torch.where(nothing, 1.0, shares[0])
     mixed = sum(s.unsqueeze(-1) * part.centre for s, part in zip(shares, parts, strict=True))
     assert isinstance(mixed, Tensor)
     whole = torch.zeros_like(belief.cov)
@@ -88,6 +105,14 @@ def interact(
         whole = whole + s[..., None, None] * (part.cov + spread.unsqueeze(-1) * spread.unsqueeze(-2))
     mean = layout.boxplus(reference.expand_as(belief.mean), mixed[..., :d])
     return Joint(mean, mixed[..., d:], whole), after
+
+
+def _least(weight: Float[Tensor, "B K"], heir: Float[Tensor, "K K"]) -> Float[Tensor, "B K"]:
+    """One for the least probable copy of each heir, zero for all other hypotheses."""
+    of_copies = torch.where(heir > 0, -weight.unsqueeze(1), -2.0)  # no probability is above one
+    place = of_copies.argmax(-1, keepdim=True)
+    chosen = torch.arange(weight.shape[-1], device=weight.device) == place
+    return (chosen * heir).sum(1)
 
 
 def _mixtures(own: _Moments, weight: Tensor, among: Float[Tensor, "K K"]) -> tuple[_Moments, Float[Tensor, "B K"]]:

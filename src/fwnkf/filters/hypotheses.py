@@ -7,12 +7,14 @@ predictions (multiple-model adaptive estimation, Magill 1965), and the output is
 With ``dwell``, noise may change while it is measured (interacting multiple models, Blom and Bar-Shalom 1988). In a step
 of length ``dt`` the noise stays as it is with probability ``exp(-dt / dwell)``; else a hypothesis is drawn anew from
 the prior. A hypothesis therefore begins each step with a mixture: of its own belief, of that of all hypotheses of the
-same frequency, whose oscillators go on, and of that of all others, from which it takes the state alone.
+same frequency, whose oscillators go on, and of that of all others, from which it takes the state alone. Such a mixture
+forgets where the state was before the noise began. With ``onsets``, copies of a hypothesis keep the likeliest
+beginnings apart.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -26,13 +28,13 @@ from ..core.smoothing import LinearStep
 from ..core.system import System
 from ..core.tree import tree_map
 from ..errors import ConfigError
-from ..registry import FILTERS, at_least, limited
+from ..registry import FILTERS
 from ..shapes import Float, Int
 from ..types import Gaussian, StepOutput
 from .base import Filter
 from .fwnkf import FrequencyWeightedNeuralKalmanFilter
-from .fwnkf_config import FWNKFConfig
 from .fwnkf_state import FWState, Prepared
+from .hypotheses_config import HypothesesConfig
 from .options import arguments
 from .shaping import NoiseStates
 
@@ -40,38 +42,6 @@ FALLBACK_PRIOR = 0.01
 """Probability of each hypothesis of ``fallback`` before anything is measured: a few samples can overrule it."""
 ENDING = 0.5
 """Probability that a change is the end of the disturbance; were it as small as the prior, filters would see it late."""
-
-
-@dataclass(frozen=True)
-class HypothesesConfig(FWNKFConfig):
-    """The options of an FW-NKF with ``shaping="noise"``, and those of :class:`FrequencyHypotheses`."""
-
-    shaping: Literal["none", "innovation", "noise"] = "noise"
-    hypotheses: int = at_least(1, 8)
-    fallback: bool = False
-    levels: tuple[float, ...] = (1.0,)
-    dwell: float | None = limited(None, above=0.0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.levels or min(self.levels) <= 0:
-            raise ConfigError(f"filter fwnkf_hypotheses: levels = {self.levels}; give positive factors of the variance")
-        if self.dwell is not None and self.solve == "square_root":
-            raise ConfigError("filter fwnkf_hypotheses: dwell mixes covariances, so solve cannot be 'square_root'")
-        if self.dwell is not None and self.track_level != "none":
-            raise ConfigError(
-                "filter fwnkf_hypotheses: track_level lets a level change without a switch; leave dwell out, or set "
-                "levels and dwell instead"
-            )
-        if self.shaping != "noise":
-            raise ConfigError(
-                f"filter fwnkf_hypotheses: shaping = {self.shaping!r}; its hypotheses are noise states, so set 'noise'"
-            )
-        if self.modes:
-            raise ConfigError(
-                f"filter fwnkf_hypotheses: modes = {self.modes}; hypotheses are about the oscillators of each channel. "
-                "Use filter fwnkf for shared modes"
-            )
 
 
 class HypothesesState(NamedTuple):
@@ -84,8 +54,9 @@ class HypothesesState(NamedTuple):
 class HypothesisStates(NoiseStates):
     """Noise states whose frequency and power differ from hypothesis to hypothesis; dampings and amplitudes are shared.
 
-    Hypotheses are ordered by frequency, then by level. The last ``silent`` ones are that there is no disturbance: their
-    states start at zero and have no noise.
+    Hypotheses are ordered by frequency, then by level; each is followed by its copies, one for each of the beginnings
+    that are kept apart. The last ``silent`` ones are that there is no disturbance: their states start at zero and have
+    no noise.
     """
 
     def __init__(
@@ -97,9 +68,10 @@ class HypothesisStates(NoiseStates):
         hypotheses: int,
         levels: tuple[float, ...],
         silent: int,
+        onsets: int,
     ) -> None:
         super().__init__(channels, count, shared, radius)
-        self.hypotheses, self.levels, self.silent = hypotheses, levels, silent
+        self.hypotheses, self.levels, self.silent, self.copies = hypotheses, levels, silent, 1 + onsets
         lead = self.raw_radius.shape[0]
         spread = (torch.arange(hypotheses * count) + 0.5) / (hypotheses * count)
         self.raw_frequency = nn.Parameter(torch.logit(spread).reshape(hypotheses, 1, count).repeat(1, lead, 1))
@@ -114,7 +86,7 @@ class HypothesisStates(NoiseStates):
         if ratio is None:
             return oscillators.transition(radius, frequency[0])
         first = frequency[:1].expand(self.silent, -1)
-        frequency = torch.cat((frequency.repeat_interleave(len(self.levels), 0), first))
+        frequency = torch.cat((frequency.repeat_interleave(len(self.levels) * self.copies, 0), first))
         records = ratio.shape[0] // len(frequency)
         A, Q = oscillators.transition(radius, frequency.repeat(records, 1), ratio)
         return A, Q * self.power(Q).repeat(records)[:, None, None]
@@ -128,12 +100,20 @@ class HypothesisStates(NoiseStates):
     def level(self, like: Tensor) -> Float[Tensor, " K"]:
         """Factor of the variance of the white noise of each hypothesis."""
         levels = torch.tensor(self.levels * self.hypotheses, dtype=like.dtype, device=like.device)
-        return torch.cat((levels, like.new_ones(self.silent)))
+        return torch.cat((levels.repeat_interleave(self.copies), like.new_ones(self.silent)))
 
     def families(self, device: torch.device) -> Int[Tensor, " K"]:
         """A number for the frequency of each hypothesis, and one for those without a disturbance."""
-        own = torch.arange(self.hypotheses, device=device).repeat_interleave(len(self.levels))
+        own = torch.arange(self.hypotheses, device=device).repeat_interleave(len(self.levels) * self.copies)
         return torch.cat((own, own.new_full((self.silent,), self.hypotheses)))
+
+    def heirs(self, like: Tensor) -> Float[Tensor, "K K"] | None:
+        """One where the hypothesis of a column is a copy of that of the row; None without copies."""
+        if self.copies == 1:
+            return None
+        pairs = like.new_zeros(self.copies, self.copies)
+        pairs[0, 1:] = 1
+        return torch.block_diag(*[pairs] * (self.hypotheses * len(self.levels)), like.new_zeros(2 * [self.silent]))
 
 
 @FILTERS.register("fwnkf_hypotheses")
@@ -149,6 +129,8 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         levels: factors of the variance of all measurement noise; each frequency is a hypothesis with each of them,
             the less probable the larger the level.
         dwell: seconds for which noise stays as it is, on average; None: for ever, and the weights never forget.
+        onsets: copies of each hypothesis with a disturbance, for the likeliest times at which it may have begun. Needs
+            ``dwell``; four are about as good as one for every step. Time and memory grow by as many hypotheses.
 
     >>> import torch, fwnkf
     >>> eye = {"H": torch.eye(1, 2), "Q": torch.eye(2), "R": torch.eye(1)}
@@ -200,6 +182,7 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         fallback: bool = False,
         levels: tuple[float, ...] = (1.0,),
         dwell: float | None = None,
+        onsets: int = 0,
     ) -> None:
         Filter.__init__(self, **arguments(locals()))  # not the parent's, which has not all of these options
 
@@ -213,13 +196,14 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
             config.hypotheses,
             config.levels,
             silent=self._silent,
+            onsets=config.onsets,
         )
         self.noise_states.owner = (self,)
 
     @property
     def count(self) -> int:
         """Number of hypotheses, those of ``fallback`` included."""
-        return int(self.config.hypotheses) * len(self.config.levels) + self._silent
+        return int(self.config.hypotheses) * len(self.config.levels) * (1 + self.config.onsets) + self._silent
 
     @property
     def _silent(self) -> int:
@@ -261,12 +245,13 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
         return prior
 
     def _after_a_change(self, like: Tensor) -> Float[Tensor, " K"]:
-        """Probability of each hypothesis when the noise has changed."""
+        """Probability of each hypothesis, with its copies, when the noise has changed."""
         prior, silent = self._prior(like), self._silent
+        disturbed = (1 + self.config.onsets) * prior[: self.count - silent]
         if not silent:
-            return prior
+            return disturbed
         ended = like.new_full((silent,), ENDING / silent)
-        return torch.cat((prior[:-silent] * (1 - ENDING) / prior[:-silent].sum(), ended))
+        return torch.cat((disturbed * (1 - ENDING) / prior[:-silent].sum(), ended))
 
     def _encode(
         self, prepared: Prepared, state: FWState, y: Tensor, weight: Tensor, u: Tensor | None
@@ -296,6 +281,7 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
             Joint(members.mean, members.noise, members.cov),
             self.noise_states.families(drawn.device),
             self.noise_states.power(drawn),
+            self.noise_states.heirs(drawn),
         )
         return HypothesesState(members._replace(**mixed._asdict()), weight.log())
 
@@ -350,6 +336,7 @@ def with_fallback(
     *,
     levels: tuple[float, ...] = (1.0,),
     dwell: float | None = None,
+    onsets: int = 0,
 ) -> FrequencyHypotheses:
     """A trained FW-NKF with noise states, as a hypothesis beside those of ``fallback``; its weights are copied.
 
@@ -357,6 +344,7 @@ def with_fallback(
         model: the filter, with ``shaping="noise"``.
         levels: factors of the variance of its measurement noise, each a hypothesis.
         dwell: seconds for which noise stays as it is, on average; None: for ever.
+        onsets: copies of each hypothesis, for times at which the disturbance may have begun.
 
     Returns:
         The filter with its hypotheses.
@@ -371,7 +359,7 @@ def with_fallback(
     options = {field.name: getattr(model.config, field.name) for field in fields(model.config)}
     if not isinstance(model, FrequencyHypotheses):
         options["hypotheses"] = 1
-    options |= {"fallback": True, "levels": levels, "dwell": dwell}
+    options |= {"fallback": True, "levels": levels, "dwell": dwell, "onsets": onsets}
     mixture = FrequencyHypotheses.from_config(HypothesesConfig(**options), model.system)
     weights = model.state_dict()
     own = mixture.state_dict()
