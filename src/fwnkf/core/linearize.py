@@ -22,6 +22,9 @@ def jacobian(
     ``function`` must treat the batch items independently. In eager mode the Jacobian is computed in reverse mode,
     because eager forward mode spends milliseconds per call on tangents that are zero. In forward mode it is computed
     while tracing and under activation checkpointing, where reverse mode is not available. Both agree up to rounding.
+
+    The gradient through a forward derivative of ``torch.linalg.solve`` is wrong in torch 2.13; ``inv`` and the Cholesky
+    factor are right.
     """
     centre = function(x)
     # a plain difference has the same derivative without the gradient of its second argument

@@ -30,7 +30,8 @@ def scan(
 
     ``inputs`` are tensors ``[B, T, …]`` or None (passed on). ``truncate=k`` detaches the state between blocks of
     ``k`` steps. ``checkpoint=k`` stores only the state between blocks of ``k`` steps and recomputes the others in the
-    backward pass, which takes the memory of one block and about twice the time.
+    backward pass, which takes the memory of one block and about twice the time; more where Jacobians are derived
+    automatically, because they are then computed in forward mode.
     """
     lengths = {item.shape[1] for item in inputs if item is not None}
     if len(lengths) != 1:
