@@ -15,6 +15,16 @@ def random_beliefs(generator: torch.Generator, batch: int, count: int, n: int, s
     return Joint(mean, noise, roots @ roots.mT)
 
 
+def assert_mixture(parts: list, probability: torch.Tensor, mixed: Joint, where: tuple[int, int]) -> None:
+    """Moments of what comes from each hypothesis: its probability, mean and covariance."""
+    total = sum(share for share, _, _ in parts)
+    mean = sum(share * m for share, m, _ in parts) / total
+    cov = sum(share * (c + torch.outer(m - mean, m - mean)) for share, m, c in parts) / total
+    torch.testing.assert_close(probability, torch.tensor(total).double())
+    torch.testing.assert_close(torch.cat((mixed.mean[where], mixed.noise[where])), mean)
+    torch.testing.assert_close(mixed.cov[where], cov)
+
+
 def test_beliefs_are_those_of_the_mixture_of_all_transitions(generator):
     count, n, s = 5, 2, 2
     family, power = torch.tensor([0, 0, 1, 1, 2]), torch.tensor([0.5, 2.0, 0.5, 2.0, 0.0]).double()
@@ -28,7 +38,7 @@ def test_beliefs_are_those_of_the_mixture_of_all_transitions(generator):
     for b in range(3):
         p = float(switching[b])
         for j in range(count):
-            parts = []  # probability, mean and covariance of what comes from each hypothesis
+            parts = []
             for i in range(count):
                 mean = torch.cat((belief.mean[b, i], belief.noise[b, i]))
                 cov = belief.cov[b, i]
@@ -38,12 +48,7 @@ def test_beliefs_are_those_of_the_mixture_of_all_transitions(generator):
                 parts.append((float(weight[b, i] * prior[j]) * p, mean, cov))
             own = torch.cat((belief.mean[b, j], belief.noise[b, j]))
             parts.append((float(weight[b, j]) * (1 - p), own, belief.cov[b, j]))
-            total = sum(share for share, _, _ in parts)
-            mean = sum(share * m for share, m, _ in parts) / total
-            cov = sum(share * (c + torch.outer(m - mean, m - mean)) for share, m, c in parts) / total
-            torch.testing.assert_close(after[b, j], torch.tensor(total).double())
-            torch.testing.assert_close(torch.cat((mixed.mean[b, j], mixed.noise[b, j])), mean)
-            torch.testing.assert_close(mixed.cov[b, j], cov)
+            assert_mixture(parts, after[b, j], mixed, (b, j))
 
 
 def test_copies_keep_beginnings_apart(generator):
@@ -73,12 +78,7 @@ def test_copies_keep_beginnings_apart(generator):
             3: [((1 - p + p * 0.4) * w[3], *own[3])] + [(p * 0.4 * w[i], *fresh(b, i, 3)) for i in range(3)],
         }
         for j, parts in into.items():
-            total = sum(share for share, _, _ in parts)
-            mean = sum(share * m for share, m, _ in parts) / total
-            cov = sum(share * (c + torch.outer(m - mean, m - mean)) for share, m, c in parts) / total
-            torch.testing.assert_close(after[b, j], torch.tensor(total).double())
-            torch.testing.assert_close(torch.cat((mixed.mean[b, j], mixed.noise[b, j])), mean)
-            torch.testing.assert_close(mixed.cov[b, j], cov)
+            assert_mixture(parts, after[b, j], mixed, (b, j))
     torch.testing.assert_close(after.sum(-1), torch.ones(2).double())
 
 
