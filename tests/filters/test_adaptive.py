@@ -91,6 +91,17 @@ def test_it_starts_at_the_first_measurement() -> None:
     assert belief.cov.diagonal(dim1=-2, dim2=-1).tolist() == [[0.5, 1.5, 0.5], [0.5, 0.5, 0.5]]
 
 
+def test_a_covariance_spoilt_by_rounding_leaves_a_finite_state() -> None:
+    """A negative variance, as single precision can leave one, must not put a NaN into the noise for good."""
+    eye = torch.eye(1)
+    model = fwnkf.build("adaptive_kf", F=eye, H=eye, S=0.1 * eye, R=eye, half_life=2.0, update_every=1)
+    state = model.init(1)._replace(cov=-0.5 * eye.unsqueeze(0))
+    for _ in range(3):
+        state, _ = model.step(state, torch.ones(1, 1))
+    assert state.noise_cov.isfinite().all()
+    assert (state.noise_cov > 0).all()
+
+
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ConfigError, match="H G must be the identity"):
         fwnkf.build("adaptive_kf", F=F, H=H, G=2 * G, S=S, R=R)

@@ -267,7 +267,9 @@ class AdaptiveKalmanFilter(Filter):
         moved = matvec(H, correction)
         left = symmetrize(H @ cov @ H.mT)
         expected = ((H @ prior_cov) * H).sum(-1)
-        share = (noise_cov.diagonal(dim1=-2, dim2=-1) / expected).sqrt().clamp(max=1.0)
+        own = noise_cov.diagonal(dim1=-2, dim2=-1)
+        # never less than that of one step, unless rounding took it: a NaN here would stay in the state for good
+        share = (own / torch.maximum(expected, own).clamp_min(torch.finfo(own.dtype).tiny)).sqrt()
         whole = moved.unsqueeze(-1) * moved.unsqueeze(-2) + left
         return whole * (share.unsqueeze(-1) * share.unsqueeze(-2))
 
