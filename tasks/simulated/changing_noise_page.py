@@ -90,10 +90,11 @@ def markdown(rows: Sequence[Row], figure: str | None = None) -> str:
     ]
     if not switches:
         return "\n".join(lines)
+    most = max(int(row["records"]) for row in switches)
     lines += [
         "## On, off, on",
         "",
-        f"{max(int(row['records']) for row in switches)} records of each seed (a quarter for the tone). The "
+        f"{most} records of each seed, a quarter for the tone (`--part switches --records {most}`). The "
         f"disturbance stops after {PERIOD} steps and comes back after {PERIOD} more; the white floor stays. Told: "
         "the hypotheses that are false at a step are ruled out. **Hypotheses with dwell**: `with_fallback(model, "
         f"dwell={DWELL:g})`; **with onsets**: `onsets={ONSETS}` besides. **Level tracked**: "
