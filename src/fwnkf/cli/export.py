@@ -99,6 +99,11 @@ def _lines(facts: dict[str, Any], out: Path) -> list[str]:
         f"{parity['largest']:.1e} ({worst}), limit {parity['limit']:.0e}, against {parity['reference']}; "
         f"{parity['statuses_that_differ']} statuses differ"
     )
+    if "rounding" in parity:
+        lines.append(
+            f"in float32 the filter itself is {parity['rounding']:.1e} from float64; if that is too far, export it "
+            "with --precision double"
+        )
     return lines
 
 

@@ -54,7 +54,8 @@ class Eager:
 
     def values(self) -> dict[str, Any]:
         leaves = zip(state_names(self.state), named_leaves(self.state), strict=True)
-        return {f"state.{name}": leaf for name, (_, leaf) in leaves} | self.out._asdict()
+        tensors = {f"state.{name}": leaf for name, (_, leaf) in leaves} | self.out._asdict()
+        return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
 def compare_eager(exported: Exported, steps: int) -> dict[str, Any]:
