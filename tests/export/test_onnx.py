@@ -45,6 +45,14 @@ def test_written_out_largest_so_far_is_that_of_torch(dim: int):
     assert torch.equal(places, x.cummax(dim).indices)
 
 
+def test_written_out_angle_has_the_digits_of_double_precision():
+    """All quadrants, axes, zeros, and sizes beyond the range of single precision."""
+    around = torch.linspace(-torch.pi, torch.pi, 1000, dtype=torch.float64)
+    y = torch.cat((around.sin(), 1e-60 * around.sin(), 1e200 * around.sin(), torch.tensor([0.0, 0.0, 1.0, -1.0])))
+    x = torch.cat((around.cos(), 1e-60 * around.cos(), 1e200 * around.cos(), torch.tensor([0.0, 1.0, 0.0, 0.0])))
+    torch.testing.assert_close(decompositions.atan2(y, x), torch.atan2(y, x), rtol=1e-15, atol=1e-15)
+
+
 @pytest.mark.parametrize("scale", [0.01, 1.0, 5.0])
 def test_matrix_exponential_keeps_its_digits_in_single_precision(scale: float):
     """The identity added before squaring would cost 2⁸ roundings, 3e-5 of the largest value."""

@@ -84,6 +84,24 @@ def cummax(x: Tensor, dim: int) -> tuple[Tensor, Int[Tensor, "..."]]:
     return values.movedim(-1, dim), last.movedim(-1, dim)
 
 
+def atan2(y: Tensor, x: Tensor) -> Tensor:
+    """In double precision: that of single precision, and two steps of Newton's method for ``x sin(t) = y cos(t)``.
+
+    ONNX Runtime has the arcus tangent in single precision only.
+    """
+    if y.dtype != torch.float64:
+        return NotImplemented
+    size = torch.maximum(y.abs(), x.abs())
+    size = torch.where(size > 0, size, torch.ones_like(size))
+    y, x = y / size, x / size  # so that both are in the range of single precision
+    angle = torch.atan2(y.float(), x.float()).double()
+    for _ in range(2):
+        sine, cosine = angle.sin(), angle.cos()
+        slope = x * cosine + y * sine
+        angle = angle - (x * sine - y * cosine) / torch.where(slope > 0, slope, torch.ones_like(slope))
+    return angle
+
+
 aten: Any = torch.ops.aten
 TABLE: dict[Any, Callable[..., Any]] = {
     aten.linalg_cholesky_ex.default: cholesky_ex,
@@ -91,5 +109,6 @@ TABLE: dict[Any, Callable[..., Any]] = {
     aten.cholesky_solve.default: cholesky_solve,
     aten.linalg_matrix_exp.default: matrix_exp,
     aten.cummax.default: cummax,
+    aten.atan2.default: atan2,
 }
 """For ``decomposition_table`` of ``make_fx``."""

@@ -120,10 +120,15 @@ class Session:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         self.program = program
         self.number = numpy_dtype(program.model.dtype)
-        self.methods = {
-            method: runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-            for method, path in zip(METHODS, files, strict=True)
-        }
+        try:
+            self.methods = {
+                method: runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+                for method, path in zip(METHODS, files, strict=True)
+            }
+        except runtime.capi.onnxruntime_pybind11_state.NotImplemented as error:
+            raise ConfigError(
+                f"ONNX Runtime cannot run {files[0].parent} in this precision; try the other one, or --to c: {error}"
+            ) from error
         self.results: dict[str, Any] = {}
 
     def restart(self) -> None:
