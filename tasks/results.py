@@ -185,12 +185,12 @@ def over_seeds(values: Sequence[float]) -> str:
 
 
 def plus_minus(mean: float, std: float) -> str:
-    """A mean to two digits of its standard deviation.
+    """A mean to two digits of its standard deviation, unless that is rounding.
 
-    >>> plus_minus(0.53025, 0.00075), plus_minus(0.5, 0.0)
-    ('0.53025 ± 0.00075', '0.5')
+    >>> plus_minus(0.53025, 0.00075), plus_minus(0.5, 0.0), plus_minus(1.0, 1e-16)
+    ('0.53025 ± 0.00075', '0.5', '1')
     """
-    if std == 0 or not math.isfinite(std) or not math.isfinite(mean):
+    if std <= 1e-12 * abs(mean) or not math.isfinite(std) or not math.isfinite(mean):
         return f"{mean:.4g}"
     digits = max(0, 1 - math.floor(math.log10(std)))
     return f"{mean:.{digits}f} ± {std:.{digits}f}"

@@ -88,6 +88,22 @@ def test_a_value_inside_may_have_the_name_of_an_output(tmp_path: Path):
     assert mean == pytest.approx(6.0)
 
 
+def test_numbers_have_the_digits_of_double_precision(tmp_path: Path):
+    """The exporter of torch writes a factor of 0.1 as that of single precision, 1.5e-8 away."""
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+
+    def scaled(y):
+        return ((0.1 * y + torch.full_like(y, 0.3)).clamp(0.45, 0.7),)
+
+    module = make_fx(scaled)(torch.ones(1, 3, dtype=torch.float64))
+    field = Field("y", (3,), torch.float64)
+    _write(Graph(module, (field,), (field,)), ["y"], ["out"], tmp_path / "scaled.onnx")
+    session = runtime.InferenceSession(str(tmp_path / "scaled.onnx"), providers=["CPUExecutionProvider"])
+    (out,) = session.run(["out"], {"y": np.array([[1.0, 2.0, 6.0]])})
+    np.testing.assert_allclose(out, [[0.45, 0.5, 0.7]], rtol=1e-15)
+
+
 def test_an_operator_without_onnx_is_named(tmp_path: Path):
     pytest.importorskip("onnxscript")
     module = make_fx(lambda y: (torch.linalg.eigvalsh(y),))(torch.eye(3).unsqueeze(0))

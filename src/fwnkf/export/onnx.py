@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
 from ..errors import ConfigError
 from ..extras import need
@@ -18,6 +20,14 @@ from .parity import compare_eager
 from .trace import DEFAULT_OUTPUTS, METHODS, Graph, StepProgram, program_of
 
 __all__ = ["export_onnx"]
+
+_ATEN: Any = torch.ops.aten
+_WITH_TENSORS = {
+    _ATEN.clamp.default: _ATEN.clamp.Tensor,
+    _ATEN.clamp_min.default: _ATEN.clamp_min.Tensor,
+    _ATEN.clamp_max.default: _ATEN.clamp_max.Tensor,
+}
+"""Operators that take numbers, and their forms that take tensors."""
 
 
 def export_onnx(
@@ -79,7 +89,7 @@ def export_onnx(
 
 def _write(graph: Graph, inputs: list[str], results: list[str], path: Path) -> None:
     """Copies of the results: an output that is an input, or another output, would have no name of its own."""
-    module = graph.module
+    module = _exact(graph.module) if any(field.dtype == torch.float64 for field in graph.outputs) else graph.module
 
     class Copied(torch.nn.Module):
         def forward(self, *arguments: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -109,6 +119,29 @@ def _write(graph: Graph, inputs: list[str], results: list[str], path: Path) -> N
             if value.name in results and value not in ends:
                 value.name = f"inner_{value.name}"
     program.save(str(path))
+
+
+def _exact(module: GraphModule) -> GraphModule:
+    """A copy whose numbers are tensors of double precision; the exporter rounds ``0.1 * x`` to single precision."""
+    module = copy.deepcopy(module)
+    for node in list(module.graph.nodes):
+        if node.target in _WITH_TENSORS and any(isinstance(value, float) for value in node.args):
+            node.target = _WITH_TENSORS[node.target]
+            node.args = tuple(float(value) if isinstance(value, int) else value for value in node.args)
+        if node.target is _ATEN.full_like.default and isinstance(node.args[1], float):
+            with module.graph.inserting_before(node):
+                zeros = module.graph.call_function(_ATEN.zeros_like.default, node.args[:1], node.kwargs)
+            node.target, node.args, node.kwargs = _ATEN.add.Tensor, (zeros, node.args[1]), {}
+        if node.op != "call_function" or not hasattr(node.target, "_schema"):
+            continue
+        for place, (declared, value) in enumerate(zip(node.target._schema.arguments, node.args, strict=False)):
+            if isinstance(value, float) and "Tensor" in str(declared.type):
+                name = f"number_{len(list(module.buffers()))}"
+                module.register_buffer(name, torch.tensor(value, dtype=torch.float64))
+                with module.graph.inserting_before(node):
+                    node.update_arg(place, module.graph.get_attr(name))
+    module.recompile()
+    return module
 
 
 class Session:
