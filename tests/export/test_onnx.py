@@ -94,7 +94,9 @@ def test_numbers_have_the_digits_of_double_precision(tmp_path: Path):
     pytest.importorskip("onnxscript")
 
     def scaled(y):
-        return ((0.1 * y + torch.full_like(y, 0.3)).clamp(0.45, 0.7),)
+        added = torch.full_like(y, 0.2) + y.new_full((3,), 0.1)
+        least = torch.where(y > 0, 1e-300, y)  # zero in single precision
+        return ((0.1 * y + added * (least / least)).clamp(0.45, 0.7),)
 
     module = make_fx(scaled)(torch.ones(1, 3, dtype=torch.float64))
     field = Field("y", (3,), torch.float64)

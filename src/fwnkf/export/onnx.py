@@ -28,6 +28,13 @@ _WITH_TENSORS = {
     _ATEN.clamp_max.default: _ATEN.clamp_max.Tensor,
 }
 """Operators that take numbers, and their forms that take tensors."""
+_ZEROS = {
+    _ATEN.full.default: _ATEN.zeros.default,
+    _ATEN.full_like.default: _ATEN.zeros_like.default,
+    _ATEN.new_full.default: _ATEN.new_zeros.default,
+    _ATEN.scalar_tensor.default: _ATEN.zeros.default,
+}
+"""Operators that fill a tensor with a number, which comes last, and those that fill it with zeros."""
 
 
 def export_onnx(
@@ -128,10 +135,11 @@ def _exact(module: GraphModule) -> GraphModule:
         if node.target in _WITH_TENSORS and any(isinstance(value, float) for value in node.args):
             node.target = _WITH_TENSORS[node.target]
             node.args = tuple(float(value) if isinstance(value, int) else value for value in node.args)
-        if node.target is _ATEN.full_like.default and isinstance(node.args[1], float):
+        if node.target in _ZEROS and isinstance(node.args[-1], float):
             with module.graph.inserting_before(node):
-                zeros = module.graph.call_function(_ATEN.zeros_like.default, node.args[:1], node.kwargs)
-            node.target, node.args, node.kwargs = _ATEN.add.Tensor, (zeros, node.args[1]), {}
+                shape: Any = node.args[:-1] or ([],)  # a scalar has none before its number
+                zeros = module.graph.call_function(_ZEROS[node.target], shape, node.kwargs)
+            node.target, node.args, node.kwargs = _ATEN.add.Tensor, (zeros, node.args[-1]), {}
         if node.op != "call_function" or not hasattr(node.target, "_schema"):
             continue
         for place, (declared, value) in enumerate(zip(node.target._schema.arguments, node.args, strict=False)):
