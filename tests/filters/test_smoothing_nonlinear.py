@@ -18,7 +18,7 @@ from ..conformance.cases import CASES
 from ..conformance.test_conformance import make_inputs, make_prior
 from ..tolerances import assert_close
 
-INTERACTING = {"fwnkf-levels"}
+INTERACTING = {"fwnkf-levels", "fwnkf-onsets"}
 """Cases whose hypotheses interact: refused, see tests/filters/test_hypotheses.py."""
 WITHOUT_RECURSION = fwnkf.Filter.advance_linearized
 SMOOTHED = [
