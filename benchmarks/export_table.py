@@ -21,6 +21,7 @@ import fwnkf
 from fwnkf.errors import FwnkfError
 from fwnkf.export.c import export_c
 from fwnkf.export.onnx import export_onnx
+from fwnkf.export.parity import ROUNDINGS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -73,8 +74,8 @@ FORMATS: dict[str, tuple[Callable[[str, fwnkf.Filter, int], dict[str, object]], 
         "in PyTorch in the same precision: missing channels, NaN in them, irregular dt. `float32` and "
         "`float64` are the largest differences of any state or output, relative to its largest value. Where "
         "single precision differs by more than 1e-5, `rounding` is how far the filter in float32 in PyTorch "
-        "is from itself in float64 on the same inputs (four times that is of its order), and double precision is "
-        "compared too.",
+        f"is from itself in float64 on the same inputs ({ROUNDINGS} times that is of its order), and double "
+        "precision is compared too.",
     ),
 }
 """Of each format: how a filter is compared, and the title and note of the page."""

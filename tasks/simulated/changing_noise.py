@@ -281,18 +281,16 @@ def _recovery(data: Records, estimate: Estimate, told: Estimate) -> Row:
         (one.mean - data.truth).double().square().mean((0, 2)).unfold(0, WINDOW, 1).mean(-1) for one in (estimate, told)
     ]
     close = errors[0] <= RECOVERED * errors[1]
-    seconds: list[float] = []
     row: Row = {}
     for name, switch in (("off", PERIOD), ("on", 2 * PERIOD)):
-        late_part = slice(switch + round(RECOVERY / LorenzConfig().dt), switch + PERIOD)
-        rest = paired_ratio(*(_by_record(one, data.truth, late_part) for one in (estimate, told)))
+        afterwards = slice(switch + round(RECOVERY / LorenzConfig().dt), switch + PERIOD)
+        rest = paired_ratio(*(_by_record(one, data.truth, afterwards) for one in (estimate, told)))
         row |= {f"rest_{name}": rest.value, f"rest_{name}_low": rest.low, f"rest_{name}_high": rest.high}
         after = close[switch : switch + PERIOD - WINDOW]
         # for good: the last window that is not close decides
         late = (~after).nonzero()
-        seconds.append(float(late[-1] + 1) * LorenzConfig().dt if len(late) else 0.0)
-        row[f"recovery_{name}"] = seconds[-1]
-    return row | {"recovered": max(seconds) <= RECOVERY}
+        row[f"recovery_{name}"] = float(late[-1] + 1) * LorenzConfig().dt if len(late) else 0.0
+    return row | {"recovered": max(row["recovery_off"], row["recovery_on"]) <= RECOVERY}
 
 
 def verdict(row: Row) -> dict[str, bool]:

@@ -52,16 +52,16 @@ def test_beliefs_are_those_of_the_mixture_of_all_transitions(generator):
 
 
 def test_copies_keep_beginnings_apart(generator):
-    """An heir with two copies and a hypothesis without noise: every flow of probability, pair by pair."""
+    """An original with two copies and a hypothesis without noise: every flow of probability, pair by pair."""
     n, s = 2, 1
     family, power = torch.tensor([0, 0, 0, 1]), torch.tensor([2.0, 2.0, 2.0, 0.0]).double()
     belief = random_beliefs(generator, 2, 4, n, s)
     weight = torch.tensor([[0.2, 0.3, 0.1, 0.4], [0.2, 0.1, 0.3, 0.4]]).double()  # the least copy differs
     prior, p = torch.tensor([0.6, 0.6, 0.6, 0.4]).double(), 0.1  # 0.6 is that of the first three together
-    heir = torch.zeros(4, 4).double()
-    heir[0, 1:3] = 1
+    copies = torch.zeros(4, 4).double()
+    copies[0, 1:3] = 1
     switching = torch.full((2,), p).double()
-    mixed, after = interact(Layout.euclidean(n), weight, prior, switching, belief, family, power, heir)
+    mixed, after = interact(Layout.euclidean(n), weight, prior, switching, belief, family, power, copies)
 
     def fresh(b, i, target):
         mean = torch.cat((belief.mean[b, i], torch.zeros(s).double()))
@@ -84,11 +84,11 @@ def test_copies_keep_beginnings_apart(generator):
 
 def test_a_copy_without_probability_keeps_its_belief(generator):
     belief = Joint(*(part.float() for part in random_beliefs(generator, 1, 4, 2, 1)))
-    heir = torch.zeros(4, 4)
-    heir[0, 1:3] = 1
+    copies = torch.zeros(4, 4)
+    copies[0, 1:3] = 1
     weight, prior = torch.tensor([[0.5, 0.0, 0.0, 0.5]]), torch.full((4,), 0.5)
     family, power = torch.tensor([0, 0, 0, 1]), torch.tensor([1.0, 1.0, 1.0, 0.0])
-    mixed, after = interact(Layout.euclidean(2), weight, prior, torch.zeros(1), belief, family, power, heir)
+    mixed, after = interact(Layout.euclidean(2), weight, prior, torch.zeros(1), belief, family, power, copies)
     torch.testing.assert_close(mixed.mean[0, 2], belief.mean[0, 2])
     torch.testing.assert_close(mixed.cov[0, 2], belief.cov[0, 2])
     assert after.log().isfinite().all()

@@ -32,7 +32,7 @@ def interact(
     belief: Joint,
     family: Int[Tensor, " K"],
     power: Float[Tensor, " K"],
-    heir: Float[Tensor, "K K"] | None = None,
+    copies: Float[Tensor, "K K"] | None = None,
 ) -> tuple[Joint, Float[Tensor, "B K"]]:
     """Mix beliefs for a step in which, with probability ``switching``, a hypothesis is drawn anew from ``prior``.
 
@@ -41,9 +41,9 @@ def interact(
     it takes the state, while its noise states begin at their stationary covariance ``power``. Differences of states are
     taken in the tangent space at the likeliest hypothesis.
 
-    With ``heir``, what begins in one step is not mixed with what began before: some hypotheses are copies of another,
-    their heir, each for one beginning. In every step the least probable copy of an heir is mixed into it and makes room
-    for what begins now; the other copies go on as they are.
+    With ``copies``, what begins in one step is not mixed with what began before: some hypotheses are copies of another,
+    each for one beginning. In every step the least probable copy is mixed into its original and makes room for what
+    begins now; the other copies go on as they are.
 
     Args:
         layout: of the state.
@@ -53,8 +53,8 @@ def interact(
         belief: of each hypothesis after the last step.
         family: a number for each hypothesis; equal ones have the same noise states.
         power: stationary variance of the noise states of each hypothesis.
-        heir: one where the hypothesis of a column is a copy of that of the row, else zero. ``prior`` is then that of an
-            heir and its copies together, for each of them.
+        copies: one where the hypothesis of a column is a copy of that of the row, else zero. ``prior`` is then that of
+            an original and its copies together, for each of them.
 
     Returns:
         Beliefs and probabilities before the step.
@@ -86,12 +86,12 @@ def interact(
 
     parts = [own, relatives, _Moments(centre, cov)]
     shares = [kept, drawn * share, drawn * foreign]
-    if heir is not None:
-        leaves, young, old = _least(weight, heir), heir.amax(0), heir.amax(1)
-        absorbed, arriving = _mixtures(own, kept * leaves, heir)
+    if copies is not None:
+        replaced, is_copy, has_copies = _least(weight, copies), copies.amax(0), copies.amax(1)
+        absorbed, arriving = _mixtures(own, kept * replaced, copies)
         parts.append(absorbed)
-        begins = torch.where(young > 0, leaves, 1 - old)
-        shares = [kept * (1 - leaves), drawn * share * (1 - young), drawn * foreign * begins, arriving]
+        begins = torch.where(is_copy > 0, replaced, 1 - has_copies)
+        shares = [kept * (1 - replaced), drawn * share * (1 - is_copy), drawn * foreign * begins, arriving]
     after = torch.stack(shares).sum(0)
     nothing = after <= 0  # in float32 a copy can have no probability left; its belief must be one all the same
     after = torch.where(nothing, torch.finfo(after.dtype).tiny, after)
@@ -107,12 +107,12 @@ def interact(
     return Joint(mean, mixed[..., d:], whole), after
 
 
-def _least(weight: Float[Tensor, "B K"], heir: Float[Tensor, "K K"]) -> Float[Tensor, "B K"]:
-    """One for the least probable copy of each heir, zero for all other hypotheses."""
-    of_copies = torch.where(heir > 0, -weight.unsqueeze(1), -2.0)  # no probability is above one
+def _least(weight: Float[Tensor, "B K"], copies: Float[Tensor, "K K"]) -> Float[Tensor, "B K"]:
+    """One for the least probable copy of each original, zero for all other hypotheses."""
+    of_copies = torch.where(copies > 0, -weight.unsqueeze(1), -2.0)  # no probability is above one
     place = of_copies.argmax(-1, keepdim=True)
     chosen = torch.arange(weight.shape[-1], device=weight.device) == place
-    return (chosen * heir).sum(1)
+    return (chosen * copies).sum(1)
 
 
 def _mixtures(own: _Moments, weight: Tensor, among: Float[Tensor, "K K"]) -> tuple[_Moments, Float[Tensor, "B K"]]:

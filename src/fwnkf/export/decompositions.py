@@ -87,7 +87,7 @@ def cummax(x: Tensor, dim: int) -> tuple[Tensor, Int[Tensor, "..."]]:
 def atan2(y: Tensor, x: Tensor) -> Tensor:
     """In double precision: that of single precision, and two steps of Newton's method for ``x sin(t) = y cos(t)``.
 
-    ONNX Runtime has the arcus tangent in single precision only.
+    ONNX Runtime has the arctangent in single precision only.
     """
     if y.dtype != torch.float64:
         return NotImplemented

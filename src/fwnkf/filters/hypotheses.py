@@ -107,7 +107,7 @@ class HypothesisStates(NoiseStates):
         own = torch.arange(self.hypotheses, device=device).repeat_interleave(len(self.levels) * self.copies)
         return torch.cat((own, own.new_full((self.silent,), self.hypotheses)))
 
-    def heirs(self, like: Tensor) -> Float[Tensor, "K K"] | None:
+    def copy_matrix(self, like: Tensor) -> Float[Tensor, "K K"] | None:
         """One where the hypothesis of a column is a copy of that of the row; None without copies."""
         if self.copies == 1:
             return None
@@ -281,7 +281,7 @@ class FrequencyHypotheses(FrequencyWeightedNeuralKalmanFilter):
             Joint(members.mean, members.noise, members.cov),
             self.noise_states.families(drawn.device),
             self.noise_states.power(drawn),
-            self.noise_states.heirs(drawn),
+            self.noise_states.copy_matrix(drawn),
         )
         return HypothesesState(members._replace(**mixed._asdict()), weight.log())
 
