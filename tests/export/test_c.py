@@ -20,6 +20,7 @@ from fwnkf.export.c_source import generate
 from fwnkf.export.compilers import c_compiler
 from fwnkf.export.rounding import rounded
 from fwnkf.export.trace import trace
+from fwnkf.filters import with_solve
 from fwnkf.types import Gaussian
 
 from ..conformance.cases import CASES
@@ -170,8 +171,19 @@ def test_the_command_writes_a_project_and_prints_memory(tmp_path: Path, capsys: 
     assert "RAM in bytes: state" in shown
     assert "OK: 20 steps" in shown
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "model.c", "model.h", "model.hpp", "model_golden.h", "test_model.c", "CMakeLists.txt",
+        "model.c", "model.h", "model.hpp", "model_golden.h", "test_model.c", "CMakeLists.txt", "report.json",
     }  # fmt: skip
+
+
+def test_the_command_takes_the_form_of_the_covariance(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    fwnkf.save(CASES["kf"].build(torch.float32), tmp_path / "model")
+    call = ["export", str(tmp_path / "model"), "--out", str(tmp_path / "out"), "--steps", "20", "--solve"]
+    assert main([*call, "square_root"]) == 0
+    written = (tmp_path / "out" / "model.c").read_text()
+    export_c(with_solve(CASES["kf"].build(torch.float32), "square_root"), tmp_path, "model", steps=0, measure=False)
+    assert written == (tmp_path / "model.c").read_text()
+    assert main([*call, "schur"]) == 1
+    assert "option solve = 'schur' does not fit" in capsys.readouterr().err
 
 
 def test_names_and_outputs_are_checked(tmp_path: Path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +76,23 @@ def test_every_filter_equals_itself_in_the_same_precision(name: str, tmp_path: P
     assert parity["ok"], parity
     for path in tmp_path.glob("*.onnx"):
         assert {node.domain for node in onnx.load(str(path)).graph.node} <= {"", "ai.onnx"}  # standard operators only
+
+
+def test_the_example_filters_the_golden_vectors_and_can_fail(tmp_path: Path):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    facts = export_onnx(CASES["kf-continuous"].build(torch.float32), tmp_path, "device", steps=0)
+    assert {Path(path).name for path in facts["files"]} == {path.name for path in tmp_path.iterdir()}
+    call = [sys.executable, str(tmp_path / "device_example.py")]
+    done = subprocess.run(call, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "50 steps: OK\n"), done.stderr
+    with np.load(tmp_path / "device_golden.npz") as stored:
+        golden = dict(stored)
+    golden["result_mean"][7] += 1e-3
+    np.savez(tmp_path / "device_golden.npz", **golden)
+    done = subprocess.run(call, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "step 7, mean: differs by 1.00e-03" in done.stdout
 
 
 def test_a_value_inside_may_have_the_name_of_an_output(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from fwnkf.cli.export import _lines
 from fwnkf.export import reference
-from fwnkf.export.parity import ROUNDINGS, Eager, compare, compare_eager
+from fwnkf.export.parity import ROUNDINGS, Eager, compare, compare_double, compare_eager, write_report
 from fwnkf.export.trace import trace
 
 from ..conformance.cases import CASES
@@ -45,6 +46,28 @@ def test_the_limit_is_what_single_precision_loses_a_few_times():
     assert parity["ok"] == (parity["largest"] <= ROUNDINGS * rounding)
 
 
+def test_an_export_that_misses_says_how_far_single_precision_is():
+    program = trace(CASES["fwnkf-levels"].build(torch.float32))
+    parity = compare_double(Eager(program), 60)
+    assert not parity["ok"]
+    assert (parity["rounding"], parity["limit"]) == (parity["largest"], 1e-4)  # it is the filter itself
+    assert "rounding" not in compare_double(Eager(trace(CASES["kf"].build(torch.float32))), 20)
+
+
+def test_the_report_is_strict_json_beside_the_files(tmp_path: Path):
+    parity = {"largest": float("inf"), "ok": False}
+    facts = write_report(tmp_path, {"filter": "kf", "files": [str(tmp_path / "a.c")], "parity": parity})
+    assert facts["files"] == [str(tmp_path / "a.c"), str(tmp_path / "report.json")]
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    found = json.loads((tmp_path / "report.json").read_text(), parse_constant=refuse)
+    assert found["parity"]["ok"] is False
+    assert str(tmp_path) not in str(found)
+    assert found["fwnkf"]
+
+
 def test_the_command_says_how_far_single_precision_is():
     parity = {"ok": True, "steps": 10, "largest": 2e-5, "relative_error": {"mean": 2e-5}, "limit": 6e-5}
     parity |= {"reference": "float32", "statuses_that_differ": 0}
@@ -53,3 +76,4 @@ def test_the_command_says_how_far_single_precision_is():
     lines = _lines(facts | {"parity": parity | {"rounding": 3e-5}}, Path())
     assert "3.0e-05 from float64" in lines[-1]
     assert "--precision double" in lines[-1]
+    assert "--solve square_root" in lines[-1]

@@ -28,6 +28,11 @@ def add(commands: Any) -> None:
         "--precision", choices=("float", "double"), default="float", help="arithmetic of the device (default: float)"
     )
     parser.add_argument(
+        "--solve",
+        metavar="FORM",
+        help="compute the covariance in another form: square_root is the one for float (default: the filter's)",
+    )
+    parser.add_argument(
         "--outputs",
         metavar="NAMES",
         default="mean,cov,innovation,innovation_cov",
@@ -55,11 +60,12 @@ def run(options: argparse.Namespace) -> int:
     from ..export.onnx import export_onnx
     from ..export.pt2 import export_pt2
     from ..export.ros2 import export_ros2
+    from ..filters.factory import with_solve
 
     if options.steps < 0:
         raise UsageError(f"--steps {options.steps} is negative; 0 writes the files without a comparison")
     folder, _ = read_folder(options)
-    model = load(folder)
+    model = load(folder) if options.solve is None else with_solve(load(folder), options.solve)
     name = options.name or _identifier(options.folder.resolve().name)
     out = options.out or Path(f"{name}_{options.to}")
     outputs = split_names(options.outputs)
@@ -102,7 +108,7 @@ def _lines(facts: dict[str, Any], out: Path) -> list[str]:
     if "rounding" in parity:
         lines.append(
             f"in float32 the filter itself is {parity['rounding']:.1e} from float64; if that is too far, export it "
-            "with --precision double"
+            "with --precision double, or try --solve square_root"
         )
     return lines
 

@@ -12,7 +12,7 @@ from ..filters.base import Filter
 from . import c_parity, c_project, reference
 from .c_source import generate
 from .compilers import c_compiler
-from .parity import compare
+from .parity import compare_double, write_report
 from .rounding import rounded
 from .trace import DEFAULT_OUTPUTS, program_of
 
@@ -81,8 +81,8 @@ def export_c(
             for path in files:
                 shutil.copy(path, built)
             library = c_parity.Library(program, Path(built), name)
-            facts["parity"] = compare(library, reference.run(program, steps))
-    return facts
+            facts["parity"] = compare_double(library, steps)
+    return write_report(Path(folder), facts)
 
 
 def flash(source: Path) -> dict[str, int]:

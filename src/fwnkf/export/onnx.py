@@ -15,8 +15,9 @@ from ..errors import ConfigError
 from ..extras import need
 from ..filters.base import Filter
 from ..types import numpy_dtype
+from . import onnx_project, reference
 from .decompositions import TABLE
-from .parity import compare_eager
+from .parity import EAGER_TOLERANCE, compare_eager, write_report
 from .trace import DEFAULT_OUTPUTS, METHODS, Graph, StepProgram, program_of
 
 __all__ = ["export_onnx"]
@@ -45,7 +46,7 @@ def export_onnx(
     outputs: tuple[str, ...] = DEFAULT_OUTPUTS,
     steps: int = 1000,
 ) -> dict[str, Any]:
-    """Write ``name_start.onnx``, ``name_update.onnx`` and ``name_step.onnx``.
+    """Write ``name_start.onnx``, ``name_update.onnx`` and ``name_step.onnx``, golden vectors and an example that runs.
 
     ``start`` takes ``mean`` and ``cov`` of a prior. The others take the state (``state_…``), ``y``, ``mask`` and, where
     the filter reads them, ``u`` and ``dt``; they return the next state (``next_…``), the outputs and ``status``. All
@@ -84,14 +85,19 @@ def export_onnx(
         path = folder / f"{name}_{method}.onnx"
         _write(graph, inputs, results, path)
         files.append(path)
-    return {
+    parity = compare_eager(Session(program, files), steps) if steps else None
+    dtype = program.model.dtype
+    limit = EAGER_TOLERANCE[dtype] if parity is None else parity["limit"]
+    beside = onnx_project.write(folder, program, name, reference.golden(program, dtype), limit)
+    facts = {
         "filter": model.name,
         "name": name,
         "precision": precision,
-        "files": [str(path) for path in files],
+        "files": [str(path) for path in (*files, *beside)],
         "bytes": {path.name: path.stat().st_size for path in files},
-        "parity": compare_eager(Session(program, files), steps) if steps else None,
+        "parity": parity,
     }
+    return write_report(folder, facts)
 
 
 def _write(graph: Graph, inputs: list[str], results: list[str], path: Path) -> None:

@@ -14,7 +14,7 @@ from ..filters.base import Filter
 from . import reference
 from .c_project import golden_header, results
 from .compilers import compiler_available
-from .parity import EAGER_TOLERANCE, compare_eager
+from .parity import EAGER_TOLERANCE, compare_eager, write_report
 from .trace import DEFAULT_OUTPUTS, METHODS, Graph, StepProgram, program_of
 
 __all__ = ["export_pt2"]
@@ -68,7 +68,7 @@ def export_pt2(
     }
     for path, text in files.items():
         (folder / path).write_text(text, encoding="utf-8")
-    return {
+    facts = {
         "filter": model.name,
         "name": name,
         "precision": precision,
@@ -76,6 +76,7 @@ def export_pt2(
         "bytes": {package.name: package.stat().st_size},
         "parity": compare_eager(Package(program, _load(package)), steps) if steps else None,
     }
+    return write_report(folder, facts)
 
 
 def exported(graph: Graph) -> torch.export.ExportedProgram:

@@ -3,7 +3,7 @@
 from ..lazy import attach
 from ..registry import FILTERS
 from .base import Filter
-from .factory import available, build
+from .factory import available, build, with_solve
 
 _MODULES = {
     "adaptive_kf": "adaptive",
@@ -23,4 +23,4 @@ _MODULES = {
 FILTERS.declare(__name__, **_MODULES)
 __getattr__ = attach(__name__, dict.fromkeys(_MODULES.values(), ()))
 
-__all__ = ["Filter", "available", "build"]
+__all__ = ["Filter", "available", "build", "with_solve"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from typing import Any
+from typing import Any, TypeVar
 
-from ..registry import FILTERS
+from ..registry import FILTERS, parse_config
 from .base import Filter
+
+FilterType = TypeVar("FilterType", bound=Filter)
 
 
 def build(name: str, **options: Any) -> Filter:
@@ -33,6 +36,30 @@ def build(name: str, **options: Any) -> Filter:
     config, arrays = cls.parse(system, options)
     built: Filter = cls.from_config(config, system, **arrays)
     return built
+
+
+def with_solve(model: FilterType, solve: str) -> FilterType:
+    """A copy of a filter that computes the same estimates in another way, for a precision the filter was not made for.
+
+    Args:
+        model: the filter, trained or not.
+        solve: as the option of the constructor; ``"square_root"`` is the form for float32.
+
+    Returns:
+        The copy.
+
+    Raises:
+        ConfigError: the filter has no such form.
+
+    >>> import torch, fwnkf
+    >>> eye = torch.eye(2)
+    >>> with_solve(fwnkf.KF(F=eye, H=eye, Q=eye, R=eye), "square_root").config.solve
+    'square_root'
+    """
+    changed = copy.deepcopy(model)
+    options = options_of(model.config) | {"solve": solve}
+    changed.config = parse_config(type(model.config), options, f"filter {model.name}")
+    return changed
 
 
 def available() -> list[str]:
