@@ -17,7 +17,7 @@ from ..filters.base import Filter
 from ..types import numpy_dtype
 from . import onnx_project, reference
 from .decompositions import TABLE
-from .parity import EAGER_TOLERANCE, compare_eager, write_report
+from .parity import compare_eager, limit_of, write_report
 from .trace import DEFAULT_OUTPUTS, METHODS, Graph, StepProgram, program_of
 
 __all__ = ["export_onnx"]
@@ -86,9 +86,8 @@ def export_onnx(
         _write(graph, inputs, results, path)
         files.append(path)
     parity = compare_eager(Session(program, files), steps) if steps else None
-    dtype = program.model.dtype
-    limit = EAGER_TOLERANCE[dtype] if parity is None else parity["limit"]
-    beside = onnx_project.write(folder, program, name, reference.golden(program, dtype), limit)
+    golden = reference.golden(program, program.model.dtype)
+    beside = onnx_project.write(folder, program, name, golden, limit_of(program, parity))
     facts = {
         "filter": model.name,
         "name": name,

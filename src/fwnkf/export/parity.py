@@ -82,6 +82,11 @@ def compare_eager(exported: Exported, steps: int) -> dict[str, Any]:
     return parity | {"rounding": rounding, "limit": limit, "ok": within}
 
 
+def limit_of(program: StepProgram, parity: dict[str, Any] | None) -> float:
+    """The limit of a comparison with the filter in the precision of the export, for the examples beside it."""
+    return EAGER_TOLERANCE[program.model.dtype] if parity is None else float(parity["limit"])
+
+
 def compare_double(exported: Exported, steps: int) -> dict[str, Any]:
     """:func:`compare` with the filter in float64.
 

@@ -14,7 +14,7 @@ from ..filters.base import Filter
 from . import reference
 from .c_project import golden_header, results
 from .compilers import compiler_available
-from .parity import EAGER_TOLERANCE, compare_eager, write_report
+from .parity import compare_eager, limit_of, write_report
 from .trace import DEFAULT_OUTPUTS, METHODS, Graph, StepProgram, program_of
 
 __all__ = ["export_pt2"]
@@ -61,9 +61,10 @@ def export_pt2(
     folder.mkdir(parents=True, exist_ok=True)
     package = folder / f"{name}.pt2"
     _compile({method: exported(getattr(program, method)) for method in METHODS}, package)
+    parity = compare_eager(Package(program, _load(package)), steps) if steps else None
     files = {
         f"{name}_golden.h": golden_header(program, name, reference.golden(program, program.model.dtype)),
-        f"{name}_example.cpp": example(program, name),
+        f"{name}_example.cpp": example(program, name, limit_of(program, parity)),
         "CMakeLists.txt": cmake(name),
     }
     for path, text in files.items():
@@ -74,7 +75,7 @@ def export_pt2(
         "precision": precision,
         "files": [str(package), *(str(folder / path) for path in files)],
         "bytes": {package.name: package.stat().st_size},
-        "parity": compare_eager(Package(program, _load(package)), steps) if steps else None,
+        "parity": parity,
     }
     return write_report(folder, facts)
 
@@ -160,8 +161,11 @@ add_test(NAME golden COMMAND {name}_example ${{CMAKE_CURRENT_SOURCE_DIR}}/{name}
 """
 
 
-def example(program: StepProgram, name: str) -> str:
-    """A program that loads the package, filters the golden inputs and compares with the golden results."""
+def example(program: StepProgram, name: str, limit: float) -> str:
+    """A program that loads the package, filters the golden inputs and compares with the golden results.
+
+    Differences are relative to the largest value of each output over all steps, as those of the parity report.
+    """
     double = program.model.dtype == torch.float64
     count = len(program.state)
     kinds = {torch.bool: "torch::kBool"}
@@ -172,9 +176,11 @@ def example(program: StepProgram, name: str) -> str:
     )
     places = {field.name: place for place, field in enumerate(program.step.outputs) if place >= count}
     compares = "\n".join(
-        f'        failures += differs("{field.name}", t, out[{places[field.name]}], golden_{field.name}[t]);'
+        f"        {field.name}.compare(out[{places[field.name]}], golden_{field.name}[t]);"
         for field in results(program)
     )
+    records = ", ".join(field.name for field in results(program))
+    verdicts = " + ".join(f'{field.name}.differs("{field.name}")' for field in results(program))
     n, d = program.prior.mean.numel(), program.prior.cov.shape[0]
     mean = ", ".join(repr(item) for item in program.prior.mean.tolist())
     return f"""\
@@ -234,20 +240,29 @@ static torch::Tensor tensor(const Number *values, const std::vector<int64_t> &si
     return torch::from_blob(const_cast<Number *>(values), sizes, from).to(kind, false, true);
 }}
 
-static int differs(const char *what, int t, const torch::Tensor &mine, const {name}_real *wanted)
-{{
-    const auto values = mine.contiguous();
-    double error = 0, size = 1;
-    for (int64_t i = 0; i < values.numel(); ++i) {{
-        error = std::fmax(error, std::fabs(double(values.data_ptr<{name}_real>()[i]) - double(wanted[i])));
-        size = std::fmax(size, std::fabs(double(wanted[i])));
+// The largest difference of an output over all steps, and its largest value.
+struct Record {{
+    double error = 0, size = 0;
+
+    void compare(const torch::Tensor &mine, const {name}_real *wanted)
+    {{
+        const auto values = mine.contiguous();
+        for (int64_t i = 0; i < values.numel(); ++i) {{
+            const double difference = double(values.data_ptr<{name}_real>()[i]) - double(wanted[i]);
+            error = std::isnan(difference) ? INFINITY : std::fmax(error, std::fabs(difference));
+            size = std::fmax(size, std::fabs(double(wanted[i])));
+        }}
     }}
-    if (error <= {EAGER_TOLERANCE[program.model.dtype]!r} * size) {{
-        return 0;
+
+    int differs(const char *what) const
+    {{
+        if (error <= {limit!r} * (size > 0 ? size : 1)) {{
+            return 0;
+        }}
+        std::printf("%s: differs by %.2e of its largest value\\n", what, error / (size > 0 ? size : 1));
+        return 1;
     }}
-    std::printf("step %d, %s: differs by %.2e\\n", t, what, error);
-    return 1;
-}}
+}};
 
 int main(int count, char **arguments)
 {{
@@ -258,13 +273,14 @@ int main(int count, char **arguments)
     torch::InferenceMode guard;
     torch::set_num_threads(1);
     Filter filter(arguments[1]);
-    int failures = 0;
+    Record {records};
     for (int t = 0; t < STEPS; ++t) {{
         std::vector<torch::Tensor> inputs;
 {inputs}
         const auto out = t == 0 ? filter.update(inputs) : filter.step(inputs);
 {compares}
     }}
+    const int failures = {verdicts};
     std::printf("%d steps: %s\\n", int(STEPS), failures ? "FAILED" : "OK");
     return failures != 0;
 }}
