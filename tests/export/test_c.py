@@ -21,6 +21,7 @@ from fwnkf.export.compilers import c_compiler
 from fwnkf.export.rounding import rounded
 from fwnkf.export.trace import trace
 from fwnkf.filters import with_solve
+from fwnkf.identify.channels import ChannelModel, Line, channels_filter
 from fwnkf.types import Gaussian
 
 from ..conformance.cases import CASES
@@ -34,7 +35,7 @@ QUICK = ("kf-cholesky", "adaptive", "fwnkf-paper")
 """Cases of the conformance suite that are exported in every run of the tests; the others are slow."""
 OUT_OF_RANGE = (
     *("fwnkf-learned-matrix", "fwnkf-rotation", "fwnkf-hypotheses", "fwnkf-fallback", "fwnkf-tracked-levels"),
-    *("fwnkf-levels", "fwnkf-onsets"),
+    *("fwnkf-levels", "fwnkf-onsets", "fwnkf-adaptive"),
 )
 """Random parameters with which float32 in PyTorch is as far from float64; compared in double precision only."""
 IN_DOUBLE = ("dido-attitude", "uipdb", "lorenz-tone", "lorenz-high-band")
@@ -80,6 +81,15 @@ def test_rounded_weights_are_for_single_precision(tmp_path: Path):
         export_c(model, tmp_path, precision="double", weights="int8")
     with pytest.raises(ConfigError, match="wanted one of float, int16, int8"):
         export_c(model, tmp_path, weights="float16")
+
+
+def test_a_filter_that_follows_the_level_of_its_noise_exports(tmp_path: Path):
+    """As ``fwnkf diagnose --fix`` makes it."""
+    channel = ChannelModel(rate=100.0, drive=4.0, decay=1.0, white=0.01, lines=(Line(20.0, 1.0, 0.5),))
+    model = channels_filter([channel], ["gyro_x"], half_life=64.0)
+    assert model.name == "fwnkf_adaptive"
+    parity = export_c(model, tmp_path, steps=50, measure=False)["parity"]
+    assert parity["ok"], parity
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in CASES])

@@ -53,6 +53,14 @@ FUNCTIONS = {
         torch.nn.functional.elu(x),
     ),
     "choices": lambda x: (torch.where(x > 0, x, 2 * x), torch.lerp(x, -x, (x > 0).to(x)), torch.round(3 * x)),
+    "bits": lambda x: (
+        (x * 9).round().long() & 6,
+        ((x * 9).round().long() | 5) ^ 3,
+        ~(x * 9).round().long(),
+        torch.logical_and((x * 9).round().long(), 2 * (x > 0).long()).to(x),
+        torch.logical_not((x * 2).round().long()).to(x),
+        (~(x > 0)).to(x),
+    ),
     "powers": lambda x: (x**2, x**3, x.abs() ** 0.5, (x.abs() + 1) ** 1.7, torch.remainder(x, 0.7)),
     "views": lambda x: (
         x.mT + 1,

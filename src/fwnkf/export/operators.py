@@ -29,19 +29,36 @@ def _direct(name: str) -> Handler:
     return lambda build, *arguments, **_: pointwise(build, name, *arguments)
 
 
+def _of_truth(name: str) -> Handler:
+    def handler(build: Builder, *arguments: Any) -> Value:
+        return pointwise(build, name, *(_truth(build, item) for item in arguments))
+
+    return handler
+
+
+def _truth(build: Builder, x: Any) -> Any:
+    return x if as_value(x).kind == "bool" else pointwise(build, "to_bool", x)
+
+
 for _name in ("neg", "abs", "sqrt", "exp", "log", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan"):
     handles(f"{_name}.default")(_direct(_name))
 for _name in ("atan2", "tanh", "sigmoid", "round", "floor", "relu", "minimum", "maximum"):
     handles(f"{_name}.default")(_direct(_name))
 for _name in ("mul", "lt", "le", "gt", "ge", "eq", "ne"):
     handles(f"{_name}.Tensor", f"{_name}.Scalar")(_direct(_name))
-for _name, _operator in (("and", "and"), ("or", "or"), ("xor", "xor")):
-    handles(f"bitwise_{_name}.Tensor", f"logical_{_name}.default")(_direct(_operator))
+for _name in ("and", "or", "xor"):
+    handles(f"bitwise_{_name}.Tensor", f"bitwise_{_name}.Scalar")(_direct(_name))
+    handles(f"logical_{_name}.default")(_of_truth(_name))
 handles("div.Tensor", "div.Scalar")(_direct("div"))
 handles("where.self", "where.ScalarOther", "where.ScalarSelf")(_direct("where"))
-handles("bitwise_not.default", "logical_not.default")(_direct("not"))
+handles("logical_not.default")(_of_truth("not"))
 handles("lerp.Tensor", "lerp.Scalar")(_direct("lerp"))
 handles("isfinite.default")(_direct("isfinite"))
+
+
+@handles("bitwise_not.default")
+def _bitwise_not(build: Builder, x: Value) -> Value:
+    return pointwise(build, "not", x) if x.kind == "bool" else pointwise(build, "xor", x, -1)
 
 
 @handles("add.Tensor", "add.Scalar")
@@ -101,7 +118,7 @@ def once(build: Builder, x: Any) -> Any:
     return build.realize(x) if isinstance(x, Lazy) else x
 
 
-@handles("clamp.default", "clamp_min.default", "clamp_max.default", "clamp.Tensor", "clamp_min.Tensor")
+@handles("clamp.default", "clamp_min.default", "clamp.Tensor", "clamp_min.Tensor")
 def _clamp(build: Builder, x: Value, low: Any = None, high: Any = None) -> Value:
     x = x if low is None else pointwise(build, "maximum", x, low)
     return x if high is None else pointwise(build, "minimum", x, high)
