@@ -10,6 +10,7 @@ import pytest
 
 import fwnkf
 from fwnkf.diagnosis.calibrate import scaled, split
+from fwnkf.diagnosis.default_filter import channel_models
 from fwnkf.diagnosis.fix import TRAIN, fix, notched, tuned_notches
 from fwnkf.diagnosis.innovations import innovations
 from fwnkf.diagnosis.series import Series
@@ -65,6 +66,19 @@ def test_the_cure_reaches_the_oracle(flown, cure):
     assert (errors[0] - errors[1]) / (errors[0] - errors[2]) > 0.8
     # no filter predicts better than the one that is told the truth
     assert cure.rows[-1]["log_likelihood"] < float(np.nanmean(oracle.log_likelihood)) + 0.02
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_a_fit_to_nine_seconds_is_near_the_oracle(seed):
+    """With segments as short as a smooth spectrum needs, the signal is below their first bins."""
+    series, clean = simulated(seed, 3000)
+    train, test = split(series, TRAIN)
+    fitted = innovations(channels_filter(channel_models(train, lines=1, lowest_hz=8.0), series.channels), test)
+    oracle = innovations(channels_filter([TRUTH] * 2, series.channels), test)
+    at = np.searchsorted(series.time, oracle.time)
+    ours, best = (np.mean((result.mean - clean[at]) ** 2) for result in (fitted, oracle))
+    assert ours < 1.2 * best
+    assert np.nanmean(fitted.log_likelihood) > np.nanmean(oracle.log_likelihood) - 0.1
 
 
 def test_what_was_kept_is_told(cure):

@@ -7,7 +7,7 @@ import pytest
 from scipy import signal, stats
 
 from fwnkf.diagnosis.peaks import chance_ratio, find_peaks, group_peaks
-from fwnkf.diagnosis.spectra import even_grid, noise_floor, restore, sampling_rate, spectrum
+from fwnkf.diagnosis.spectra import even_grid, noise_floor, restore, sampling_rate, spectrum, spectrum_to_fit
 from fwnkf.diagnosis.thresholds import THRESHOLDS
 from fwnkf.errors import ConfigError, DataError
 
@@ -29,6 +29,30 @@ def test_without_gaps_it_is_scipys_welch():
     frequency, density = signal.welch(values, RATE, "hann", 400, 200, detrend="linear")
     np.testing.assert_allclose(ours.frequency, frequency)
     np.testing.assert_allclose(ours.density, density, rtol=1e-6)
+
+
+def test_a_spectrum_to_fit_has_longer_segments_only_where_a_log_is_short_or_slow():
+    def resolutions(rate: float, count: int) -> tuple[float, float]:
+        time = np.arange(count) / rate
+        values = np.random.default_rng(0).normal(size=(count, 1))
+        return spectrum(time, values).resolution, spectrum_to_fit(time, values).resolution
+
+    smooth, to_fit = resolutions(500.0, 30_000)
+    assert smooth == to_fit == 0.5
+    smooth, to_fit = resolutions(200.0, 1800)
+    assert smooth > 0.8 > 0.4 > to_fit
+    smooth, to_fit = resolutions(10.0, 5000)
+    assert (smooth, to_fit) == (0.5, pytest.approx(10 / 512))
+
+
+def test_a_spectrum_to_fit_covers_runs_between_gaps():
+    """One long run among many short ones would else be all that is fitted to."""
+    kept = np.concatenate([np.arange(600), *(700 + 300 * k + np.arange(200) for k in range(20))])
+    values = np.random.default_rng(1).normal(size=(len(kept), 1))
+    values[:600] *= 3
+    fitted = spectrum_to_fit(kept / 200, values)
+    assert fitted.resolution > 1.0  # segments of at most 200 samples
+    assert fitted.density.mean() * 100 < 0.5 * 9  # the variance is not that of the long run
 
 
 @pytest.mark.parametrize("seed", range(4))

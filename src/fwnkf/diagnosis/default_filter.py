@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..identify.channels import ChannelModel, fit_channel
 from .series import Series
-from .spectra import Spectrum
+from .spectra import Spectrum, spectrum_to_fit
 
 Array = NDArray[np.float64]
 
@@ -34,7 +34,7 @@ def channel_models(
     lowest_hz: float = 0.0,
 ) -> list[ChannelModel]:  # fmt: skip
     """A model for every channel of a series, with up to ``lines`` lines; ``places`` (Hz) are tried first."""
-    spectra = series.spectrum() if spectra is None else spectra
+    spectra = spectrum_to_fit(series.time, series.values) if spectra is None else spectra
     # from one-sided density per Hz to power per sample, in which white noise has its variance
     omega = torch.from_numpy(2 * math.pi * spectra.frequency / spectra.rate)
     density = torch.from_numpy(0.5 * spectra.rate * spectra.density)

@@ -27,6 +27,10 @@ RESOLUTION = 0.5
 """Hz between bins where the log is long enough for it."""
 SEGMENTS = 16
 """Segments wanted in the average: fewer bins before fewer segments."""
+SHORTEST = 64
+"""Samples below which a segment is not shortened for the sake of more segments."""
+SHORTEST_TO_FIT, COVERED = 512, 0.8
+"""The same where a model is fitted to the spectrum; still shorter ones only if less of the samples would be covered."""
 FLOOR_SHARE, FLOOR_BINS = 0.3, 12
 """Half-width of the running median of the floor: a share of the frequency, or this many bins."""
 
@@ -190,9 +194,32 @@ def spectrum(time: Array, values: Array, *, resolution: float = RESOLUTION, fill
     return result._replace(density=result.density[:, 0]) if values.ndim == 1 else result
 
 
+def spectrum_to_fit(time: Array, values: Array) -> Spectrum:
+    """As :func:`spectrum`, with longer segments where the log is short or its rate is low.
+
+    A likelihood averages over the bins by itself and needs no smooth spectrum. It needs the frequencies at which the
+    signal stands out from the noise, and the first bins of short segments may be above them.
+    """
+    grid = even_grid(time, values)
+    length = min(max(round(grid.rate / RESOLUTION), SHORTEST_TO_FIT), max(len(run) for run in grid.runs))
+    total = sum(len(run) for run in grid.runs)
+
+    def enough(length: int) -> bool:
+        if length > SHORTEST_TO_FIT:
+            return _segments(grid, length) >= SEGMENTS
+        return _segments(grid, length) > 1 and sum(len(r) for r in grid.runs if len(r) >= length) >= COVERED * total
+
+    while length > SHORTEST and not enough(length):
+        length = length * 3 // 4
+    return _welch(grid, _even(grid, length))
+
+
 def grid_spectrum(grid: Grid, *, resolution: float = RESOLUTION) -> Spectrum:
     """:func:`spectrum` of samples that are on a grid already; ``density`` is ``[frequency, channels]``."""
-    length = segment_length(grid, resolution)
+    return _welch(grid, segment_length(grid, resolution))
+
+
+def _welch(grid: Grid, length: int) -> Spectrum:
     window = np.hanning(length + 1)[:-1]
     total = np.zeros((length // 2 + 1, grid.runs[0].shape[1]))
     count = 0
@@ -214,8 +241,19 @@ def segment_length(grid: Grid, resolution: float) -> int:
     """Samples in a segment: those of the resolution, halved until the runs hold enough segments."""
     longest = max(len(run) for run in grid.runs)
     length = min(round(grid.rate / resolution), longest)
-    while length > 64 and sum(max(2 * len(run) // length - 1, 0) for run in grid.runs) < SEGMENTS:
+    while length > SHORTEST and _segments(grid, length) < SEGMENTS:
         length = length * 3 // 4
+    return _even(grid, length)
+
+
+def _segments(grid: Grid, length: int) -> int:
+    """How many segments of a length there are between the gaps; neighbours overlap by half."""
+    return sum(max(2 * len(run) // length - 1, 0) for run in grid.runs)
+
+
+def _even(grid: Grid, length: int) -> int:
+    """An even number of samples; raises DataError where no run is long enough for a spectrum."""
+    longest = max(len(run) for run in grid.runs)
     if length < 8:
         raise DataError(
             f"the longest run of samples without a gap has {longest} samples: too short for a spectrum; "
