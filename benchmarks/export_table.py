@@ -66,9 +66,9 @@ FORMATS: dict[str, tuple[Callable[[str, fwnkf.Filter, int], dict[str, object]], 
         "Export to C",
         "Each filter exported with `fwnkf export --to c` in single precision, compiled by gcc and compared "
         "with the filter in float64: missing channels, NaN in them, irregular dt. The error is the largest "
-        "difference of any state or output, relative to its largest value. Where it is above 1e-4, `rounding` is how "
-        "far the filter in float32 in PyTorch is from itself in float64 on the same inputs. Memory in bytes; flash is "
-        "code and constants with `-Os`, for trained filters only.",
+        "difference of any state or output, relative to its largest value. Where it is above 1e-4, `rounding`, if "
+        "measured, is how far the filter in float32 in PyTorch is from itself in float64 on the same inputs. Memory in "
+        "bytes; flash is code and constants with `-Os`, for trained filters only.",
     ),
     "onnx": (
         to_onnx,
