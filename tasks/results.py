@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fwnkf.errors import CheckpointError
 from fwnkf.evaluation.bootstrap import Interval, paired_ratio
-from fwnkf.evaluation.plain import number, plain
+from fwnkf.plain import number, plain
 
 FORMAT = 1
 FILE = "results.json"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fwnkf.errors import DataError
-from fwnkf.evaluation.plain import number, plain
+from fwnkf.plain import number, plain
 
 FORMAT = 1
 Row = dict[str, Any]

@@ -20,12 +20,12 @@ from fwnkf.data.protocols import Protocol, Records
 from fwnkf.errors import ConfigError, NumericalFailureError
 from fwnkf.evaluation.baselines import oracle
 from fwnkf.evaluation.evaluate import estimate
-from fwnkf.evaluation.plain import number, plain
 from fwnkf.evaluation.rows import Row
 from fwnkf.evaluation.runs import mean_and_std
 from fwnkf.filters.base import Filter
 from fwnkf.filters.factory import build
 from fwnkf.metrics.accuracy import summarize
+from fwnkf.plain import number, plain
 
 if TYPE_CHECKING:
     from fwnkf.training.config import Experiment

@@ -13,7 +13,7 @@ import pytest
 
 from fwnkf.errors import CheckpointError, ConfigError, DataError, FwnkfError
 from fwnkf.evaluation import runs
-from fwnkf.evaluation.plain import number, plain
+from fwnkf.plain import number, plain
 
 from .run_folders import EXPERIMENT, description, make_run, row
 

@@ -65,7 +65,6 @@ def test_the_report_is_strict_json_beside_the_files(tmp_path: Path):
     found = json.loads((tmp_path / "report.json").read_text(), parse_constant=refuse)
     assert found["parity"]["ok"] is False
     assert str(tmp_path) not in str(found)
-    assert found["fwnkf"]
 
 
 def test_the_command_says_how_far_single_precision_is():

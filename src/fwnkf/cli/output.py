@@ -64,7 +64,7 @@ def command_line(options: argparse.Namespace) -> str:
 
 def to_json(value: Any) -> str:
     """Strict JSON: NaN becomes null, infinity a string."""
-    from ..evaluation.plain import plain
+    from ..plain import plain
 
     return json.dumps(plain(value), indent=2, allow_nan=False)
 

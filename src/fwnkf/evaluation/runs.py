@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import CheckpointError, ConfigError, DataError
+from ..plain import number
 from ..registry import fits
-from .plain import number
 from .rows import Row
 
 __all__ = ["Run", "compare", "read_run"]

@@ -10,9 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from .. import __version__
 from ..core.tree import named_leaves
-from ..evaluation.plain import plain
+from ..plain import plain
 from ..types import Status
 from . import reference
 from .reference import Sample
@@ -109,8 +108,7 @@ def write_report(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
     """Write what is known of an export beside it, as ``report.json``; returns the facts with that file among them."""
     path = folder / "report.json"
     known = {name: value for name, value in facts.items() if name != "files"}
-    text = json.dumps(plain(known | {"fwnkf": __version__}), indent=1, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    path.write_text(json.dumps(plain(known), indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return facts | {"files": [*facts["files"], str(path)]}
 
 
