@@ -67,7 +67,8 @@ def test_a_snapshot_of_a_stream_in_c_goes_on_with_the_same_bits():
 @pytest.mark.slow  # up to a minute for each filter
 @pytest.mark.parametrize("name", list(CASES))
 def test_every_filter_in_c_equals_the_filter(name: str):
-    plain, compiled = (open_stream(CASES[name], compiled=flag) for flag in (False, True))
+    """In double precision: two orders of operations in single precision differ by more than 1e-5 in some of them."""
+    plain, compiled = (open_stream(CASES[name], dtype=torch.float64, compiled=flag) for flag in (False, True))
     for call in live(CASES[name], 20):
         assert_close_estimate(compiled.step(**call), plain.step(**call))
 
