@@ -18,6 +18,7 @@ from fwnkf.export import c_parity
 from fwnkf.export.c import export_c
 from fwnkf.export.c_source import generate
 from fwnkf.export.compilers import c_compiler
+from fwnkf.export.reference import Record
 from fwnkf.export.rounding import rounded
 from fwnkf.export.trace import trace
 from fwnkf.filters import with_solve
@@ -109,6 +110,14 @@ def test_every_trained_filter_exports(path: Path, tmp_path: Path):
     precision = "double" if path.name in IN_DOUBLE else "float"
     parity = export_c(fwnkf.load(path), tmp_path, precision=precision, steps=10_000, measure=False)["parity"]
     assert parity["ok"], parity
+
+
+def test_a_recording_is_compared_from_its_own_prior(tmp_path: Path, generator: torch.Generator):
+    y, u = torch.randn(20, 3, generator=generator), torch.randn(20, 3, generator=generator)
+    prior = fwnkf.Gaussian(torch.tensor([0.6, 0.0, 0.8, 0.0, 0.1, 0.2, 0.3]), torch.diag(torch.linspace(0.1, 2.0, 6)))
+    records = [Record(y, u=u, prior=prior), Record(y, u=u)]
+    parity = export_c(CASES["ekf-attitude"].build(torch.float32), tmp_path, measure=False, records=records)["parity"]
+    assert (parity["ok"], parity["steps"]) == (True, 40), parity
 
 
 def test_a_system_of_ones_own_exports(tmp_path: Path):

@@ -9,6 +9,7 @@ import torch
 import fwnkf
 from fwnkf.core.preprocess import Calibration, CalibrationConfig
 from fwnkf.errors import DataError
+from fwnkf.runtime.log_records import log_records
 from fwnkf.runtime.long_run import LONGEST_GAP, Summary, run_long
 
 STEP = 0.01
@@ -187,3 +188,15 @@ def test_controls_act_from_their_sample_until_the_next_one() -> None:
     _, mean, _, _ = collect(model, time, values)
     expected = model.run(torch.from_numpy(values[None, :, :1]), torch.from_numpy(acting[None, :, None]))
     assert np.array_equal(mean, expected.mean[0].numpy())
+
+
+def test_the_first_steps_of_a_log_are_those_of_a_long_run() -> None:
+    model = moving()
+    time, values = samples(200)
+    time[120:] += LONGEST_GAP + 1
+    records = log_records(model, blocks(time, values), 10_000)
+    assert [len(record.y) for record in records] == [120, 80]
+    y, mask = tensors(values)
+    assert torch.equal(torch.cat([record.y for record in records]), y[0])
+    assert torch.equal(torch.cat([record.mask for record in records if record.mask is not None]), mask[0])
+    assert len(log_records(model, blocks(time, values), 50)) == 1

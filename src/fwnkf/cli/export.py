@@ -5,9 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .output import UsageError, add_folder, add_json, read_folder, say, split_names
+from .run import add_signal_flags, signal_names
+
+if TYPE_CHECKING:
+    from ..export.reference import Record
+    from ..filters.base import Filter
 
 FORMATS = ("c", "onnx", "pt2", "ros2")
 
@@ -18,7 +23,7 @@ def add(commands: Any) -> None:
         "export",
         help="write a filter as C, ONNX, pt2 or a ROS 2 package, and compare it with the filter",
         description="Writes one step of the filter, with its state as an argument, and reports how far it is from the "
-        "filter in PyTorch over steps with missing channels and irregular dt.",
+        "filter in PyTorch: over the samples of a log, or over drawn ones with missing channels and irregular dt.",
     )
     add_folder(parser)
     parser.add_argument("--to", choices=FORMATS, default="c", help="format (default: c)")
@@ -46,9 +51,12 @@ def add(commands: Any) -> None:
         default="float",
         help="--to c: store matrices of weights as integers, which takes less flash (default: float)",
     )
+    parser.add_argument("--log", type=Path, metavar="LOG", help="compare over the first samples of this log")
+    parser.add_argument("--stamps", action="store_true", help="--log: steps by the time stamps, not by the rate")
     for option in ("channels", "controls"):
-        described = f"--to ros2: a signal of the messages for each of the {option} of the filter, separated by commas"
+        described = f"--to ros2, --log: a signal for each of the {option} of the filter, separated by commas"
         parser.add_argument(f"--{option}", metavar="NAMES", default="", help=described)
+    add_signal_flags(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -70,18 +78,32 @@ def run(options: argparse.Namespace) -> int:
     out = options.out or Path(f"{name}_{options.to}")
     outputs = split_names(options.outputs)
     signals = {item: split_names(getattr(options, item)) for item in ("channels", "controls")}
-    if options.to != "ros2" and any(signals.values()):
-        raise UsageError("--channels and --controls name signals of ROS messages: they need --to ros2")
+    if options.to != "ros2" and options.log is None and any(signals.values()):
+        raise UsageError("--channels and --controls name signals of ROS messages or of a log: use --to ros2 or --log")
+    if options.log is None and (options.stamps or options.topic or options.field):
+        raise UsageError("--stamps, --topic and --field say how to read a log: they need --log")
     if options.to != "c" and options.weights != "float":
         raise UsageError(f"--weights {options.weights} needs --to c")
+    formats: dict[str, Callable[..., dict[str, Any]]]
     formats = {"c": export_c, "onnx": export_onnx, "pt2": export_pt2, "ros2": export_ros2}
-    export: Callable[..., dict[str, Any]] = formats[options.to]
     more: dict[str, Any] = signals if options.to == "ros2" else {}
     if options.to == "c":
         more = {"weights": options.weights}
-    facts = export(model, out, name, options.precision, outputs, options.steps, **more)
+    more["records"] = () if options.log is None else _records(model, options)
+    facts = formats[options.to](model, out, name, options.precision, outputs, options.steps, **more)
     say(options, facts, "\n".join(_lines(facts, out)))
     return int(facts["parity"] is not None and not facts["parity"]["ok"])
+
+
+def _records(model: Filter, options: argparse.Namespace) -> list[Record]:
+    """The first steps of the log."""
+    from ..data.log_blocks import SampleBlocks
+    from ..logs import choose, open_log
+    from ..runtime.log_records import log_records
+
+    log = choose(open_log(options.log), options.topic, options.field)
+    blocks = SampleBlocks(log, signal_names(model, log, options.channels, options.controls))
+    return log_records(model, blocks, options.steps, options.stamps)
 
 
 def _identifier(name: str) -> str:
@@ -99,12 +121,16 @@ def _lines(facts: dict[str, Any], out: Path) -> list[str]:
     if parity is None:
         lines.append("not compared with the filter: --steps 0, or no C compiler found (--to c)")
         return lines
-    worst = max(parity["relative_error"], key=parity["relative_error"].__getitem__)
+    errors = sorted(parity["relative_error"].items(), key=lambda item: -item[1])
+    worst = next(name for name, _ in errors if not name.startswith("state."))
     lines.append(
-        f"{'OK' if parity['ok'] else 'FAILED'}: {parity['steps']:,} steps, largest relative error "
+        f"{'OK' if parity['ok'] else 'FAILED'}: {parity['steps']:,} steps, largest relative error of the outputs "
         f"{parity['largest']:.1e} ({worst}), limit {parity['limit']:.0e}, against {parity['reference']}; "
         f"{parity['statuses_that_differ']} statuses differ"
     )
+    if parity["largest_of_state"] > parity["limit"]:
+        place = next(name for name, _ in errors if name.startswith("state."))
+        lines.append(f"the state, which is not judged, differs by {parity['largest_of_state']:.1e} ({place})")
     if "rounding" in parity:
         lines.append(
             f"in float32 the filter itself is {parity['rounding']:.1e} from float64; if that is too far, export it "

@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--filter {options.filter} is not a folder")
     model = load(options.filter)
     log = choose(open_log(options.log), options.topic, options.field)
-    names = _names(model, log, options)
+    names = signal_names(model, log, options.channels, options.controls)
     blocks = SampleBlocks(log, names)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     file = result_file(options.output, model.layout.describe(), log.start_ns, covariance=options.covariance)
@@ -108,21 +108,21 @@ def run(options: argparse.Namespace) -> int:
     return 1 if summary.flagged else 0
 
 
-def _names(model: Filter, log: Log, options: argparse.Namespace) -> list[str]:
-    """Names of the signals for the channels and the controls of a filter."""
+def signal_names(model: Filter, log: Log, channels: str | None, controls: str | None) -> list[str]:
+    """Names of the signals for the channels and the controls of a filter, from those of the command line."""
     from ..scale.settings import names_of
 
     try:
-        channels, controls = names_of(model, split_names(options.channels), split_names(options.controls), "signal")
+        wanted, inputs = names_of(model, split_names(channels), split_names(controls), "signal")
     except ConfigError as error:
         raise UsageError(str(error)) from error
     signals = {name for source in log.sources() for name in source.columns}
-    if not options.channels and not signals & set(channels):
+    if not channels and not signals & set(wanted):
         raise UsageError(
-            f"the channels of the filter are called {', '.join(channels)}, and no signal of the log is; name the "
-            f"signals for them: --channels {','.join(sorted(signals)[: len(channels)]) or 'gyro_x,…'}"
+            f"the channels of the filter are called {', '.join(wanted)}, and no signal of the log is; name the "
+            f"signals for them: --channels {','.join(sorted(signals)[: len(wanted)]) or 'gyro_x,…'}"
         )
-    return [*channels, *controls]
+    return [*wanted, *inputs]
 
 
 def _estimates(options: argparse.Namespace) -> str:

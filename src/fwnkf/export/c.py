@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from . import c_parity, c_project, reference
 from .c_source import generate
 from .compilers import c_compiler
 from .parity import compare_double, write_report
+from .reference import Record
 from .rounding import rounded
 from .trace import DEFAULT_OUTPUTS, program_of
 
@@ -30,6 +32,7 @@ def export_c(
     steps: int = 1000,
     measure: bool = True,
     weights: str = "float",
+    records: Sequence[Record] = (),
 ) -> dict[str, Any]:
     """Write a filter as C: ``name.c``, ``name.h`` and the files beside them.
 
@@ -44,6 +47,7 @@ def export_c(
         measure: compile the file once more for the size of its code.
         weights: ``"int16"`` or ``"int8"`` stores matrices of weights as integers, a half or a quarter of their flash.
             The filter is rounded first: the comparison is with the rounded one.
+        records: recordings that are compared on, the first ``steps`` steps of them; by default inputs are drawn.
 
     Returns:
         Files, sizes and the parity report.
@@ -81,7 +85,7 @@ def export_c(
             for path in files:
                 shutil.copy(path, built)
             library = c_parity.Library(program, Path(built), name)
-            facts["parity"] = compare_double(library, steps)
+            facts["parity"] = compare_double(library, steps, records)
     return write_report(Path(folder), facts)
 
 

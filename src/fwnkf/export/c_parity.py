@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..errors import FwnkfError
-from ..types import numpy_dtype
+from ..types import Gaussian, numpy_dtype
 from .compilers import c_compiler
 from .trace import Field, StepProgram
 from .values import KINDS
@@ -41,9 +41,14 @@ class Library:
         self.out = self._structure(program.step.outputs[count:-1], status=True)()
         self.restart()
 
-    def restart(self) -> None:
-        """Call ``init``."""
-        getattr(self.functions, f"{self.name}_init")(ctypes.byref(self.state))
+    def restart(self, prior: Gaussian | None = None) -> None:
+        """Call ``init``, or ``init_prior``."""
+        if prior is None:
+            getattr(self.functions, f"{self.name}_init")(ctypes.byref(self.state))
+            return
+        parts = [np.ascontiguousarray(part.numpy().astype(self.number)).reshape(-1) for part in prior]
+        function = getattr(self.functions, f"{self.name}_init_prior")
+        function(ctypes.byref(self.state), *(np.ctypeslib.as_ctypes(part) for part in parts))
 
     def _structure(self, fields: Iterable[Field], status: bool = False) -> Any:
         types = {"real": self.real, "int": ctypes.c_int64, "bool": ctypes.c_ubyte}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from torch.fx import GraphModule
 from ..errors import ConfigError
 from ..extras import need
 from ..filters.base import Filter
-from ..types import numpy_dtype
+from ..types import Gaussian, numpy_dtype
 from . import onnx_project, reference
 from .decompositions import TABLE
 from .parity import compare_eager, limit_of, write_report
+from .reference import Record
 from .trace import DEFAULT_OUTPUTS, METHODS, Graph, StepProgram, program_of
 
 __all__ = ["export_onnx"]
@@ -45,6 +47,7 @@ def export_onnx(
     precision: str = "float",
     outputs: tuple[str, ...] = DEFAULT_OUTPUTS,
     steps: int = 1000,
+    records: Sequence[Record] = (),
 ) -> dict[str, Any]:
     """Write ``name_start.onnx``, ``name_update.onnx`` and ``name_step.onnx``, golden vectors and an example that runs.
 
@@ -59,6 +62,7 @@ def export_onnx(
         precision: ``"float"`` or ``"double"``.
         outputs: what the step returns.
         steps: steps in ONNX Runtime that are compared with the filter in the same precision; 0 leaves it out.
+        records: recordings that are compared on, the first ``steps`` steps of them; by default inputs are drawn.
 
     Returns:
         Facts and the parity report.
@@ -85,7 +89,7 @@ def export_onnx(
         path = folder / f"{name}_{method}.onnx"
         _write(graph, inputs, results, path)
         files.append(path)
-    parity = compare_eager(Session(program, files), steps) if steps else None
+    parity = compare_eager(Session(program, files), steps, records) if steps else None
     golden = reference.golden(program, program.model.dtype)
     beside = onnx_project.write(folder, program, name, golden, limit_of(program, parity))
     facts = {
@@ -177,9 +181,10 @@ class Session:
             ) from error
         self.results: dict[str, Any] = {}
 
-    def restart(self) -> None:
-        prior = {name: part.unsqueeze(0).numpy() for name, part in self.program.prior._asdict().items()}
-        self.results = self._call(self.methods["start"], prior)
+    def restart(self, prior: Gaussian | None = None) -> None:
+        parts = (self.program.prior if prior is None else prior)._asdict()
+        given = {name: part.unsqueeze(0).numpy().astype(self.number) for name, part in parts.items()}
+        self.results = self._call(self.methods["start"], given)
 
     def _call(self, session: Any, arguments: dict[str, Any]) -> dict[str, Any]:
         names = [item.name for item in session.get_outputs()]

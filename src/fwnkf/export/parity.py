@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,10 +11,11 @@ import numpy as np
 import torch
 
 from ..core.tree import named_leaves
+from ..errors import DataError
 from ..plain import plain
-from ..types import Status
+from ..types import Gaussian, Status
 from . import reference
-from .reference import Sample
+from .reference import Record, Sample
 from .trace import StepProgram, state_names
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
@@ -30,8 +31,8 @@ class Exported(Protocol):
 
     program: StepProgram
 
-    def restart(self) -> None:
-        """Start from the default prior."""
+    def restart(self, prior: Gaussian | None = None) -> None:
+        """Start from a prior; by default from the default one."""
 
     def advance(self, method: str, inputs: dict[str, torch.Tensor]) -> int:
         """Call ``update`` or ``step``; returns the status."""
@@ -47,8 +48,9 @@ class Eager:
         self.program = program
         self.prepared = program.model.prepare()
 
-    def restart(self) -> None:
-        self.state = self.program.model.init(1)
+    def restart(self, prior: Gaussian | None = None) -> None:
+        model = self.program.model
+        self.state = model.init(1, None if prior is None else Gaussian(*(part.to(model.dtype) for part in prior)))
 
     @torch.no_grad()
     def advance(self, method: str, inputs: dict[str, torch.Tensor]) -> int:
@@ -63,7 +65,7 @@ class Eager:
         return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
-def compare_eager(exported: Exported, steps: int) -> dict[str, Any]:
+def compare_eager(exported: Exported, steps: int, records: Sequence[Record] = ()) -> dict[str, Any]:
     """:func:`compare` with the filter in the precision of the export.
 
     Two ways to compute the same in single precision are no closer to each other than to the exact result. Where the
@@ -71,11 +73,11 @@ def compare_eager(exported: Exported, steps: int) -> dict[str, Any]:
     ``ROUNDINGS`` times that is the limit.
     """
     program, dtype = exported.program, exported.program.model.dtype
-    parity = compare(exported, reference.run(program, steps, dtype=dtype), EAGER_TOLERANCE[dtype])
+    parity = compare(exported, samples(program, steps, records, dtype), EAGER_TOLERANCE[dtype])
     parity |= {"reference": str(dtype).removeprefix("torch.")}
     if parity["ok"] or dtype == torch.float64:
         return parity
-    rounding = _rounding(program, steps)
+    rounding = _rounding(program, steps, records)
     limit = max(EAGER_TOLERANCE[dtype], ROUNDINGS * rounding)
     within = parity["largest"] <= limit and parity["statuses_that_differ"] == 0
     return parity | {"rounding": rounding, "limit": limit, "ok": within}
@@ -86,22 +88,31 @@ def limit_of(program: StepProgram, parity: dict[str, Any] | None) -> float:
     return EAGER_TOLERANCE[program.model.dtype] if parity is None else float(parity["limit"])
 
 
-def compare_double(exported: Exported, steps: int) -> dict[str, Any]:
+def compare_double(exported: Exported, steps: int, records: Sequence[Record] = ()) -> dict[str, Any]:
     """:func:`compare` with the filter in float64.
 
     Where single precision misses the limit, the ``rounding`` of the filter itself is measured. The limit stays: what
     runs on a device must be near the filter, whatever the reason is.
     """
     program = exported.program
-    parity = compare(exported, reference.run(program, steps))
+    parity = compare(exported, samples(program, steps, records))
     if parity["ok"] or program.model.dtype == torch.float64:
         return parity
-    return parity | {"rounding": _rounding(program, steps)}
+    return parity | {"rounding": _rounding(program, steps, records)}
 
 
-def _rounding(program: StepProgram, steps: int) -> float:
+def samples(
+    program: StepProgram, steps: int, records: Sequence[Record], dtype: torch.dtype = torch.float64
+) -> Iterable[Sample]:
+    """The filter over recordings or, without any, over inputs that are drawn."""
+    if records:
+        return reference.replay(program, steps, records, dtype)
+    return reference.run(program, steps, dtype=dtype)
+
+
+def _rounding(program: StepProgram, steps: int, records: Sequence[Record]) -> float:
     """How far the filter in PyTorch in single precision is from itself in float64."""
-    return float(compare(Eager(program), reference.run(program, steps))["largest"])
+    return float(compare(Eager(program), samples(program, steps, records))["largest"])
 
 
 def write_report(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
@@ -113,9 +124,11 @@ def write_report(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def compare(exported: Exported, samples: Iterable[Sample], limit: float | None = None) -> dict[str, Any]:
-    """Largest differences in state and outputs, relative to the largest value of each, and the statuses that differ.
+    """Largest differences in outputs and state, relative to the largest value of each, and the statuses that differ.
 
-    ``samples`` are those of the filter in float64, and ``limit`` is that of the precision, if nothing else is given.
+    The outputs are judged. What differs in the state and matters shows in them; a hypothesis that has no weight any
+    more may be anywhere. ``samples`` are those of the filter in float64, and ``limit`` is that of the precision, if
+    nothing else is given.
     """
     program = exported.program
     outputs = [field.name for field in program.step.outputs[len(program.state) : -1] if field.size]
@@ -124,8 +137,8 @@ def compare(exported: Exported, samples: Iterable[Sample], limit: float | None =
     count = statuses = 0
     for sample in samples:
         if sample.fresh:
-            exported.restart()
-        status = exported.advance("update" if sample.fresh else "step", sample.inputs)
+            exported.restart(sample.prior)
+        status = exported.advance(sample.method, sample.inputs)
         count += 1
         # float32 loses precision where the reference in float64 does not, and says so
         statuses += (status ^ int(sample.out.status)) & ~int(Status.PRECISION_LOST) != 0
@@ -137,12 +150,16 @@ def compare(exported: Exported, samples: Iterable[Sample], limit: float | None =
             error[name] = max(error.get(name, 0.0), difference if difference == difference else float("inf"))
             size[name] = max(size.get(name, 0.0), float(np.abs(expected).max()))
     relative = {name: error[name] / (size[name] or 1.0) for name in error}
-    worst, limit = max(relative.values()), TOLERANCE[program.model.dtype] if limit is None else limit
+    if not count:
+        raise DataError("there is no step to compare: the recording has fewer samples than a step of the filter")
+    limit = TOLERANCE[program.model.dtype] if limit is None else limit
+    worst = max(relative[name] for name in outputs)
     return {
         "steps": count,
         "reference": "float64",
         "relative_error": relative,
         "largest": worst,
+        "largest_of_state": max((relative[name] for name in relative if name not in outputs), default=0.0),
         "limit": limit,
         "statuses_that_differ": statuses,
         "ok": worst <= limit and statuses == 0,

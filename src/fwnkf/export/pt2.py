@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ from torch import Tensor
 
 from ..errors import FwnkfError
 from ..filters.base import Filter
+from ..types import Gaussian
 from . import reference
 from .c_project import golden_header, results
 from .compilers import compiler_available
 from .parity import compare_eager, limit_of, write_report
+from .reference import Record
 from .trace import DEFAULT_OUTPUTS, METHODS, Graph, StepProgram, program_of
 
 __all__ = ["export_pt2"]
@@ -27,6 +30,7 @@ def export_pt2(
     precision: str = "float",
     outputs: tuple[str, ...] = DEFAULT_OUTPUTS,
     steps: int = 1000,
+    records: Sequence[Record] = (),
 ) -> dict[str, Any]:
     """Write ``name.pt2``, a program in C++ that runs it, golden vectors and a CMake project.
 
@@ -42,6 +46,7 @@ def export_pt2(
         precision: ``"float"`` or ``"double"``.
         outputs: what the step returns.
         steps: steps that are compared with the filter in the same precision; 0 leaves it out.
+        records: recordings that are compared on, the first ``steps`` steps of them; by default inputs are drawn.
 
     Returns:
         Facts and the parity report.
@@ -61,7 +66,7 @@ def export_pt2(
     folder.mkdir(parents=True, exist_ok=True)
     package = folder / f"{name}.pt2"
     _compile({method: exported(getattr(program, method)) for method in METHODS}, package)
-    parity = compare_eager(Package(program, _load(package)), steps) if steps else None
+    parity = compare_eager(Package(program, _load(package)), steps, records) if steps else None
     files = {
         f"{name}_golden.h": golden_header(program, name, reference.golden(program, program.model.dtype)),
         f"{name}_example.cpp": example(program, name, limit_of(program, parity)),
@@ -121,9 +126,11 @@ class Package:
         self.program, self.functions = program, functions
         self.results: list[Tensor] = []
 
-    def restart(self) -> None:
-        """Call ``start`` with the default prior."""
-        self.results = list(self.functions["start"](*(part.unsqueeze(0) for part in self.program.prior)))
+    def restart(self, prior: Gaussian | None = None) -> None:
+        """Call ``start`` with a prior, or the default one."""
+        parts = self.program.prior if prior is None else prior
+        given = (part.to(self.program.model.dtype).unsqueeze(0) for part in parts)
+        self.results = list(self.functions["start"](*given))
 
     @torch.no_grad()
     def advance(self, method: str, inputs: dict[str, Tensor]) -> int:

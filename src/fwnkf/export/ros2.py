@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from ..errors import ConfigError
 from ..filters.base import Filter
 from ..logs.results import component_names
 from .c import export_c
+from .reference import Record
 from .ros2_files import FILES
 from .trace import DEFAULT_OUTPUTS, example_inputs
 
@@ -58,6 +60,7 @@ def export_ros2(
     steps: int = 1000,
     channels: tuple[str, ...] = (),
     controls: tuple[str, ...] = (),
+    records: Sequence[Record] = (),
 ) -> dict[str, Any]:
     """Write a package of ament with a node around the C step.
 
@@ -77,6 +80,7 @@ def export_ros2(
             ``orientation_w``, ``roll``, ``velocity_x`` (in the frame of the pose), ``body_velocity_x``, ``rate_x``, …;
             by default found by their name in the filter.
         controls: a signal for each control input; by default six are gyroscope and accelerometer.
+        records: recordings that are compared on, as in :func:`~fwnkf.export.c.export_c`.
 
     Returns:
         What :func:`~fwnkf.export.c.export_c` returns.
@@ -96,7 +100,7 @@ def export_ros2(
     wiring = wire(model, channels, controls)
     pose = _pose(model.layout)
     folder = Path(folder)
-    facts = export_c(model, folder / "filter", name, precision, outputs, steps)
+    facts = export_c(model, folder / "filter", name, precision, outputs, steps, records=records)
     texts = {"NAME": name, "GUARD": name.upper(), **_tables(model, wiring), **pose}
     written = []
     for path, text in FILES.items():

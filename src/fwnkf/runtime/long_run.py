@@ -204,29 +204,28 @@ def _held(values: Array, last: Array) -> tuple[Array, Array]:
     return held[:-1], held[-1]
 
 
+def inputs_of(model: Filter, piece: Piece) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+    """``y, u, mask, dt`` of a piece with a batch axis; columns beyond the channels are controls."""
+
+    def tensor(array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(model.device, model.dtype).unsqueeze(0)
+
+    values, control = np.split(piece.values, [model.input_sizes.channels], 1)
+    known = np.isfinite(values)
+    return (
+        tensor(np.where(known, values, 0.0)),
+        tensor(control) if control.size else None,
+        torch.from_numpy(known).to(model.device).unsqueeze(0),
+        None if piece.dt is None else tensor(piece.dt),
+    )
+
+
 class _Runner:
-    """Converts pieces for a filter, and its outputs back."""
+    """Passes the outputs of a filter on, and counts them."""
 
     def __init__(self, model: Filter, write: Write, summary: Summary) -> None:
         self.model, self.write, self.summary = model, write, summary
-        self.channels = model.input_sizes.channels
         self.block = model.input_sizes.block
-
-    def inputs(self, piece: Piece) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
-        """``y, u, mask, dt`` with a batch axis; columns beyond the channels are controls."""
-
-        def tensor(array: NDArray[Any]) -> Tensor:
-            return torch.from_numpy(array).to(self.model.device, self.model.dtype).unsqueeze(0)
-
-        values, control = np.split(piece.values, [self.channels], 1)
-        known = np.isfinite(values)
-        mask = torch.from_numpy(known).to(self.model.device).unsqueeze(0)
-        return (
-            tensor(np.where(known, values, 0.0)),
-            tensor(control) if control.size else None,
-            mask,
-            None if piece.dt is None else tensor(piece.dt),
-        )
 
     def rows(self, piece: Piece) -> tuple[Array, NDArray[np.bool_]]:
         """The time of each step of the filter, and whether a sample belongs to it."""
@@ -287,7 +286,7 @@ def run_long(
     else:
         prepared, state = model.prepare(), None
         for piece in cut:
-            y, u, mask, dt = runner.inputs(piece)
+            y, u, mask, dt = inputs_of(model, piece)
             track = model.run(y, u, mask, dt, state=None if piece.first else state, prepared=prepared)
             state = track.state
             runner.put(piece, track.mean, track.cov)
@@ -309,14 +308,14 @@ def _smooth_with_lag(runner: _Runner, cut: Iterator[Piece], lag: int, report: Ca
             if behind < samples and not last:
                 return
             piece = waiting.pop(0)
-            ahead = _concatenated([piece, *waiting], len(piece.time) + samples)
-            y, u, mask, dt = runner.inputs(ahead)
+            ahead = concatenated([piece, *waiting], len(piece.time) + samples)
+            y, u, mask, dt = inputs_of(model, ahead)
             begin = None if piece.first else state
             track = model.run(y, u, mask, dt, state=begin, prepared=prepared, smoothing=True)
             count = len(piece.time) // runner.block
             estimate = smooth(model, track, lag=lag)
             runner.put(piece, estimate.mean[:, :count], estimate.cov[:, :count])
-            y, u, mask, dt = runner.inputs(piece)
+            y, u, mask, dt = inputs_of(model, piece)
             track = model.run(y, u, mask, dt, state=begin, prepared=prepared)
             state = track.state
             runner.note(track)
@@ -330,7 +329,8 @@ def _smooth_with_lag(runner: _Runner, cut: Iterator[Piece], lag: int, report: Ca
     finish(last=True)
 
 
-def _concatenated(parts: Sequence[Piece], count: int) -> Piece:
+def concatenated(parts: Sequence[Piece], count: int | None = None) -> Piece:
+    """Pieces that follow each other as one; its first ``count`` samples, or all."""
     time, values, real = (np.concatenate([part[index] for part in parts])[:count] for index in range(3))
     dt = None if parts[0].dt is None else np.concatenate([part.dt for part in parts if part.dt is not None])[:count]
     return Piece(time, values, real, dt, parts[0].first)
@@ -351,7 +351,7 @@ class _Stored(Sequence[Any]):
             return Piece(time, values, real, dt[0] if dt else None, False)
 
     def __getitem__(self, number: Any) -> Any:
-        return self.runner.inputs(self.piece(number))
+        return inputs_of(self.runner.model, self.piece(number))
 
 
 def _smooth_from_disk(runner: _Runner, cut: Iterator[Piece], report: Callable[[Summary], None]) -> None:
