@@ -124,11 +124,11 @@ FORMATS: dict[str, tuple[Callable[..., dict[str, object]], str, str]] = {
         to_c,
         "Export to C",
         "Each filter exported with `fwnkf export --to c` in single precision, compiled by gcc and compared "
-        "with the filter in float64. {inputs}The error is the largest "
-        "difference of any output, relative to its largest value; `state` is that of the state, in which hypotheses "
-        "that have no weight any more may be anywhere. Where the error is above 1e-4, `rounding` is how far the filter "
-        "in float32 in PyTorch is from itself in float64 on the same inputs, and `square root` is the error with "
-        "`--solve square_root`, for filters that have that form. Memory in "
+        "with the filter in float64. {inputs}The error is the largest difference of any output, relative to its "
+        "largest value; `state` is that of the state, in which hypotheses that have no weight any more may be "
+        "anywhere; where it is blank, the error is that of both. Where the error is above 1e-4, `rounding`, if "
+        "measured, is how far the filter in float32 in PyTorch is from itself in float64 on the same inputs, and "
+        "`square root` is the error with `--solve square_root`, for filters that have that form. Memory in "
         "bytes; flash is code and constants with `-Os`, for trained filters only.",
     ),
     "onnx": (
