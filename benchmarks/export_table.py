@@ -46,7 +46,7 @@ class EnoughError(Exception):
     """The inputs of enough steps have been taken."""
 
 
-def test_records(name: str, model: fwnkf.Filter, steps: int) -> list[Record]:
+def task_records(name: str, model: fwnkf.Filter, steps: int) -> list[Record]:
     """The records that a task evaluates its filter on, enough for ``steps`` steps, with more channels missing."""
     from tasks.interface import all_tasks
 
@@ -158,7 +158,7 @@ def export(
     model = build()
     row: dict[str, object] = {"which": name, "filter": model.name, "states": model.layout.size}
     try:
-        records = test_records(name, model, steps) if recorded else ()
+        records = task_records(name, model, steps) if recorded else ()
         return {**row, "exported": True, **FORMATS[to][0](name, model, steps, records)}
     except FwnkfError as error:
         return {**row, "exported": False, "reason": str(error)}

@@ -22,9 +22,7 @@ pytestmark = [
 def folder(tmp_path: Path) -> Path:
     """A filter of height and speed at 10 Hz, and a log of the height with a gap and another name."""
     step = torch.tensor([[1.0, 0.1], [0.0, 1.0]])
-    model = fwnkf.KF(
-        F=step, H=torch.eye(1, 2), Q=0.01 * torch.eye(2), R=torch.eye(1), dt=0.1, channels=("position_z",)
-    )  # fmt: skip
+    model = fwnkf.KF(F=step, H=torch.eye(1, 2), Q=0.01 * torch.eye(2), R=torch.eye(1), dt=0.1, channels=("position_z",))
     fwnkf.save(model, tmp_path / "model")
     times = [0.1 * i for i in range(30) if i not in (7, 8)]
     lines = ["time,altitude", *(f"{t:.2f},{3 + t}" for t in times)]

@@ -14,6 +14,7 @@ from ..core.gaussian import safe_cholesky
 from ..core.tree import named_leaves
 from ..errors import ConfigError, ShapeError
 from ..filters.base import Filter
+from ..filters.inputs import batched_prior
 from ..shapes import Bool, Float
 from ..types import Gaussian, StepOutput
 from .trace import StepProgram, example_inputs, state_names
@@ -125,19 +126,17 @@ def replay(
 def _prior(model: Filter, record: Record) -> Gaussian | None:
     """Where a record starts, in numbers that single precision has too; None for the default prior."""
     prior = record.prior
-    if prior is None and model.initial_steps:
+    if prior is None:
         u, dt = (None if item is None else item.float().to(model.dtype)[None] for item in (record.u, record.dt))
         mask = None if record.mask is None else record.mask[None]
-        belief = model.initial_belief(record.y.float().to(model.dtype)[None], u, mask, dt)
-        if belief is not None:  # one for the batch, or one for each record of it
-            size, d = model.layout.size, model.layout.tangent_size
-            prior = Gaussian(belief.mean.reshape(-1, size)[0], belief.cov.reshape(-1, d, d)[0])
+        prior = model.initial_belief(record.y.float().to(model.dtype)[None], u, mask, dt)
     if prior is None:
         return None
     prior = Gaussian(*(part.detach().cpu().float().to(model.dtype) for part in prior))
     if prior.mean.shape[-1] < model.layout.size and model.system is not None:
         prior = model.system.complete_prior(prior)
-    return prior
+    single = batched_prior(model.name, prior, 1, model.layout, prior.mean)
+    return Gaussian(single.mean[0], single.cov[0])
 
 
 def _steps_of(
