@@ -1,0 +1,111 @@
+"""Results of long hardening runs, and the page made of them: ``python -m tests.hardening.rows PAGE ROWS…``.
+
+A harness appends one JSON object to its file of rows for every block of cases that it finished, so that a run that was
+stopped keeps what it did. The page sums the blocks of each target.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+HARNESSES = {
+    "properties": (
+        "Drawn estimation problems",
+        "A system, prior, noises, gaps, masks and a precision are drawn; the filter is compared with an oracle that "
+        "computes with many digits. A failure is a step without a status bit whose result is wrong by more than the "
+        "tolerance stated by the harness.",
+    ),
+    "fuzz": (
+        "Hostile inputs",
+        "Mutated and generated inputs of every parser. A failure is an exception other than a named error of the "
+        "package, or a case that takes more time or memory than its limit.",
+    ),
+    "faults": (
+        "Injected faults",
+        "Batch runs and streams that are killed, meet a full disk, torn writes, clock jumps, duplicates, shuffled "
+        "messages or a second owner. A failure is a result whose bytes differ from those of an undisturbed run without "
+        "an error that says so.",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One finished block of cases."""
+
+    harness: str
+    """A key of :data:`HARNESSES`."""
+    target: str
+    """What was tried: a filter and form, a parser, a fault."""
+    command: str
+    """The command that repeats the block, as typed."""
+    seed: int
+    cases: int
+    failures: int
+    seconds: float
+    """Processor time of the block."""
+    longest_s: float = 0.0
+    """The longest single case, seconds."""
+    memory_mb: float = 0.0
+    """The largest growth of the process by one case."""
+    outcomes: dict[str, int] = field(default_factory=dict)
+    """How many cases ended how, for example ``{"read": 90, "named error": 10}``."""
+
+
+def append(path: Path, row: Row) -> None:
+    """Add a row to a file of rows, complete or not at all."""
+    assert row.harness in HARNESSES, row.harness
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(row)) + "\n")
+
+
+def read(paths: Iterable[Path]) -> list[Row]:
+    """All rows of some files."""
+    return [Row(**json.loads(line)) for path in paths for line in path.read_text(encoding="utf-8").splitlines() if line]
+
+
+def page(rows: list[Row]) -> str:
+    """The page of results, in Markdown."""
+    cases, failures = sum(row.cases for row in rows), sum(row.failures for row in rows)
+    lines = ["# Hardening", "", f"{cases:,} cases in {len(rows):,} runs, {failures:,} failures.", ""]
+    for harness, (title, text) in HARNESSES.items():
+        mine = [row for row in rows if row.harness == harness]
+        if not mine:
+            continue
+        total = f"{sum(row.cases for row in mine):,} cases, {sum(row.failures for row in mine):,} failures."
+        lines += [f"## {title}", "", f"{text} {total}", ""]
+        lines += ["| target | cases | failures | outcomes | seeds | longest (s) | memory (MB) | processor (min) |"]
+        lines += ["|---|---|---|---|---|---|---|---|"]
+        for target in dict.fromkeys(row.target for row in mine):
+            lines.append(_line(target, [row for row in mine if row.target == target]))
+        commands = dict.fromkeys(row.command for row in mine)
+        lines += ["", "Commands:", "", "```", *commands, "```", ""]
+    return "\n".join(lines)
+
+
+def _line(target: str, rows: list[Row]) -> str:
+    outcomes: Counter[str] = Counter()
+    for row in rows:
+        outcomes.update(row.outcomes)
+    seeds = sorted({row.seed for row in rows})
+    named = ", ".join(map(str, seeds)) if len(seeds) <= 6 else f"{seeds[0]} to {seeds[-1]} ({len(seeds)})"
+    cells = (
+        target,
+        f"{sum(row.cases for row in rows):,}",
+        f"{sum(row.failures for row in rows):,}",
+        ", ".join(f"{name} {count:,}" for name, count in sorted(outcomes.items())),
+        named,
+        f"{max(row.longest_s for row in rows):.2f}",
+        f"{max(row.memory_mb for row in rows):.1f}",
+        f"{sum(row.seconds for row in rows) / 60:.1f}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page(read(map(Path, sys.argv[2:]))), encoding="utf-8")
