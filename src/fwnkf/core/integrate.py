@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..shapes import Float
 from . import rotation
+from .gaussian import symmetrize
 from .layout import Layout
 
 Rate = Callable[[Tensor], Tensor]
@@ -67,20 +69,110 @@ def error_drift(rate: Float[Tensor, " d"], slope: Float[Tensor, "d d"], layout: 
     return slope + torch.block_diag(*blocks)
 
 
+FIRST_NORM = 0.5
+"""The series of :func:`discretize` is summed over a step in which the drift has at most this norm, then doubled."""
+TERMS = {torch.float64: 16, torch.float32: 9}
+"""Terms of the series: the next one is below the rounding error of the dtype."""
+MOST_DOUBLINGS = 40
+"""Doublings where their number cannot follow from values, in traced programs: enough for a norm of 5e11 over a step."""
+
+
 def discretize(
     drift: Float[Tensor, "n n"],
     B: Float[Tensor, "n p"],
     density: Float[Tensor, "n n"],
     dt: Float[Tensor, "*B"],
 ) -> tuple[Float[Tensor, "*B n n"], Float[Tensor, "*B n p"], Float[Tensor, "*B n n"]]:
-    """Exact ``F = e^{A dt}``, ``∫ e^{As} B ds`` and ``Q = ∫ e^{As} density e^{Aᵀs} ds`` (Van Loan 1978)."""
+    """Exact ``F = e^{A dt}``, ``Γ = ∫ e^{As} B ds`` and ``Q = ∫ e^{As} density e^{Aᵀs} ds``.
+
+    The matrix exponential of Van Loan (1978), summed as a series over a step so short that a few terms are exact to
+    rounding. That step is then doubled until it has the length ``dt``: ``Q ← Q + F Q Fᵀ``, ``Γ ← Γ + F Γ``,
+    ``F ← F F``. Nothing grows here that does not grow in the system itself, whereas the exponential over the whole step
+    contains ``e^{-A dt}``, which overflows. ``F - I`` is carried instead of ``F``, which would lose the digits of slow
+    motions beside fast ones.
+
+    Without gradients it is the operator ``fwnkf::discretize``, so that a traced program contains it as a whole.
+    """
+    arguments = (drift, B.to(drift), density.to(drift), dt)
+    if torch.is_grad_enabled() and any(item.requires_grad for item in arguments):
+        return discretize_with(*arguments, doublings=None)
+    return torch.ops.fwnkf.discretize(*arguments)
+
+
+def discretize_with(
+    drift: Float[Tensor, "*A n n"],
+    B: Float[Tensor, "*A n p"],
+    density: Float[Tensor, "*A n n"],
+    dt: Float[Tensor, "*B"],
+    doublings: int | None,
+) -> tuple[Float[Tensor, "*B n n"], Float[Tensor, "*B n p"], Float[Tensor, "*B n n"]]:
+    """As :func:`discretize`, written out; ``doublings`` are the most that are made, None for as many as are needed."""
+    n, p = B.shape[-2:]
+    terms = TERMS.get(drift.dtype, max(TERMS.values()))
+    # a chain of n integrators drives its last state by the term 2 n - 1; doubling fills in what the series leaves out
+    needed = _doublings_needed(drift, dt, least=0 if 2 * n - 1 <= terms else 2)
+    fewest, count = _readable(needed) if doublings is None else (0, doublings)
+    width = 2 * n + p
+    upper = torch.cat((drift, density, B), -1)
+    lower = torch.nn.functional.pad(-drift.mT, (n, p, 0, p))
+    h = dt * torch.exp2(-needed)
+    block = (torch.cat((upper, lower), -2) * h[..., None, None]).reshape(-1, width, width)
+    series = block
+    for order in range(terms, 1, -1):  # Horner's rule for the exponential less one
+        series = torch.baddbmm(block, block, series, alpha=1 / order)
+    less_one, G, Gamma = series[:, :n].split((n, n, p), -1)
+    Q = symmetrize(G + G @ less_one.mT)
+    needed = needed.reshape(-1, 1, 1)
+    carried = torch.cat((less_one, Gamma, Q), -1)
+    for done in range(count):
+        doubled = torch.baddbmm(carried, less_one, carried, beta=2)  # the last part is Q + F Q
+        Q = symmetrize(torch.baddbmm(doubled[..., n + p :], doubled[..., n + p :] - Q, less_one.mT))
+        doubled = torch.cat((doubled[..., : n + p], Q), -1)
+        carried = doubled if done < fewest else torch.where(done < needed, doubled, carried)
+        less_one, Q = carried[..., :n], carried[..., n + p :]
+    eye = torch.eye(n, dtype=drift.dtype, device=drift.device)
+    parts = eye + less_one, carried[..., n : n + p], Q
+    F, Gamma, Q = (part.reshape(*dt.shape, *part.shape[1:]) for part in parts)
+    return F, Gamma.clone(), Q.clone()  # parts of one tensor, which an operator may not return
+
+
+@torch.no_grad()
+def _doublings_needed(drift: Tensor, dt: Tensor, least: int) -> Tensor:
+    """How often the short step of each item is doubled, as a float; at most what the range of a double needs."""
+    size = drift.abs()
+    norm = torch.minimum(size.sum(-1).amax(-1), size.sum(-2).amax(-1))
+    wanted = torch.log2(norm * dt.abs() / FIRST_NORM).ceil()
+    # zero drift or zero dt gives -inf; NaN and infinity stay visible in the result and need no doublings
+    return torch.where(wanted.isfinite(), wanted, 0.0).clamp(least, 2048)
+
+
+def _readable(needed: Tensor) -> tuple[int, int]:
+    """The smallest and the largest number of doublings; zero and :data:`MOST_DOUBLINGS` where Python cannot read it."""
+    if torch.compiler.is_compiling():
+        return 0, MOST_DOUBLINGS
+    try:
+        return (int(needed.min()), int(needed.max())) if needed.numel() else (0, 0)
+    except RuntimeError:  # inside torch.func.vmap
+        return 0, MOST_DOUBLINGS
+
+
+@torch.library.custom_op("fwnkf::discretize", mutates_args=())
+def _discretize(drift: Tensor, B: Tensor, density: Tensor, dt: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return discretize_with(drift, B, density, dt, doublings=None)
+
+
+@_discretize.register_fake
+def _(drift: Tensor, B: Tensor, density: Tensor, dt: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     n, p = B.shape
-    lower = torch.cat((torch.zeros_like(drift), -drift.mT), -1)
-    big = torch.cat((torch.cat((drift, density), -1), lower), -2)
-    controls = torch.nn.functional.pad(torch.cat((drift, B), -1), (0, 0, 0, p))
-    scale = dt[..., None, None]
-    F_B = torch.linalg.matrix_exp(controls * scale)
-    pair = torch.linalg.matrix_exp(big * scale)
-    F = F_B[..., :n, :n]
-    Q = pair[..., :n, n:] @ F.mT
-    return F, F_B[..., :n, n:], 0.5 * (Q + Q.mT)
+    return drift.new_empty(*dt.shape, n, n), drift.new_empty(*dt.shape, n, p), drift.new_empty(*dt.shape, n, n)
+
+
+@_discretize.register_vmap
+def _(info: Any, axes: tuple[int | None, ...], *arguments: Tensor) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    *matrices, dt = (
+        item.expand(info.batch_size, *item.shape) if axis is None else item.movedim(axis, 0)
+        for item, axis in zip(arguments, axes, strict=True)
+    )
+    # matrices get the axes of dt behind that of the batch
+    drift, B, density = (item.reshape(len(item), *[1] * (dt.ndim - 1), *item.shape[1:]) for item in matrices)
+    return discretize_with(drift, B, density, dt, doublings=None), (0, 0, 0)

@@ -188,6 +188,123 @@ static void matrix_exponential(real *E, const real *A, int n, real *work)
     }
 }
 """,
+    "discretize": """\
+/* F = exp(A dt), D = integral of exp(A s) B, Q = integral of exp(A s) S exp(A s)': a series over a short step, which is
+   then doubled. E is F - I, which keeps the digits of slow motions. */
+static void discretize(
+    real *F, real *D, real *Q, const real *A, const real *B, const real *S, real dt, int n, int p, int terms,
+    real *work)
+{
+    const int w = n + n + p;
+    real *const block = work, *const series = work + w * w, *const next = work + 2 * w * w;
+    real *const E = F, *const T = next;
+    real rows = R(0.0), columns = R(0.0);
+    for (int i = 0; i < n; ++i) {
+        real row = R(0.0), column = R(0.0);
+        for (int j = 0; j < n; ++j) {
+            row += FABS(A[i * n + j]);
+            column += FABS(A[j * n + i]);
+        }
+        rows = row > rows ? row : rows;
+        columns = column > columns ? column : columns;
+    }
+    real norm = (rows < columns ? rows : columns) * FABS(dt), h = dt;
+    int doublings = 0;
+    while ((norm > R(0.5) || (2 * n - 1 > terms && doublings < 2)) && doublings < 2048) {
+        norm *= R(0.5);
+        h *= R(0.5);
+        ++doublings;
+    }
+    for (int i = 0; i < w; ++i) {
+        for (int j = 0; j < w; ++j) {
+            real entry = R(0.0);
+            if (i < n) {
+                entry = j < n ? A[i * n + j] : j < 2 * n ? S[i * n + j - n] : B[i * p + j - 2 * n];
+            } else if (i < 2 * n && j >= n && j < 2 * n) {
+                entry = -A[(j - n) * n + i - n];
+            }
+            block[i * w + j] = h * entry;
+            series[i * w + j] = block[i * w + j];
+        }
+    }
+    for (int order = terms; order > 1; --order) {
+        for (int i = 0; i < w; ++i) {
+            for (int j = 0; j < w; ++j) {
+                real sum = R(0.0);
+                for (int k = 0; k < w; ++k) {
+                    sum += block[i * w + k] * series[k * w + j];
+                }
+                next[i * w + j] = block[i * w + j] + sum / (real)order;
+            }
+        }
+        for (int i = 0; i < w * w; ++i) {
+            series[i] = next[i];
+        }
+    }
+    for (int i = 0; i < n; ++i) {
+        for (int j = 0; j < n; ++j) {
+            E[i * n + j] = series[i * w + j];
+            real sum = series[i * w + n + j];
+            for (int k = 0; k < n; ++k) {
+                sum += series[i * w + n + k] * series[j * w + k];
+            }
+            T[i * n + j] = sum;
+        }
+        for (int j = 0; j < p; ++j) {
+            D[i * p + j] = series[i * w + 2 * n + j];
+        }
+    }
+    for (int i = 0; i < n; ++i) {
+        for (int j = 0; j < n; ++j) {
+            Q[i * n + j] = R(0.5) * (T[i * n + j] + T[j * n + i]);
+        }
+    }
+    for (int doubling = 0; doubling < doublings; ++doubling) {
+        real *const EQ = block, *const EE = series, *const ED = next; /* T is next too, and used after ED */
+        for (int i = 0; i < n; ++i) {
+            for (int j = 0; j < n; ++j) {
+                real eq = Q[i * n + j], ee = R(2.0) * E[i * n + j];
+                for (int k = 0; k < n; ++k) {
+                    eq += E[i * n + k] * Q[k * n + j];
+                    ee += E[i * n + k] * E[k * n + j];
+                }
+                EQ[i * n + j] = eq;
+                EE[i * n + j] = ee;
+            }
+            for (int j = 0; j < p; ++j) {
+                real ed = R(2.0) * D[i * p + j];
+                for (int k = 0; k < n; ++k) {
+                    ed += E[i * n + k] * D[k * p + j];
+                }
+                ED[i * p + j] = ed;
+            }
+        }
+        for (int i = 0; i < n * p; ++i) {
+            D[i] = ED[i];
+        }
+        for (int i = 0; i < n; ++i) {
+            for (int j = 0; j < n; ++j) {
+                real sum = Q[i * n + j] + EQ[i * n + j];
+                for (int k = 0; k < n; ++k) {
+                    sum += EQ[i * n + k] * E[j * n + k];
+                }
+                T[i * n + j] = sum;
+            }
+        }
+        for (int i = 0; i < n; ++i) {
+            for (int j = 0; j < n; ++j) {
+                Q[i * n + j] = R(0.5) * (T[i * n + j] + T[j * n + i]);
+            }
+        }
+        for (int i = 0; i < n * n; ++i) {
+            E[i] = EE[i];
+        }
+    }
+    for (int i = 0; i < n; ++i) {
+        F[i * (n + 1)] += R(1.0);
+    }
+}
+""",
 }
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..core.integrate import MOST_DOUBLINGS, discretize_with
 from ..shapes import Float, Int
-
-TAYLOR_TERMS = 14
-HALVINGS = 8
-"""The matrix exponential is that of ``A / 2⁸``, squared eight times: exact to rounding for norms up to 100."""
 
 
 def cholesky_ex(
@@ -58,18 +56,8 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
 
 
 def matrix_exp(A: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
-    """Scaling by a fixed power of two, a Taylor polynomial, squaring.
-
-    All of it is done on ``exp(A) - I``: added to the identity, the scaled matrix would lose the digits that the
-    squarings bring back, 2⁸ roundings in all.
-    """
-    scaled = A * 0.5**HALVINGS
-    less_one = scaled / TAYLOR_TERMS
-    for order in range(TAYLOR_TERMS - 1, 0, -1):
-        less_one = (scaled + scaled @ less_one) / order
-    for _ in range(HALVINGS):
-        less_one = 2 * less_one + less_one @ less_one
-    return torch.eye(A.shape[-1], dtype=A.dtype) + less_one
+    """The transition over one second of a system with the drift ``A`` and no noise."""
+    return discretize_with(A, A[..., :0], torch.zeros_like(A), torch.ones_like(A[..., 0, 0]), MOST_DOUBLINGS)[0]
 
 
 def cummax(x: Tensor, dim: int) -> tuple[Tensor, Int[Tensor, "..."]]:
@@ -102,6 +90,10 @@ def atan2(y: Tensor, x: Tensor) -> Tensor:
     return angle
 
 
+WHOLE: dict[Any, Callable[..., Any]] = {
+    torch.ops.fwnkf.discretize.default: partial(discretize_with, doublings=MOST_DOUBLINGS),
+}
+"""Operators of this package, for formats that know only those of torch."""
 aten: Any = torch.ops.aten
 TABLE: dict[Any, Callable[..., Any]] = {
     aten.linalg_cholesky_ex.default: cholesky_ex,
@@ -110,5 +102,6 @@ TABLE: dict[Any, Callable[..., Any]] = {
     aten.linalg_matrix_exp.default: matrix_exp,
     aten.cummax.default: cummax,
     aten.atan2.default: atan2,
+    **WHOLE,
 }
 """For ``decomposition_table`` of ``make_fx``."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..core.integrate import TERMS
 from .builder import Builder
 from .operators import handles
 from .pointwise import pointwise
@@ -268,3 +269,21 @@ def _matrix_exp(build: Builder, A: Value) -> Value:
     ]
     build.block("\n".join(calls), result.buffer, work)
     return result
+
+
+@handles("discretize.default", library="fwnkf")
+def _discretize(build: Builder, drift: Value, B: Value, density: Value, dt: Value) -> tuple[Value, Value, Value]:
+    n, p = B.shape
+    places = [_matrices(build, item)[1][0] if item.shape[-1] else "0" for item in (drift, B, density)]
+    lead = tuple(dt.shape)
+    steps = [literal(item, "real") for item in build.scalars(build.form(dt)).items.reshape(-1)]
+    sizes = (n * n, n * p, n * n)
+    results = [build.buffer(len(steps) * size).whole((*lead, n, size // n)) for size in sizes]
+    work = build.buffer(3 * (2 * n + p) ** 2)
+    terms = TERMS[build.dtype]
+    calls = []
+    for i, step in enumerate(steps):
+        targets = [f"&@{r.buffer.key}[{i * size}]" if size else "0" for r, size in zip(results, sizes, strict=True)]
+        calls.append(f"discretize({', '.join((*targets, *places, step))}, {n}, {p}, {terms}, &@{work.key}[0]);")
+    build.block("\n".join(calls), *(item.buffer for item in results), work)
+    return results[0], results[1], results[2]

@@ -16,10 +16,10 @@ HANDLERS: dict[str, Handler] = {}
 """Handlers by the name of the operator; arguments are the builder and the arguments of the operator."""
 
 
-def handles(*names: str) -> Callable[[Handler], Handler]:
+def handles(*names: str, library: str = "aten") -> Callable[[Handler], Handler]:
     def add(function: Handler) -> Handler:
         for name in names:
-            HANDLERS[f"aten.{name}"] = function
+            HANDLERS[f"{library}.{name}"] = function
         return function
 
     return add

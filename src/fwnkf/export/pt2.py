@@ -16,6 +16,7 @@ from ..types import Gaussian
 from . import reference
 from .c_project import golden_header, results
 from .compilers import compiler_available
+from .decompositions import WHOLE
 from .parity import compare_eager, limit_of, write_report
 from .reference import Record
 from .trace import DEFAULT_OUTPUTS, METHODS, Graph, StepProgram, program_of
@@ -59,7 +60,7 @@ def export_pt2(
     >>> export_pt2(fwnkf.KF(F=one, H=one, Q=one, R=one), tempfile.mkdtemp())["filter"]  # doctest: +SKIP
     'kf'
     """
-    program = program_of(model, name, precision, outputs, steps)
+    program = program_of(model, name, precision, outputs, steps, WHOLE)
     if not compiler_available():
         raise FwnkfError("no C++ compiler found (g++, c++, clang++), which an AOTInductor package is compiled with")
     folder = Path(folder)
