@@ -40,13 +40,18 @@ class Status(IntFlag):
     FACTORIZATION_FAILED = 1
     """The innovation covariance was not positive definite: the update was skipped."""
     NON_FINITE_OBSERVATION = 2
-    """An unmasked channel was NaN or infinite: it was treated as missing."""
+    """An unmasked channel was NaN, infinite, or so large that its square overflows: it was treated as missing."""
     PRECISION_LOST = 4
     """The update was made, but rounding may have changed it by more than a percent.
 
-    A covariance is too ill-conditioned for the dtype: use ``solve="square_root"`` or float64. With
-    ``solve="square_root"``: measurements or estimates are so large that their rounding exceeds their uncertainty, and
-    only float64 or another origin of the coordinates helps.
+    A covariance is too ill-conditioned for the dtype: use ``solve="square_root"`` or float64. Or measurements or
+    estimates are so large that their rounding is not small beside their uncertainty: then only float64 helps, or
+    coordinates relative to an origin nearby (:class:`fwnkf.Part`).
+    """
+    REJECTED = 256
+    """The result was not finite, or ``dt`` was negative: the state is that of before the step.
+
+    The outputs of this step mean nothing. Exported C has the same bit.
     """
 
 

@@ -139,7 +139,7 @@ def test_sigma_points_and_moments_are_filterpys(rng, alpha, beta, kappa):
     mean = rng.standard_normal((4, n))
     root = rng.standard_normal((4, n, n))
     cov = root @ root.swapaxes(-1, -2) + 0.1 * np.eye(n)
-    points, ok = linearize.sigma_points(torch.as_tensor(mean), torch.as_tensor(cov), Layout.euclidean(n), rule)
+    points, _, ok = linearize.sigma_points(torch.as_tensor(mean), torch.as_tensor(cov), Layout.euclidean(n), rule)
     assert bool(ok.all())
     seen = torch.stack((points[..., 0].sin() * points[..., 1], points[..., 2] ** 2), -1)
     centre, deviations, spread = linearize.sigma_moments(seen, Layout.euclidean(m), rule)
@@ -163,7 +163,7 @@ def test_sigma_points_preserve_mean_and_covariance_where_angles_wrap(generator, 
     root = 0.2 * torch.randn(4, layout.tangent_size, layout.tangent_size, generator=generator, dtype=torch.float64)
     cov = root @ root.mT + 0.01 * torch.eye(layout.tangent_size, dtype=torch.float64)
     rule = linearize.sigma_rule(layout.tangent_size, 1.0, 0.0, 0.0)
-    points, _ = linearize.sigma_points(mean, cov, layout, rule)
+    points = linearize.sigma_points(mean, cov, layout, rule).points
     centre, _, spread = linearize.sigma_moments(points, layout, rule)
     assert_close(layout.boxminus(centre, mean), torch.zeros(4, layout.tangent_size).double())
     assert_close(spread, cov)
@@ -247,13 +247,30 @@ def test_second_order_correction_is_zero_for_an_indefinite_covariance():
     assert not correction.cov[1].any()
 
 
-def test_statistical_linearization_conditions_as_the_unscented_update(rng):
-    """The linear map and its residual covariance reproduce the joint covariance of (x, y)."""
-    root = rng.standard_normal((5, 5))
-    joint = root @ root.T + 0.1 * np.eye(5)  # of (x, y), three and two
-    P, cross, image = joint[:3, :3], joint[:3, 3:], joint[3:, 3:]
-    A, leftover, ok = linearize.statistical_linearization(*(torch.as_tensor(x)[None] for x in (P, cross, image)))
-    assert bool(ok.all())
-    assert_close(A[0].numpy() @ P, cross.T)
-    assert_close(A[0].numpy() @ P @ A[0].numpy().T + leftover[0].numpy(), image)
-    assert np.linalg.eigvalsh(leftover[0].numpy()).min() > 0
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (0.5, 2.0)])
+def test_statistical_linearization_conditions_as_the_unscented_update(rng, alpha, beta):
+    """The linear map and its residual covariance reproduce the weighted covariances of the points."""
+    root = rng.standard_normal((3, 3))
+    P = root @ root.T + 0.1 * np.eye(3)
+    theirs, rule = MerweScaledSigmaPoints(3, alpha, beta, 0.0), linearize.sigma_rule(3, alpha, beta, 0.0)
+    drawn = linearize.sigma_points(torch.zeros(1, 3).double(), torch.as_tensor(P)[None], Layout.euclidean(3), rule)
+    x = drawn.points[0].numpy()
+    y = np.stack((np.sin(x[:, 0]) + x[:, 1], x[:, 2] ** 2), -1)
+    deviations = y - theirs.Wm @ y
+    A, leftover = (
+        item[0].numpy() for item in linearize.statistical_linearization(drawn, torch.as_tensor(deviations)[None], rule)
+    )
+    assert_close(A @ P, np.einsum("s,si,sj->ij", theirs.Wc, deviations, x))
+    assert_close(A @ P @ A.T + leftover, np.einsum("s,si,sj->ij", theirs.Wc, deviations, deviations))
+
+
+def test_the_residual_of_a_linear_function_is_below_rounding_in_float32():
+    """As a difference of covariances it would be of the size of their rounding, and negative half of the time."""
+    P = 1e6 * torch.tensor([[[2.0, 1.9], [1.9, 2.0]]])
+    rule = linearize.sigma_rule(2, 1.0, 0.0, 0.0)
+    drawn = linearize.sigma_points(torch.zeros(1, 2), P, Layout.euclidean(2), rule)
+    H = torch.tensor([[1.0, 0.3], [0.7, -2.0]])
+    A, leftover = linearize.statistical_linearization(drawn, drawn.points @ H.mT, rule)
+    torch.testing.assert_close(A[0], H, rtol=1e-5, atol=1e-5)
+    assert float(leftover.abs().max()) < 1e-6
+    assert float(torch.linalg.eigvalsh(leftover.double()).min()) >= 0

@@ -430,7 +430,7 @@ def test_too_small_noise_degrades_and_values_that_are_not_finite_are_named():
     assert "no measurement for too long" in estimate.reason
 
 
-def test_an_estimate_that_is_not_finite_has_diverged():
+def test_a_filter_whose_results_are_not_finite_has_diverged():
     eye = torch.eye(1)
     stream = fwnkf.Stream(fwnkf.KF(F=1e30 * eye, H=eye, Q=eye, R=eye))
     for _ in range(5):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,7 +13,6 @@ from ..shapes import Bool, Float
 from ..types import Gaussian
 from . import gaussian, ud
 from .gaussian import Noise, SolveForm, dense
-from .layout import Layout
 
 
 class Factored(NamedTuple):
@@ -33,6 +32,8 @@ class CovarianceForm(NamedTuple):
     covariance: Callable[[Tensor], Tensor]
     """The dense covariance of what is carried."""
     propagate: Callable[[Tensor, Tensor, Tensor], Tensor]
+    predicts_precisely: Callable[[Tensor, Tensor, Tensor], Tensor]
+    """Whether a prediction kept its digits, from what was carried before, ``F``, and what is carried after it."""
     condition: Callable[..., gaussian.Update]
 
 
@@ -40,24 +41,56 @@ def _same(P: Tensor) -> Tensor:
     return P
 
 
+def _always(before: Tensor, F: Tensor, after: Tensor) -> Tensor:
+    return torch.ones_like(after[..., 0, 0], dtype=torch.bool)
+
+
 def covariance_form(solve: SolveForm) -> CovarianceForm:
     """The form of ``solve=…``: factors for ``"square_root"``, otherwise dense with that solver."""
     if solve == "square_root":
-        return CovarianceForm(Factored, ud.factor, ud.covariance, ud.propagate, ud.condition)
-    return CovarianceForm(Gaussian, _same, _same, gaussian.propagate, partial(gaussian.condition, form=solve))
+        return CovarianceForm(Factored, ud.factor, ud.covariance, ud.propagate, _always, ud.condition)
+    condition = partial(gaussian.condition, form=solve)
+    return CovarianceForm(Gaussian, _same, _same, gaussian.propagate, gaussian.prediction_keeps_digits, condition)
 
 
-def representable(
-    layout: Layout, posterior: Gaussian, y: Float[Tensor, "*B m"], noise: Noise, weight: Float[Tensor, "*B m"]
-) -> Bool[Tensor, "*B"]:
-    """Whether measurements and estimate are larger than their uncertainty by less than the digits of their dtype.
+DIGITS = 16
+"""How often the rounding error of a number must fit into its standard deviation.
 
-    Where they are not, the rounding of the numbers themselves exceeds the noise, and no form of the recursion helps.
+Rounding errors of successive steps add up while a filter forgets them: with a gain of 1/400 fourteen times that of one
+step, half of the standard deviation.
+"""
+
+
+def resolved(size: Float[Tensor, "*B d"], cov: Float[Tensor, "*B d d"]) -> Bool[Tensor, "*B"]:
+    """Whether the dtype has digits left for the stated standard deviations beside means of this ``size``.
+
+    Where it has not, rounding of the mean exceeds its uncertainty and no form of the recursion helps: float64 does, or
+    coordinates relative to an origin nearby. A standard deviation of zero states an exact number.
     """
-    eps = torch.finfo(y.dtype).eps
+    return _digits_left(size, torch.diagonal(cov, dim1=-2, dim2=-1)).all(-1)
+
+
+def points_resolved(
+    drawn: Sequence[tuple[Float[Tensor, "B _"], Float[Tensor, "B _ _"]]], update: gaussian.Update, innovation: Tensor
+) -> Bool[Tensor, "B"]:
+    """As :func:`resolved` where points were drawn around means, in pairs of size and covariance.
+
+    The points round as they are added to the mean, and their differences must keep two digits. An innovation beyond its
+    standard deviation makes as much more of it.
+    """
+    variance = torch.diagonal(update.innovation_cov, dim1=-2, dim2=-1)
+    beyond = 8 * (innovation.square() / variance).amax(-1, keepdim=True).sqrt().clamp_min(1)
+    return torch.stack([resolved(beyond * size, cov) for size, cov in drawn]).all(0)
+
+
+def measured_precisely(
+    precise: Bool[Tensor, "*B"] | None, y: Float[Tensor, "*B m"], noise: Noise, weight: Float[Tensor, "*B m"]
+) -> Bool[Tensor, "*B"]:
+    """Whether an update was precise, and the dtype can hold its measurements to within their noise."""
     variance = torch.diagonal(dense(noise), dim1=-2, dim2=-1)
-    fine = (((eps * y) ** 2 <= variance) | (weight == 0)).all(-1)
-    if layout.flat:
-        stated = torch.diagonal(posterior.cov, dim1=-2, dim2=-1)
-        fine = fine & (((eps * posterior.mean) ** 2 <= stated) | (stated == 0)).all(-1)
-    return fine
+    fine = (_digits_left(y.abs(), variance) | (weight == 0)).all(-1)
+    return fine if precise is None else precise & fine
+
+
+def _digits_left(size: Tensor, variance: Tensor) -> Tensor:
+    return ((DIGITS * torch.finfo(size.dtype).eps * size).square() <= variance) | (variance == 0)

@@ -12,6 +12,7 @@ from ..shapes import Float
 from . import rotation
 from .gaussian import symmetrize
 from .layout import Layout
+from .values import readable
 
 Rate = Callable[[Tensor], Tensor]
 """The derivative of the state as a tangent vector: for a quaternion the angular rate in the body frame."""
@@ -111,7 +112,7 @@ def discretize_with(
     terms = TERMS.get(drift.dtype, max(TERMS.values()))
     # a chain of n integrators drives its last state by the term 2 n - 1; doubling fills in what the series leaves out
     needed = _doublings_needed(drift, dt, least=0 if 2 * n - 1 <= terms else 2)
-    fewest, count = _readable(needed) if doublings is None else (0, doublings)
+    fewest, count = _range_of(needed) if doublings is None else (0, doublings)
     width = 2 * n + p
     upper = torch.cat((drift, density, B), -1)
     lower = torch.nn.functional.pad(-drift.mT, (n, p, 0, p))
@@ -146,14 +147,12 @@ def _doublings_needed(drift: Tensor, dt: Tensor, least: int) -> Tensor:
     return torch.where(wanted.isfinite(), wanted, 0.0).clamp(least, 2048)
 
 
-def _readable(needed: Tensor) -> tuple[int, int]:
+def _range_of(needed: Tensor) -> tuple[int, int]:
     """The smallest and the largest number of doublings; zero and :data:`MOST_DOUBLINGS` where Python cannot read it."""
-    if torch.compiler.is_compiling():
-        return 0, MOST_DOUBLINGS
-    try:
-        return (int(needed.min()), int(needed.max())) if needed.numel() else (0, 0)
-    except RuntimeError:  # inside torch.func.vmap
-        return 0, MOST_DOUBLINGS
+    if not needed.numel():
+        return 0, 0
+    fewest, most = needed.min(), needed.max()
+    return (int(fewest), int(most)) if readable(most) else (0, MOST_DOUBLINGS)
 
 
 @torch.library.custom_op("fwnkf::discretize", mutates_args=())

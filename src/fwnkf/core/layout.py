@@ -236,6 +236,23 @@ class Layout:
             whole = block_diagonal(whole, block)
         return whole
 
+    def magnitude(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B d"]:
+        """The size of the numbers in which each tangent coordinate of a point is stored: one for a quaternion.
+
+        Args:
+            x: the point.
+
+        Returns:
+            A number that is not negative, for each tangent coordinate.
+        """
+        if self.flat:
+            return x.abs()
+        pieces = zip(self.parts, self.split(x), strict=True)
+        return torch.cat(
+            [torch.ones_like(piece[..., :3]) if part.kind == "quaternion" else piece.abs() for part, piece in pieces],
+            -1,
+        )
+
     def origin(self, like: Tensor) -> Float[Tensor, " n"]:
         """Zero, with the identity rotation for quaternions; dtype and device of ``like``.
 

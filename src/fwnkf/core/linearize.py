@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..shapes import Bool, Float
 from ..types import Gaussian
-from .gaussian import safe_cholesky, solve_psd, symmetrize
+from .gaussian import safe_cholesky, symmetrize
 from .layout import Layout
 
 
@@ -78,21 +78,32 @@ def sigma_rule(size: int, alpha: float, beta: float, kappa: float) -> SigmaRule:
     return SigmaRule(scaled, centre, centre + 1 - alpha * alpha + beta, 0.5 / scaled)
 
 
-def _with_jitter(cov: Float[Tensor, "B d d"]) -> Float[Tensor, "B d d"]:
-    """``cov`` plus a diagonal of the size of its rounding error, so that a singular one can be factored."""
-    variance = torch.diagonal(cov, dim1=-2, dim2=-1)
-    jitter = torch.finfo(cov.dtype).eps * variance.mean(-1, keepdim=True) + 1e-30
-    return cov + torch.diag_embed(jitter.expand_as(variance))
+def _factor(cov: Float[Tensor, "B d d"]) -> tuple[Float[Tensor, "B d d"], Bool[Tensor, "B"]]:
+    """The lower Cholesky factor; where there is none, of ``cov`` with each variance larger by its rounding error."""
+    with torch.no_grad():  # decided before, so that no gradient passes through a factorisation that failed
+        _, regular = safe_cholesky(cov)
+        variance = torch.diagonal(cov, dim1=-2, dim2=-1)
+        added = torch.where(regular[:, None], 0.0, 16 * torch.finfo(cov.dtype).eps * variance + 1e-30)
+    return safe_cholesky(cov + torch.diag_embed(added))
+
+
+class SigmaPoints(NamedTuple):
+    """Points that represent a Gaussian, and the factor of its covariance along whose columns they lie."""
+
+    points: Float[Tensor, "B s n"]
+    factor: Float[Tensor, "B d d"]
+    ok: Bool[Tensor, "B"]
+    """Whether there was a factor."""
 
 
 def sigma_points(
     mean: Float[Tensor, "B n"], cov: Float[Tensor, "B d d"], layout: Layout, rule: SigmaRule
-) -> tuple[Float[Tensor, "B s n"], Bool[Tensor, "B"]]:
-    """``2 d + 1`` points ``mean ⊞ (0, ±√spread columns of the factor)``, and a success flag of the factorisation."""
-    factor, ok = safe_cholesky(_with_jitter(cov))
+) -> SigmaPoints:
+    """``2 d + 1`` points ``mean ⊞ (0, ±√spread columns of the factor)``."""
+    factor, ok = _factor(cov)
     rows = factor.mT * rule.spread**0.5
     offsets = torch.cat((torch.zeros_like(rows[:, :1]), rows, -rows), 1)
-    return layout.boxplus(mean.unsqueeze(1).expand(-1, offsets.shape[1], -1), offsets), ok
+    return SigmaPoints(layout.boxplus(mean.unsqueeze(1).expand(-1, offsets.shape[1], -1), offsets), factor, ok)
 
 
 def sigma_moments(
@@ -140,7 +151,7 @@ def second_order_correction(
     ``f`` over one standard deviation, so they measure the curvature over the extent of the belief and need no second
     derivative. ``function`` is called once with all ``B (1 + d + d²)`` points, those of an item next to each other.
     """
-    factor, ok = safe_cholesky(_with_jitter(cov))
+    factor, ok = _factor(cov)
     factor = factor * ok[:, None, None]  # without a factor nothing is added; the update that follows sets the status
     d = cov.shape[-1]
     first, second = torch.triu_indices(d, d, 1, device=cov.device)
@@ -159,15 +170,21 @@ def second_order_correction(
 
 
 def statistical_linearization(
-    P: Float[Tensor, "B d d"], cross: Float[Tensor, "B d m"], image_cov: Float[Tensor, "B m m"]
-) -> tuple[Float[Tensor, "B m d"], Float[Tensor, "B m m"], Bool[Tensor, "B"]]:
-    """The best linear map ``A = C_yx P⁻¹`` in the mean square and the covariance ``C_yy - A P Aᵀ`` of its residual.
+    drawn: SigmaPoints, deviations: Float[Tensor, "B s m"], rule: SigmaRule
+) -> tuple[Float[Tensor, "B m d"], Float[Tensor, "B m m"]]:
+    """The best linear map ``A = C_yx P⁻¹`` in the mean square, and the covariance of its residual.
 
-    Conditioning with ``H = A`` and noise ``R + residual`` is the unscented update: same gain, same posterior.
+    ``deviations`` are those of the points after the function. Conditioning with ``H = A`` and noise ``R + residual`` is
+    the unscented update: same gain, same posterior. Both are computed from the points, whose map in units of the factor
+    needs no inverse: ``C_yy - A P Aᵀ`` would be a small difference of large numbers, and ``P⁻¹`` loses twice the
+    digits of the factor.
     """
-    solved, ok = solve_psd(_with_jitter(P), cross)
-    A = solved.mT
-    return A, image_cov - A @ cross, ok
+    d, root = drawn.factor.shape[-1], rule.spread**0.5
+    up, down = deviations[:, 1:].split(d, 1)
+    scaled = rule.side_weight * root * (up - down)  # [B, d, m], the map of each column of the factor
+    A = torch.linalg.solve_triangular(drawn.factor.mT, scaled, upper=True).mT
+    left = torch.cat((deviations[:, :1], up - root * scaled, down + root * scaled), 1)
+    return A, symmetrize(sigma_cross(left, left, rule))
 
 
 def mix(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..shapes import Bool, Float
-from .gaussian import DiagonalNoise, FullNoise, Noise, dense, gain, matvec, symmetrize
+from .gaussian import DiagonalNoise, FullNoise, Noise, dense, gain, keeps_digits, matvec, symmetrize
 
 GainKind = Literal["kalman", "shaped", "joint"]
 
@@ -56,6 +56,7 @@ class ShapedUpdate(NamedTuple):
     memory: Float[Tensor, "B s"]
     innovation_cov: Float[Tensor, "B m m"]
     ok: Bool[Tensor, "B"]
+    precise: Bool[Tensor, "B"]
 
 
 def _stack(rows: list[list[Tensor]]) -> Tensor:
@@ -109,7 +110,8 @@ def condition_shaped(
     N = torch.cat((-on_innovation, input_matrix.expand(*on_innovation.shape[:-2], *input_matrix.shape[-2:])), -2)
     joint_cov = symmetrize(M @ Pi @ M.mT + N @ dense(noise) @ N.mT)
     next_memory = matvec(shaper.A, memory) + matvec(shaper.B, innovation)
-    return ShapedUpdate(correction, joint_cov, shaped, next_memory, S, ok)
+    precise = keeps_digits(P, joint_cov[..., :d, :d], M[..., :d, :d], H, noise, weight)
+    return ShapedUpdate(correction, joint_cov, shaped, next_memory, S, ok, precise)
 
 
 def _joint_gain(Pi: Tensor, H: Tensor, noise: Noise, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -105,8 +105,9 @@ class Trajectory(NamedTuple):
             imprecise = self.status.nonzero()
             if len(imprecise):
                 warnings.warn(
-                    f"{self._place(imprecise, streams)}. A covariance is too ill-conditioned for the dtype, and "
-                    "rounding may have changed the estimate: use solve='square_root', or float64.",
+                    f"{self._place(imprecise, streams)}. Rounding may have changed the estimate: a covariance is too "
+                    "ill-conditioned for the dtype, or numbers are too large beside their uncertainty. Use "
+                    "solve='square_root', float64, or coordinates relative to an origin nearby.",
                     RuntimeWarning,
                     stacklevel=2,
                 )
@@ -114,7 +115,7 @@ class Trajectory(NamedTuple):
         raise NumericalFailureError(
             f"{self._place(failed, streams)}. Mask observations that are not finite (mask=False there). A failed "
             "factorisation means that the innovation covariance was not positive definite: increase R or Q, or run in "
-            "float64."
+            "float64. A step is rejected where its result is not finite: look at its control, its dt and the model."
         )
 
     def _place(self, found: Int[Tensor, "k 2"], streams: Sequence[str] | None) -> str:

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
+import torch
 from torch import Tensor
+
+from ..shapes import Bool
 
 
 def _rebuild(like: tuple[Any, ...], items: list[Any]) -> Any:
@@ -35,6 +38,16 @@ def tree_unflatten(like: Any, leaves: Iterator[Tensor]) -> Any:
     if isinstance(like, tuple):
         return _rebuild(like, [tree_unflatten(item, leaves) for item in like])
     return next(leaves)
+
+
+def tree_select(condition: Bool[Tensor, " B"], yes: Any, no: Any) -> Any:
+    """Each batch item from one of two trees of tensors."""
+    pairs = zip(named_leaves(yes), named_leaves(no), strict=True)
+    leaves = [
+        a if a is b or a is None else torch.where(condition.view(-1, *[1] * (a.ndim - 1)), a, b)
+        for (_, a), (_, b) in pairs
+    ]
+    return tree_unflatten(no, iter(leaves))
 
 
 class Template:

@@ -115,6 +115,8 @@ def condition(
         variance = noise.variance.expand_as(weight)
     factored = ((variance > 0) | (weight == 0)).all(-1)
     correction = torch.zeros_like(d)
+    # a difference in U keeps what rounding of its terms leaves, times the standard deviations of D
+    eps, precise, farthest = torch.finfo(d.dtype).eps, torch.ones_like(factored), correction
     for i in range(H.shape[-2]):
         use = (weight[..., i] > 0).unsqueeze(-1)
         h, r = H[..., i, :], torch.where(use, variance[..., i, None], 1.0)
@@ -126,11 +128,24 @@ def condition(
         before = torch.nn.functional.pad(sums[..., :-1], (1, 0))
         residual = innovation[..., i, None] - (h * correction).sum(-1, keepdim=True)
         correction = torch.where(use, correction + unnormalized * (residual / alpha[..., -1:]), correction)
-        U = torch.where(use.unsqueeze(-1), U - before * (f / alpha[..., :-1]).unsqueeze(-2), U)
+        farthest = torch.maximum(farthest, correction.detach().abs())
+        previous, U = U, torch.where(use.unsqueeze(-1), U - before * (f / alpha[..., :-1]).unsqueeze(-2), U)
         d = torch.where(use, d * (alpha[..., :-1] / alpha[..., 1:]), d)
+        precise = precise & (_variances(U, d) >= (8 * eps) ** 2 * _variances(previous, d)).all(-1)
     ok = factored & torch.isfinite(correction).all(-1)
+    # one channel may move the mean far, and the next one bring it back with the rounding of the way
+    precise = precise & ((8 * eps * farthest).square() <= _variances(U, d)).all(-1)
     eye = torch.eye(d.shape[-1], dtype=d.dtype, device=d.device)
     changed = U * (1 - eye) + torch.diag_embed(d)  # below the diagonal U stays exactly zero
     return Update(
-        torch.where(ok.unsqueeze(-1), correction, 0.0), torch.where(ok[..., None, None], changed, factors), S, ok
+        torch.where(ok.unsqueeze(-1), correction, 0.0),
+        torch.where(ok[..., None, None], changed, factors),
+        S,
+        ok,
+        precise,
     )
+
+
+def _variances(U: Float[Tensor, "*B n n"], d: Float[Tensor, "*B n"]) -> Float[Tensor, "*B n"]:
+    """The diagonal of ``U D Uᵀ``."""
+    return matvec(U.square(), d)

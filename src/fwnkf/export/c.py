@@ -62,7 +62,7 @@ def export_c(
     'kf'
     """
     model, grid = rounded(model, weights, precision)
-    program = program_of(model, name, precision, outputs, steps)
+    program = program_of(model, name, precision, outputs, steps, rejects=False)
     source = generate(program, name, grid)
     files = c_project.write(Path(folder), program, source, reference.golden(program))
     facts: dict[str, Any] = {

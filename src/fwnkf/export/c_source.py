@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ..types import Status
 from .builder import REFERENCE, VARIABLE, Builder, Pool
 from .c_helpers import preamble
 from .lowering import Lowered, allocate, live, lower
@@ -16,8 +17,7 @@ from .trace import Field, StepProgram
 from .values import KINDS, Array, Buffer, Scalars, literal
 
 FIELD_TYPES = {"real": "{name}_real", "int": "int64_t", "bool": "unsigned char"}
-REJECTED = 256
-"""Status bit of an exported step whose result was not finite: the state is that of before the step."""
+REJECTED = int(Status.REJECTED)
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ def generate(program: StepProgram, name: str, grid: Grid | None = None) -> Sourc
     dtype = program.model.dtype
     double = dtype == torch.float64
     pool = Pool(grid=grid)
-    step = _advancing(lower(program.step, _arguments(program), Builder(dtype, pool)), program)
-    update = _advancing(lower(program.update, _arguments(program), Builder(dtype, pool)), program)
+    step = _advancing(lower(program.step, _arguments(program), Builder(dtype, pool)), program, moves=True)
+    update = _advancing(lower(program.update, _arguments(program), Builder(dtype, pool)), program, moves=False)
     start = _starting(lower(program.start, {"mean": "mean", "cov": "cov"}, Builder(dtype, pool)))
     functions = [
         _start_function(name, start),
@@ -107,8 +107,8 @@ def _arguments(program: StepProgram) -> dict[str, str]:
     return {**names, "y": "y", "mask": "mask", "u": "u", "dt": "dt"}
 
 
-def _advancing(lowered: Lowered, program: StepProgram) -> Function:
-    """Everything is computed first; the state is written only if every result is finite."""
+def _advancing(lowered: Lowered, program: StepProgram, moves: bool) -> Function:
+    """Everything is computed first; the state is written only if every result is finite and no step was negative."""
     count = len(program.state)
     build = lowered.build
     inputs = {buffer.name: key for key, buffer in build.buffers.items() if buffer.name}
@@ -129,6 +129,7 @@ def _advancing(lowered: Lowered, program: StepProgram) -> Function:
     tail = [
         f"const int status = (int)({status});",
         "int bad = 0;",
+        *(_signs_of_dt(program) if moves else ()),
         *checks,
         "if (bad) {",
         f"    return status | {REJECTED};",
@@ -137,6 +138,17 @@ def _advancing(lowered: Lowered, program: StepProgram) -> Function:
         "return status;",
     ]
     return body(lowered, tail)
+
+
+def _signs_of_dt(program: StepProgram) -> list[str]:
+    """Checks of ``dt``, a number or one for each sample of a block."""
+    lengths = [field for field in program.step.inputs if field.name == "dt"]
+    return [
+        f"for (int i = 0; i < {field.size}; ++i) {{ bad |= !(dt[i] >= R(0.0)); }}"
+        if field.shape
+        else "bad |= !(dt >= R(0.0));"
+        for field in lengths
+    ]
 
 
 def _apart(build: Builder, value: Scalars | Array) -> Scalars | Array:
@@ -330,9 +342,9 @@ typedef {"double" if double else "float"} {name}_real;
 /* Bits of the status; zero is success. */
 enum {{
     {name.upper()}_FACTORIZATION_FAILED = 1, /* S was not positive definite: the update was skipped */
-    {name.upper()}_NON_FINITE_OBSERVATION = 2, /* a channel was NaN or infinite: it was treated as missing */
+    {name.upper()}_NON_FINITE_OBSERVATION = 2, /* a channel was not finite or too large: it was treated as missing */
     {name.upper()}_PRECISION_LOST = 4, /* rounding may have changed the update by more than a percent */
-    {name.upper()}_REJECTED = {REJECTED} /* the result was not finite: state and outputs are those before the call */
+    {name.upper()}_REJECTED = {REJECTED} /* not finite, or dt < 0: state and outputs are those before the call */
 }};
 
 typedef struct {{

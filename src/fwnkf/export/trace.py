@@ -95,6 +95,7 @@ def program_of(
     outputs: tuple[str, ...],
     steps: int,
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    rejects: bool = True,
 ) -> StepProgram:
     """The traced filter, after a check of the options that all formats have in common; raises ConfigError."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
@@ -105,7 +106,7 @@ def program_of(
         raise ConfigError(f"steps = {steps} must not be negative")
     if precision not in PRECISIONS:
         raise ConfigError(f"precision {precision!r}: wanted one of {', '.join(PRECISIONS)}")
-    return trace(model, PRECISIONS[precision], outputs, decompositions)
+    return trace(model, PRECISIONS[precision], outputs, decompositions, rejects)
 
 
 def trace(
@@ -113,10 +114,12 @@ def trace(
     dtype: torch.dtype | None = None,
     outputs: tuple[str, ...] = DEFAULT_OUTPUTS,
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    rejects: bool = True,
 ) -> StepProgram:
     """Trace a filter in the given precision (its own by default). Nothing in a step may depend on values.
 
-    ``decompositions`` replaces operators by functions of others.
+    ``decompositions`` replaces operators by functions of others. Without ``rejects`` the check for results that are not
+    finite is left to the generated code.
 
     >>> import torch, fwnkf
     >>> filter = fwnkf.KF(F=torch.eye(2), H=torch.eye(1, 2), Q=torch.eye(2), R=torch.eye(1))
@@ -132,10 +135,10 @@ def trace(
     if dtype is not None:
         model = model.to(dtype)
     with torch.no_grad():
-        return _trace(model, outputs, dict(decompositions or {}))
+        return _trace(model, outputs, dict(decompositions or {}), rejects)
 
 
-def _trace(model: Filter, outputs: tuple[str, ...], table: dict[Any, Callable[..., Any]]) -> StepProgram:
+def _trace(model: Filter, outputs: tuple[str, ...], table: dict[Any, Callable[..., Any]], rejects: bool) -> StepProgram:
     like = torch.zeros((), dtype=model.dtype)
     prepared, template = model.prepare(), model.init(1)
     # copies: two leaves that are one tensor would be one argument of the graph
@@ -147,7 +150,7 @@ def _trace(model: Filter, outputs: tuple[str, ...], table: dict[Any, Callable[..
         def function(*arguments: Tensor) -> tuple[Tensor, ...]:
             values = dict(zip(names, arguments[len(state) :], strict=True))
             current = tree_unflatten(template, iter(arguments[: len(state)]))
-            following, out = method(current, **values, prepared=prepared)
+            following, out = method(current, **values, prepared=prepared, reject=rejects)
             results = [leaf for _, leaf in named_leaves(following)]
             return (*results, *(getattr(out, name) for name in outputs), out.status)
 

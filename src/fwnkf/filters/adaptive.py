@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.forms import measured_precisely
 from ..core.gaussian import (
     DiagonalNoise,
     FullNoise,
@@ -20,6 +21,7 @@ from ..core.gaussian import (
     condition,
     congruence,
     matvec,
+    prediction_keeps_digits,
     propagate,
     solve_psd,
     symmetrize,
@@ -244,7 +246,8 @@ class AdaptiveKalmanFilter(Filter):
                     steps=state.steps + 1,
                 )
             )
-        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok)
+        precise = measured_precisely(update.precise, y, R, weight) & prediction_keeps_digits(state.cov, F, cov)
+        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, precise)
         measurement = Measurement(innovation, H, R, weight, update.ok)
         return following, out, LinearStep(F, Q, measurement, update.correction, posterior.mean)
 

@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..core.gaussian import Noise, condition, matvec, propagate
+from ..core.forms import measured_precisely
+from ..core.gaussian import Noise, condition, matvec, prediction_keeps_digits, propagate
 from ..core.linear import LinearConfig, LinearSystem
 from ..core.smoothing import LinearStep, Measurement
 from ..core.system import System, as_layout
@@ -239,7 +240,9 @@ class AutoregressiveKalmanFilter(Filter):
         n = self.layout.size
         current = Gaussian(posterior.mean[..., :n], posterior.cov[..., :n, :n])
         prior = Gaussian(mean[..., :n], cov[..., :n, :n])
-        out = step_output(prior, current, innovation, update.innovation_cov, update.ok)
+        precise = measured_precisely(update.precise, y, prepared.R, weight)
+        precise = precise & prediction_keeps_digits(state.cov, prepared.F, cov)
+        out = step_output(prior, current, innovation, update.innovation_cov, update.ok, precise)
         measurement = Measurement(innovation, prepared.H, prepared.R, weight, update.ok)
         lagged = posterior.mean[..., n:]
         return (

@@ -21,8 +21,8 @@ from ..errors import ConfigError, ShapeError
 from ..shapes import Bool, Float
 from ..types import Gaussian, StepOutput
 from .definition import FilterDefinition
-from .inputs import InputSizes, batched_prior, check_inputs, clean
-from .outputs import per_step, scale_covariance
+from .inputs import InputSizes, batched_prior, check_inputs, check_lengths, clean
+from .outputs import per_step, rejected, scale_covariance, with_resolution
 
 PriorAt = Literal["first_measurement", "before_first_step"]
 """The time to which a prior belongs."""
@@ -155,8 +155,11 @@ class Filter(FilterDefinition):
         dt: Float[Tensor, "B *N"] | None = None,
         *,
         prepared: Any = None,
+        reject: bool = True,
     ) -> tuple[Any, StepOutput]:
         """Predict, then condition on ``y``. Pure: same inputs, same bits.
+
+        A step whose result is not finite is rejected: the state stays as it was, and the status says so.
 
         With a preprocessing of blocks, inputs have the samples of one block on a second axis ``N``.
 
@@ -168,12 +171,18 @@ class Filter(FilterDefinition):
             dt: the length of the step in seconds; by default the nominal one.
             prepared: ``filter.prepare()``, computed once for all steps of a stream; compute it again whenever a
                 parameter changes.
+            reject: False leaves out the check of the result, for generated code that makes it itself.
 
         Returns:
             The next state, and the output of the step.
+
+        Raises:
+            ShapeError: inputs do not have the sizes or the dtype of the filter.
+            DataError: ``dt`` is negative or not finite.
         """
         self._check(y, u, mask, dt, time_axes=0)
-        return self._single(self.advance, state, y, u, mask, dt, prepared)
+        check_lengths(dt)
+        return self._single(self.advance, state, y, mask, u, dt, prepared, moves=True, reject=reject)
 
     def update(
         self,
@@ -184,6 +193,7 @@ class Filter(FilterDefinition):
         dt: Float[Tensor, "B *N"] | None = None,
         *,
         prepared: Any = None,
+        reject: bool = True,
     ) -> tuple[Any, StepOutput]:
         """Condition on ``y`` without predicting, as a step of zero length would; pure.
 
@@ -196,28 +206,32 @@ class Filter(FilterDefinition):
             u: the control, which moves nothing; an encoder reads it.
             mask: True where a channel was measured; by default everywhere.
             dt: read by a preprocessing only.
-            prepared: ``filter.prepare()``, as in :meth:`step`.
+            prepared, reject: as in :meth:`step`.
 
         Returns:
             The next state, and the output of the step.
         """
         self._check(y, u, mask, dt, time_axes=0)
-        return self._single(self._advance_at_rest, state, y, u, mask, dt, prepared)
+        return self._single(self._advance_at_rest, state, y, mask, u, dt, prepared, moves=False, reject=reject)
 
     def _single(
         self,
         advance: Callable[..., tuple[Any, ...]],
         state: Any,
         y: Tensor,
-        u: Tensor | None,
         mask: Tensor | None,
+        u: Tensor | None,
         dt: Tensor | None,
         prepared: Any,
+        moves: bool,
+        reject: bool,
     ) -> tuple[Any, StepOutput]:
         y, weight, flagged = clean(y, mask)
         prepared = self.prepare() if prepared is None else prepared
-        state, _, out = self._advance(advance, prepared, state, Inputs(y, weight, u, dt))
-        return state, out._replace(status=out.status | per_step(flagged, 1))
+        after, _, out = self._advance(advance, prepared, state, Inputs(y, weight, u, dt))
+        if reject:
+            after, out = rejected(state, after, out, *self._moved_by(u, dt, moves))
+        return after, out._replace(status=out.status | per_step(flagged, 1))
 
     def _advance(
         self, advance: Callable[..., tuple[Any, ...]], prepared: Any, state: Any, inputs: Inputs
@@ -232,8 +246,13 @@ class Filter(FilterDefinition):
             memory, inputs = self.preprocess(state.preprocess, inputs)
             filter_state, out, *more = advance(prepared, state.filter, *inputs)
             state = Preprocessed(memory, filter_state)
+        out = with_resolution(self.layout, out)
         out = out if self.covariance_scale is None else scale_covariance(out, self.covariance_scale)
         return state, inputs.weight, out, *more
+
+    def _moved_by(self, u: Tensor | None, dt: Tensor | None, moves: bool) -> tuple[Tensor | None, Tensor | None]:
+        """The control and the length that must be numbers for a step to be made."""
+        return None if self.takes_missing_controls or not moves else u, dt if moves else None
 
     def _advance_at_rest(
         self,
@@ -293,6 +312,7 @@ class Filter(FilterDefinition):
 
         Raises:
             ShapeError: inputs do not have the sizes or the dtype of the filter.
+            DataError: a ``dt`` is negative or not finite.
             ConfigError: options that exclude each other.
         """
         self._check(y, u, mask, dt, time_axes=1)
@@ -301,6 +321,7 @@ class Filter(FilterDefinition):
         if prior_at not in get_args(PriorAt):
             raise ConfigError(f"prior_at = {prior_at!r}; wanted one of {', '.join(get_args(PriorAt))}")
         predicts_first = prior is None or prior_at == "before_first_step"
+        check_lengths(dt, first=0 if predicts_first else self.input_sizes.block)
         if state is None:
             prior = self.initial_belief(y, u, mask, dt) if prior is None else prior
             state = self.init(y.shape[0], prior, generator=generator)
@@ -313,20 +334,24 @@ class Filter(FilterDefinition):
             raise ConfigError("smoothing=True records what advance computes inside: leave advance=… out")
         step = self.advance_linearized if smoothing else self.advance if advance is None else advance
 
-        def with_step(step: Callable[..., tuple[Any, ...]]) -> Any:
+        def with_step(step: Callable[..., tuple[Any, ...]], moves: bool) -> Any:
             def body(carry: Any, inputs: Any) -> tuple[Any, tuple[Tensor, StepOutput, LinearStep | None]]:
-                carry, used, out, *linear = self._advance(step, prepared, carry, Inputs(*inputs))
-                return carry, (used, out, batched(linear[0]) if linear else None)
+                given = Inputs(*inputs)
+                after, used, out, *linear = self._advance(step, prepared, carry, given)
+                after, out = rejected(carry, after, out, *self._moved_by(given.u, given.dt, moves))
+                return after, (used, out, batched(linear[0]) if linear else None)
 
             return body
 
         inputs = [grouped(item, block) for item in (y, weight, u, dt)]
         start = state
         state, (weight, out, steps) = scan(
-            with_step(step),
+            with_step(step, moves=True),
             state,
             inputs,
-            first=None if predicts_first else with_step(partial(self._advance_at_rest, linearized=smoothing)),
+            first=None
+            if predicts_first
+            else with_step(partial(self._advance_at_rest, linearized=smoothing), moves=False),
             truncate=truncate,
             checkpoint=checkpoint,
         )

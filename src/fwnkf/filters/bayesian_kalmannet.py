@@ -336,11 +336,13 @@ class BayesianKalmanNet(SystemFilter):
         prior_mean, _, prior_cov = sigma_moments(by_trajectory(prior), self.layout, equal)
         mean, _, cov = sigma_moments(next_state.members, self.layout, equal)
         centre, _, spread = sigma_moments(by_trajectory(predicted), self.observation_layout, equal)
+        ok = torch.ones_like(weight[:, 0], dtype=torch.bool)  # no factorisation that could fail, nor digits to lose
         out = step_output(
             Gaussian(prior_mean, symmetrize(prior_cov)),
             Gaussian(mean, symmetrize(cov)),
             self.innovation(y, centre, weight),
             symmetrize(spread + dense(prepared.R)),
-            torch.ones_like(weight[:, 0], dtype=torch.bool),  # no factorisation that could fail
+            ok,
+            ok,
         )
         return next_state, out

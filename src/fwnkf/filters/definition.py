@@ -52,6 +52,8 @@ class FilterDefinition(nn.Module):
     """What to give to a filter that takes no system."""
     latent_innovations: ClassVar[bool] = False
     """Whether the innovations are those of a learned latent space, so that they say nothing about the measurements."""
+    takes_missing_controls: ClassVar[bool] = False
+    """Whether NaN in ``u`` is a missing value; otherwise a step with a control that is not finite is rejected."""
     preprocess: Preprocess | None
     """Preprocessing of raw samples; saved with the filter, applied by both :meth:`run` and :meth:`step`."""
     covariance_scale: Tensor | None

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.forms import CovarianceForm, Factored, covariance_form, representable
+from ..core.forms import CovarianceForm, Factored, covariance_form, measured_precisely, points_resolved
 from ..core.gaussian import Noise
 from ..core.linearize import repeated, second_order_correction
 from ..core.smoothing import LinearStep, Measurement
@@ -83,7 +83,13 @@ class KalmanRecursion(SystemFilter):
         return self.form.covariance(state[1])
 
     def conditioned(
-        self, prior: tuple[Tensor, Tensor], measured: tuple[Tensor, Tensor, Tensor, Noise, Tensor], F: Tensor, Q: Tensor
+        self,
+        prior: tuple[Tensor, Tensor],
+        measured: tuple[Tensor, Tensor, Tensor, Noise, Tensor],
+        F: Tensor,
+        Q: Tensor,
+        before: Belief,
+        draws: bool = False,
     ) -> tuple[Belief, StepOutput, LinearStep]:
         """The end of a step: the prior conditioned on the measurement.
 
@@ -91,6 +97,8 @@ class KalmanRecursion(SystemFilter):
             prior: mean, and covariance in the form in which it is carried.
             measured: ``y``, innovation, ``H``, ``R`` and weight.
             F, Q: of the step, for its linear model.
+            before: the state before the step.
+            draws: whether points were drawn around it.
 
         Returns:
             The next state, the output of the step, and its linear model.
@@ -99,11 +107,12 @@ class KalmanRecursion(SystemFilter):
         form, (mean, carried) = self.form, prior
         update = form.condition(carried, innovation, H, R, weight)
         posterior = Gaussian(self.layout.boxplus(mean, update.correction), form.covariance(update.cov))
-        precise = update.precise
-        if precise is None:
-            precise = representable(self.layout, posterior, y, R, weight)
+        precise = measured_precisely(update.precise, y, R, weight) & form.predicts_precisely(before[1], F, carried)
+        if draws:
+            drawn = self.layout.magnitude(before.mean), form.covariance(before[1])
+            precise = precise & points_resolved([drawn], update, innovation)
         stated = Gaussian(mean, form.covariance(carried))
-        out = step_output(stated, posterior, innovation, update.innovation_cov, update.ok, precise=precise)
+        out = step_output(stated, posterior, innovation, update.innovation_cov, update.ok, precise)
         linear = LinearStep(F, Q, Measurement(innovation, H, R, weight, update.ok), update.correction, posterior.mean)
         return form.belief(posterior.mean, update.cov), out, linear
 
@@ -172,4 +181,5 @@ class ExtendedKalmanFilter(KalmanRecursion):
         prior, F, Q = self.predict(prepared, state, u, dt)
         predicted, H = self.system.linearize_observation(prior[0])
         innovation = self.innovation(y, predicted, weight)
-        return self.conditioned(prior, (y, innovation, H, prepared.R, weight), F, Q)
+        draws = self.config.moments == "second_order"
+        return self.conditioned(prior, (y, innovation, H, prepared.R, weight), F, Q, state, draws)

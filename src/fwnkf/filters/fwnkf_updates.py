@@ -6,8 +6,17 @@ import torch
 from torch import Tensor, nn
 
 from ..core import iir
-from ..core.forms import CovarianceForm, covariance_form, representable
-from ..core.gaussian import DiagonalNoise, FullNoise, Noise, Update, block_diagonal, dense, matvec, propagate
+from ..core.forms import CovarianceForm, covariance_form, measured_precisely
+from ..core.gaussian import (
+    DiagonalNoise,
+    FullNoise,
+    Noise,
+    block_diagonal,
+    dense,
+    matvec,
+    prediction_keeps_digits,
+    propagate,
+)
 from ..core.jumps import jump_noise
 from ..core.levels import Levels, Sources, follow, predict
 from ..core.shaped import Shaper, condition_shaped
@@ -30,11 +39,6 @@ class ShapedUpdates(Filter):
         """How the covariance is carried from step to step."""
         return covariance_form(self.config.solve)
 
-    def _precise(self, update: Update, posterior: Gaussian, y: Tensor, noise: Noise, weight: Tensor) -> Tensor:
-        if update.precise is not None:
-            return update.precise
-        return representable(self.layout, posterior, y, noise, weight)
-
     def _plainly(
         self, prepared: Prepared, state: FWState, ahead: Prediction, y: Tensor, weight: Tensor
     ) -> tuple[FWState, StepOutput, LinearStep]:
@@ -53,9 +57,10 @@ class ShapedUpdates(Filter):
             shaped, memory = iir.step(prepared.shaper, innovation, state.memory)
         update = form.condition(carried, shaped, ahead.H, ahead.noise, weight)
         posterior = Gaussian(self.layout.boxplus(ahead.mean, update.correction), form.covariance(update.cov))
-        precise = self._precise(update, posterior, y, ahead.noise, weight)
+        precise = measured_precisely(update.precise, y, ahead.noise, weight)
+        precise = precise & form.predicts_precisely(state.cov, ahead.F, carried)
         stated = update.innovation_cov if stated is None else stated
-        out = step_output(prior, posterior, innovation, stated, update.ok, shaped * weight, precise)
+        out = step_output(prior, posterior, innovation, stated, update.ok, precise, shaped * weight)
         seen = torch.lerp(ahead.observed, y, weight)
         following = FWState(posterior.mean, update.cov, state.noise, memory, seen, ahead.hidden)
         measurement = Measurement(shaped, ahead.H, ahead.noise, weight, update.ok)
@@ -104,8 +109,9 @@ class ShapedUpdates(Filter):
         prior = Gaussian(ahead.mean, form.covariance(carried)[..., :d, :d])
         cov = form.covariance(update.cov)[..., :d, :d]
         posterior = Gaussian(self.layout.boxplus(ahead.mean, update.correction[..., :d]), cov)
-        precise = self._precise(update, posterior, y, noise, weight)
-        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, precise=precise)
+        precise = measured_precisely(update.precise, y, noise, weight)
+        precise = precise & form.predicts_precisely(state.cov, joint_F, carried)
+        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, precise)
         seen = torch.lerp(ahead.observed, y, weight)
         noise_mean = noise_mean + update.correction[..., d:]
         following = FWState(posterior.mean, update.cov, noise_mean, state.memory, seen, ahead.hidden, levels)
@@ -144,7 +150,11 @@ class ShapedUpdates(Filter):
         )
         prior = Gaussian(ahead.mean, joint[..., :d, :d])
         posterior = Gaussian(self.layout.boxplus(ahead.mean, update.correction), update.joint_cov[..., :d, :d])
-        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, update.shaped * weight)
+        precise = measured_precisely(update.precise, y, ahead.noise, weight)
+        precise = precise & prediction_keeps_digits(state.cov[..., :d, :d], ahead.F, prior.cov)
+        out = step_output(
+            prior, posterior, innovation, update.innovation_cov, update.ok, precise, update.shaped * weight
+        )
         memory = update.memory.unflatten(1, state.memory.shape[1:])
         seen = torch.lerp(ahead.observed, y, weight)
         following = FWState(posterior.mean, update.joint_cov, state.noise, memory, seen, ahead.hidden)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..core.layout import Layout
-from ..errors import ShapeError
+from ..core.values import truth
+from ..errors import DataError, ShapeError
 from ..shapes import Bool, Float, Int
 from ..types import Gaussian, Status
+
+LARGEST = 2.0**-4
+"""Measurements up to this share of the root of the largest number are used: squares must not overflow."""
 
 
 class InputSizes(NamedTuple):
@@ -24,12 +29,28 @@ class InputSizes(NamedTuple):
 def clean(
     y: Float[Tensor, "*B m"], mask: Bool[Tensor, "*B m"] | None
 ) -> tuple[Float[Tensor, "*B m"], Float[Tensor, "*B m"], Int[Tensor, "*B"]]:
-    """Finite values, weights, and a status bit where an unmasked channel is not finite."""
-    finite = (y - y) == 0  # two kernel calls; torch.isfinite takes five
-    present = finite if mask is None else finite & mask
-    invalid = ~finite if mask is None else mask & ~finite
+    """Values that can be squared, weights, and a status bit where an unmasked channel has none."""
+    usable = y.abs() <= LARGEST * torch.finfo(y.dtype).max ** 0.5  # False for NaN too
+    present = usable if mask is None else usable & mask
+    invalid = ~usable if mask is None else mask & ~usable
     flagged = invalid.any(-1) * int(Status.NON_FINITE_OBSERVATION)
     return torch.where(present, y, 0.0), present.to(y.dtype), flagged
+
+
+def check_lengths(dt: Float[Tensor, "B *T"] | None, first: int = 0) -> None:
+    """Raise DataError where a step from the number ``first`` on is not of a length; traced values are not read."""
+    if dt is None:
+        return
+    wrong = ~(dt >= 0) | (dt == math.inf)
+    if wrong.ndim > 1:
+        wrong[:, :first] = False
+    if truth(wrong.any()):
+        place = [int(i) for i in wrong.nonzero()[0]]
+        where = f"stream {place[0]}" + (f", step {place[1]}" if len(place) > 1 else "")
+        raise DataError(
+            f"dt = {float(dt[tuple(place)]):g} at {where}: the length of a step is a finite number of seconds, zero or "
+            "more. Sort the measurements by time, and mask what has no time"
+        )
 
 
 def batched_prior(owner: str, prior: Gaussian, batch_size: int, layout: Layout, like: Tensor) -> Gaussian:

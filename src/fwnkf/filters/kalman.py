@@ -121,7 +121,7 @@ class KalmanFilter(KalmanRecursion):
         mean = matvec(F, mean) if u is None else matvec(F, mean) + matvec(B, u)
         prior = mean, self.form.propagate(carried, F, Q)
         innovation = (y - matvec(prepared.H, mean)) * weight
-        return self.conditioned(prior, (y, innovation, prepared.H, prepared.R, weight), F, Q)
+        return self.conditioned(prior, (y, innovation, prepared.H, prepared.R, weight), F, Q, state)
 
 
 def infer_sizes(options: dict[str, Any], arrays: dict[str, Tensor]) -> dict[str, Any]:

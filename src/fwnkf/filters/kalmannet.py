@@ -203,5 +203,5 @@ class KalmanNet(SystemFilter):
             applied_correction(self.layout, posterior.mean, prior.mean, weight),
             memory,
         )
-        ok = torch.ones_like(weight[:, 0], dtype=torch.bool)  # no factorisation that could fail
-        return next_state, step_output(prior, posterior, innovation, innovation_cov, ok)
+        ok = torch.ones_like(weight[:, 0], dtype=torch.bool)  # no factorisation that could fail, nor digits to lose
+        return next_state, step_output(prior, posterior, innovation, innovation_cov, ok, ok)

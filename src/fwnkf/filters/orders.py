@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core import oscillators
+from ..core.forms import measured_precisely
 from ..core.gaussian import DiagonalNoise, FullNoise, Noise, block_diagonal, condition, matvec, normalized_square
 from ..core.gaussian import propagate as propagate_covariance
 from ..core.system import System
@@ -130,6 +131,7 @@ class OrderTrackingFilter(SystemFilter):
     """
 
     Config = OrderTrackingConfig
+    takes_missing_controls = True  # a rotor without telemetry
 
     def __init__(
         self,
@@ -265,10 +267,9 @@ class OrderTrackingFilter(SystemFilter):
         d, s = self.layout.tangent_size, lines.shape[-1]
         moved, turned, faster = update.correction.split((d, s, self._rotors), -1)
         posterior = Gaussian(self.layout.boxplus(mean, moved), update.cov[..., :d, :d])
-        out = step_output(
-            Gaussian(mean, cov[..., :d, :d]), posterior, innovation, update.innovation_cov, update.ok,
-            precise=update.precise,
-        )  # fmt: skip
+        precise = measured_precisely(update.precise, y, R, weight)
+        prior = Gaussian(mean, cov[..., :d, :d])
+        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, precise)
         level = self._next_level(state.level, out, weight, dt)
         following = OrderTrackingState(
             posterior.mean, lines + turned, self._bounded(state.log_hz + faster), update.cov, level

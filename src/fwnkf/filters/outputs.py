@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor
 
+from ..core.forms import resolved
+from ..core.layout import Layout
+from ..core.tree import named_leaves, tree_select
 from ..shapes import Bool, Float, Int
 from ..types import Gaussian, Status, StepOutput
 
@@ -24,15 +30,53 @@ def step_output(
     innovation: Float[Tensor, "B m"],
     innovation_cov: Float[Tensor, "B m m"],
     ok: Bool[Tensor, "B"],
+    precise: Bool[Tensor, "B"],
     shaped: Float[Tensor, "B m"] | None = None,
-    precise: Bool[Tensor, "B"] | None = None,
 ) -> StepOutput:
-    """The output of a step; without shaping the shaped innovation is the innovation."""
+    """The output of a step; without shaping the shaped innovation is the innovation.
+
+    ``precise`` has no default: every filter says whether its update kept its digits.
+    """
     shaped = innovation if shaped is None else shaped
-    status = failed(ok)
-    if precise is not None:  # an update that failed is not imprecise as well
-        status = status + (ok & ~precise) * int(Status.PRECISION_LOST)
+    # an update that failed is not imprecise as well
+    status = failed(ok) + (ok & ~precise) * int(Status.PRECISION_LOST)
     return StepOutput(*posterior, *prior, innovation, shaped, innovation_cov, status)
+
+
+def with_resolution(layout: Layout, out: StepOutput) -> StepOutput:
+    """The output with ``PRECISION_LOST`` where the dtype has no digits left for the stated standard deviations."""
+    # a prediction that an update moves far leaves the rounding of its own size
+    size = torch.maximum(layout.magnitude(out.mean), layout.magnitude(out.prior_mean))
+    lost = ~resolved(size, out.cov) & ((out.status & int(Status.FACTORIZATION_FAILED)) == 0)
+    return out._replace(status=out.status | lost * int(Status.PRECISION_LOST))
+
+
+def rejected(
+    before: Any,
+    after: Any,
+    out: StepOutput,
+    u: Float[Tensor, "B *N p"] | None = None,
+    dt: Float[Tensor, "B *N"] | None = None,
+) -> tuple[Any, StepOutput]:
+    """The state of before the step, and a status, where the result or ``u`` is not finite or ``dt`` is negative.
+
+    Nothing branches on values, so that a traced step rejects as well.
+    """
+    rows = len(out.status)
+    leaves = {id(leaf): leaf for _, leaf in named_leaves((after, out.mean, out.cov, out.innovation_cov, u))}
+    # a difference to itself is zero only where a number is finite
+    sums = [
+        (leaf - leaf).reshape(rows, -1).sum(-1)
+        for leaf in leaves.values()
+        if leaf is not None and leaf.is_floating_point()
+    ]
+    fine = torch.stack(sums).sum(0) == 0
+    if dt is not None:
+        fine = fine & (dt >= 0).reshape(rows, -1).all(-1)
+    state = tree_select(fine, after, before)
+    # digits that were lost are no matter where there is no number
+    status = (out.status & ~int(Status.PRECISION_LOST)) | int(Status.REJECTED)
+    return state, out._replace(status=torch.where(fine, out.status, status))
 
 
 def covariance_factor(scale: Float[Tensor, " d"]) -> Float[Tensor, "d d"]:

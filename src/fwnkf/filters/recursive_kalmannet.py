@@ -196,6 +196,6 @@ class RecursiveKalmanNet(SystemFilter):
             noise_memory,
         )
         innovation_cov = symmetrize(H @ prior.cov @ H.mT + dense(prepared.R))
-        ok = torch.ones_like(weight[:, 0], dtype=torch.bool)  # no factorisation that could fail
-        out = step_output(prior, posterior, innovation, innovation_cov, ok)
+        ok = torch.ones_like(weight[:, 0], dtype=torch.bool)  # no factorisation that could fail, nor digits to lose
+        out = step_output(prior, posterior, innovation, innovation_cov, ok, ok)
         return next_state, out, LinearStep(F, Q, StatedCovariance(cov), correction, posterior.mean)

@@ -341,7 +341,7 @@ class RecurrentKalmanNetwork(Filter):
         innovation_cov = torch.diag_embed(prior.upper + variance)
         mean, cov = self.decode(Latent(*(torch.stack(pair) for pair in zip(prior, posterior, strict=True))))
         before, after = Gaussian(mean[0], cov[0]), Gaussian(mean[1], cov[1])
-        out = step_output(before, after, innovation, innovation_cov, ok)
+        out = step_output(before, after, innovation, innovation_cov, ok, ok)
         blocks = self.mix(prepared.basis, posterior.mean)
         return predict(posterior, blocks, prepared.process_variance, prepared.band), out
 

@@ -7,10 +7,11 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
+from ..core.forms import measured_precisely, points_resolved
 from ..core.gaussian import FullNoise, condition, dense, symmetrize
 from ..core.linearize import (
+    SigmaPoints,
     repeated,
-    sigma_cross,
     sigma_moments,
     sigma_points,
     sigma_rule,
@@ -39,11 +40,10 @@ class UnscentedConfig:
 class Used(NamedTuple):
     """What a step computed, from which its linear model follows."""
 
-    points: Tensor
+    drawn: SigmaPoints
     """Sigma points before the transition."""
     moved: Tensor
     """Those after it, as deviations from their mean."""
-    spread: Tensor
     Q: Tensor
     measurement: Measurement
     correction: Tensor
@@ -93,19 +93,16 @@ class UnscentedKalmanFilter(SystemFilter):
         self, prepared: Any, state: Gaussian, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
     ) -> tuple[Gaussian, StepOutput, LinearStep]:
         posterior, out, used = self._step(prepared, state, y, weight, u, dt)
-        start = state.mean.unsqueeze(1).expand_as(used.points)
-        cross = sigma_cross(self.layout.boxminus(used.points, start), used.moved, self.rule)
-        F, residual_cov, _ = statistical_linearization(state.cov, cross, used.spread)
-        Q = used.Q + symmetrize(residual_cov)
-        return posterior, out, LinearStep(F, Q, used.measurement, used.correction, posterior.mean)
+        F, residual_cov = statistical_linearization(used.drawn, used.moved, self.rule)
+        return posterior, out, LinearStep(F, used.Q + residual_cov, used.measurement, used.correction, posterior.mean)
 
     def _step(
         self, prepared: Any, state: Gaussian, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
     ) -> tuple[Gaussian, StepOutput, Used]:
-        points, drawn = sigma_points(state.mean, state.cov, self.layout, self.rule)
-        count = points.shape[1]
+        drawn = sigma_points(state.mean, state.cov, self.layout, self.rule)
+        count = drawn.points.shape[1]
         moved = self.system.transition(
-            points.flatten(0, 1),
+            drawn.points.flatten(0, 1),
             repeated(u, count),
             repeated(dt, count),
         ).unflatten(0, (-1, count))
@@ -113,17 +110,23 @@ class UnscentedKalmanFilter(SystemFilter):
         Q = prepared.Q if dt is None else self.system.process_noise(dt)
         prior = Gaussian(mean, symmetrize(spread + Q))
 
-        redrawn_points, redrawn = sigma_points(prior.mean, prior.cov, self.layout, self.rule)
-        observed = self.system.observe(redrawn_points)
-        predicted, deviations_y, cov_y = sigma_moments(observed, self.observation_layout, self.rule)
-        deviations_x = self.layout.boxminus(redrawn_points, prior.mean.unsqueeze(1).expand_as(redrawn_points))
-        cross = sigma_cross(deviations_x, deviations_y, self.rule)
-        H, residual_cov, solved = statistical_linearization(prior.cov, cross, cov_y)
+        redrawn = sigma_points(prior.mean, prior.cov, self.layout, self.rule)
+        predicted, deviations_y, cov_y = sigma_moments(
+            self.system.observe(redrawn.points), self.observation_layout, self.rule
+        )
+        H, residual_cov = statistical_linearization(redrawn, deviations_y, self.rule)
         innovation = self.innovation(y, predicted, weight)
-        noise = FullNoise(dense(prepared.R) + symmetrize(residual_cov))
+        noise = FullNoise(dense(prepared.R) + residual_cov)
         update = condition(prior.cov, innovation, H, noise, weight, self.config.solve)
         posterior = Gaussian(self.layout.boxplus(prior.mean, update.correction), update.cov)
-        ok = drawn & redrawn & solved & update.ok
-        out = step_output(prior, posterior, innovation, update.innovation_cov, ok)
+        ok = drawn.ok & redrawn.ok & update.ok
+        drawn_from = (
+            (self.layout.magnitude(state.mean), state.cov),
+            (self.layout.magnitude(prior.mean), prior.cov),
+            (self.observation_layout.magnitude(predicted), cov_y),
+        )
+        precise = measured_precisely(update.precise, y, prepared.R, weight)
+        precise = precise & points_resolved(drawn_from, update, innovation)
+        out = step_output(prior, posterior, innovation, update.innovation_cov, ok, precise)
         measurement = Measurement(innovation, H, noise, weight, update.ok)
-        return posterior, out, Used(points, deviations, spread, Q, measurement, update.correction)
+        return posterior, out, Used(drawn, deviations, Q, measurement, update.correction)

@@ -91,4 +91,6 @@ class Estimate:
 
 def explained(flags: Reason) -> str:
     """The reasons in words, one sentence each, the worst first."""
+    if Reason.PRECISION_LOST in flags:  # rounding explains innovations that are too large
+        flags &= ~Reason.INCONSISTENT
     return "; ".join(EXPLANATIONS[reason] for reason in reversed(EXPLANATIONS) if reason in flags)

@@ -51,14 +51,16 @@ class Reason(IntFlag):
     STALE = 128
     INCONSISTENT = 256
     NOT_TRACKING = 512
-    NOT_FINITE = 1024
-    DIVERGED = 2048
+    REJECTED = 1024
+    NOT_FINITE = 2048
+    DIVERGED = 4096
 
 
 EXPLANATIONS = {
     Reason.FACTORIZATION_FAILED: "the innovation covariance was not positive definite, so the measurement was not used",
-    Reason.NON_FINITE_OBSERVATION: "a measurement was not finite and was not used",
-    Reason.PRECISION_LOST: "rounding has changed the estimate: use solve='square_root' or float64",
+    Reason.NON_FINITE_OBSERVATION: "a measurement was not finite, or too large to be squared, and was not used",
+    Reason.PRECISION_LOST: "rounding has changed the estimate: use float64, coordinates relative to an origin nearby, "
+    "or solve='square_root'",
     Reason.GATED: "a measurement was rejected by the gate",
     Reason.RECOVERED: "measurements were rejected for so long that the filter was widened to accept them",
     Reason.LATE: "a measurement was older than the history that is kept, and was not used",
@@ -66,7 +68,8 @@ EXPLANATIONS = {
     Reason.STALE: "there has been no measurement for too long",
     Reason.INCONSISTENT: "innovations are larger than their stated covariance: Q or R is too small, or the model wrong",
     Reason.NOT_TRACKING: "the last measurement and the mean of the measurements both predict better than the filter",
-    Reason.NOT_FINITE: "the estimate is not finite",
+    Reason.REJECTED: "the result of the step was not finite: the estimate is that of the step before",
+    Reason.NOT_FINITE: "results are not finite, step after step: the filter stays where it is",
     Reason.DIVERGED: "the filter predicts worse than the mean of the measurements, and its covariance does not say so",
 }
 
@@ -124,7 +127,10 @@ class Watch:
     ) -> tuple[Monitor, Checked]:
         """Judge a step from its output and the clean measurements ``y``, with zeros where nothing was measured."""
         finite = torch.isfinite(out.mean).all(-1) & torch.isfinite(out.cov).all(-1).all(-1)
-        reason = out.status + torch.where(finite, 0, int(Reason.NOT_FINITE))
+        rejected = (out.status & int(Status.REJECTED)) != 0  # its outputs mean nothing, and its state is that of before
+        reason = (out.status & ~int(Status.REJECTED)) + rejected * int(Reason.REJECTED)
+        reason = reason + (~finite & ~rejected) * int(Reason.NOT_FINITE)
+        measured = measured & ~rejected.unsqueeze(-1)
         if not self.comparable:
             nothing = monitor.rejected.new_zeros(monitor.rejected.shape, dtype=torch.bool)
             return monitor, Checked(reason, torch.full_like(monitor.excess, torch.nan), nothing)

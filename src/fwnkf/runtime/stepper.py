@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..core.preprocess import Preprocessed
-from ..core.tree import named_leaves, tree_unflatten
+from ..core.tree import tree_select
 from ..errors import DataError
 from ..filters.base import Filter
 from ..metrics.consistency import chi_square_quantile
@@ -112,6 +112,8 @@ class Stepper:
         reason = Reason.NONE
         if options.gate is not None and bool(stepped.checked.suspect.any()):
             stepped = self._gated(step, last.plain(), stepped.plain(), inputs)
+        if last.out is not None and bool((stepped.checked.reason & int(Reason.REJECTED)).any()):
+            stepped = _kept(last.plain(), stepped.plain())
         heard = moment.heard
         if sample.measured:
             heard = sample.time
@@ -207,7 +209,8 @@ class Stepper:
         result = step(last, y, u, allowed, dt).plain()
         recovering = due.any(-1)
         if bool(recovering.any()):
-            result = _chosen(recovering, self._widened(last.filter, tried.out, (y, u, allowed, dt), recovering), result)
+            wider = self._widened(last.filter, tried.out, (y, u, allowed, dt), recovering)
+            result = tree_select(recovering, wider, result)
         rejected = torch.where(outside, monitor.rejected + 1, result.monitor.rejected)
         reason = result.checked.reason + outside.any(-1) * int(Reason.GATED) + recovering * int(Reason.RECOVERED)
         monitor = result.monitor._replace(rejected=rejected)
@@ -233,17 +236,20 @@ class Stepper:
             if isinstance(belief, Preprocessed):
                 belief = belief._replace(preprocess=state.preprocess)
             tried = self._update(belief, fresh, *inputs)
-            result = tried if result is None else _chosen(done, result, tried)
+            result = tried if result is None else tree_select(done, result, tried)
             done = done | ~tried.checked.suspect.any(-1)
             if bool(done.all()):
                 break
         return result
 
 
-def _chosen(condition: Bool[Tensor, "B"], yes: Any, no: Any) -> Any:
-    """Each batch item from one of two trees of tensors."""
-    leaves = [
-        torch.where(condition.view(-1, *([1] * (a.ndim - 1))), a, b)
-        for (_, a), (_, b) in zip(named_leaves(yes), named_leaves(no), strict=True)
-    ]
-    return tree_unflatten(no, iter(leaves))
+def _kept(last: Stepped, stepped: Stepped) -> Stepped:
+    """A step with the outputs of the one before in the streams that rejected it, as their states are.
+
+    A stream that rejects one step after the other does so because of its own state or model, not of one bad input.
+    """
+    rejected = (stepped.checked.reason & int(Reason.REJECTED)) != 0
+    again = rejected & ((last.checked.reason & int(Reason.REJECTED)) != 0)
+    out = tree_select(~rejected, stepped.out, last.out)._replace(status=stepped.out.status)
+    reason = stepped.checked.reason | again * int(Reason.NOT_FINITE)
+    return stepped._replace(out=out, checked=stepped.checked._replace(reason=reason))
