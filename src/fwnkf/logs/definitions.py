@@ -20,7 +20,10 @@ NUMBERS: Mapping[str, str] = {
 }  # fmt: skip
 """Primitive types and their numpy types, without byte order."""
 
-_FIELD = re.compile(r"(?P<type>[\w/]+)(?P<bound><=\d+)?(?P<array>\[(<=)?\d*\])?\s+(?P<name>\w+)(?P<rest>.*)")
+ARRAY_LIMIT = 1 << 32
+"""Elements of an array of fixed length; the messages themselves count sequences with 32 bits."""
+
+_FIELD = re.compile(r"(?P<type>[\w/]+)(?P<bound><=\d+)?(?P<array>\[(<=)?[0-9]*\])?\s+(?P<name>\w+)(?P<rest>.*)")
 _SEPARATOR = re.compile(r"^={3,}\s*$", re.MULTILINE)
 
 
@@ -108,9 +111,20 @@ def _fields(package: str, body: str, sections: Mapping[str, str], where: str) ->
         if match["rest"].lstrip().startswith("="):
             continue  # a constant
         array = match["array"]
-        length = None if array is None else -1 if array == "[]" or "<" in array else int(array[1:-1])
+        length = None if array is None else -1 if array == "[]" or "<" in array else _length(array[1:-1])
+        if length is not None and length > ARRAY_LIMIT:
+            raise DataError(
+                f"{where}: the definition of {package[:80]} has an array of more than {ARRAY_LIMIT:,} elements, the "
+                f"length of {match['name'][:80]}; correct the definition, or record the topic again"
+            )
         fields.append(Field(match["name"], _resolve(match["type"], package, sections), length))
     return tuple(fields)
+
+
+def _length(digits: str) -> int:
+    """The number of some digits; Python refuses to convert thousands of them."""
+    digits = digits.lstrip("0") or "0"
+    return int(digits) if len(digits) <= len(str(ARRAY_LIMIT)) else ARRAY_LIMIT + 1
 
 
 def _resolve(kind: str, package: str, sections: Mapping[str, str]) -> str:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from .log import BLOCK, Array, Log, Stream, Topic
+from .work import Work
 
 NOTES = 5
 """Damaged places that are named one by one."""
@@ -103,6 +104,7 @@ class RecordLog(Log):
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.data = map_file(self.path)
+        self.work = Work(self.path, len(self.data))
         self.parameters = {}
         self.topics = {}
         self._raw = np.frombuffer(self.data, np.uint8)
@@ -129,6 +131,7 @@ class RecordLog(Log):
             if series.places and series.clock
         }
         self.topics = topics | {name: derived.topic for name, derived in self._derived.items()}
+        self.work.count("topics", len(self.topics))
 
     def derive(self, name: str, fields: Sequence[str], compute: Callable[[], Stream]) -> None:
         """Add a topic that is computed from others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -25,16 +26,22 @@ class SourceList:
     def __init__(self, topics: Mapping[str, Topic]) -> None:
         self.topics = topics
         self.sources: list[Source] = []
+        self._named: Counter[str] = Counter()
 
     def has(self, role: str) -> bool:
         """Whether a signal of this role was added."""
-        return any(source.role == role for source in self.sources)
+        return role in self._named
 
     def add(self, role: str, label: str, topic: str, columns: Columns) -> None:
-        """Add a signal if the topic has all its fields; the first of a role has its name, others ``role_label``."""
+        """Add a signal if the topic has all its fields; the first of a role has its name, others ``role_label``.
+
+        Further signals with the same label get a number, because names are unique.
+        """
         fields = self.topics[topic].fields if topic in self.topics else ()
         if columns and all(field in fields for field, _ in columns.values()):
             name = f"{role}_{label}" if self.has(role) else role
+            self._named[name] += 1
+            name = name if self._named[name] == 1 else f"{name}_{self._named[name]}"
             self.sources.append(Source(name, role, topic, dict(columns)))
 
 

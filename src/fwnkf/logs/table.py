@@ -9,7 +9,6 @@ import csv
 import difflib
 import hashlib
 import io
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,17 +22,20 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from ..extras import need
 from .cells import MISSING, is_number, to_numbers
+from .work import Work
 
 FILE_LIMIT = 1 << 29
 """Largest file size in bytes; larger files are refused."""
 ROW_LIMIT = 20_000_000
 COLUMN_LIMIT = 10_000
 LINE_LIMIT = 1 << 20
+BATCH = 1 << 16
+"""Rows of a Parquet file that are converted at a time."""
 BLOCK = 1 << 11
 """Rows converted to numbers at a time, so that a long file is never held in memory as Python strings."""
 SUFFIXES = (".csv", ".parquet")
-# one pair of brackets at the end of a header: "gps_x [m]", "gps_x(m)"
-_UNIT = re.compile(r"(?P<name>.*\S)\s*(\[(?P<square>[^\[\]]*)\]|\((?P<round>[^()]*)\))")
+NAME_LIMIT = 500
+"""Characters of the header of a column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,10 +182,11 @@ def split_unit(header: str) -> tuple[str, str]:
     >>> split_unit("gps_x [m]"), split_unit("speed (m/s)"), split_unit("t")
     (('gps_x', 'm'), ('speed', 'm/s'), ('t', ''))
     """
-    match = _UNIT.fullmatch(header)
-    if match is None:
+    brackets = {"]": "[", ")": "("}.get(header[-1:], "")  # one pair at the end: "gps_x [m]", "gps_x(m)"
+    name, opened, unit = header[:-1].rpartition(brackets) if brackets else ("", "", "")
+    if not opened or not name.strip() or header[-1] in unit:
         return header, ""
-    return match["name"], (match["square"] if match["square"] is not None else match["round"]).strip()
+    return name.rstrip(), unit.strip()
 
 
 # ---- common to both formats -----------------------------------------------------------------------------------------
@@ -210,6 +213,11 @@ def _name_columns(path: Path, header: Sequence[str]) -> list[tuple[str, str]]:
         raise DataError(f"{path} has {len(header):,} columns, more than {COLUMN_LIMIT:,}; check the separator")
     seen: dict[str, int] = {}
     for number, name in enumerate(header, 1):
+        if len(name) > NAME_LIMIT:
+            raise DataError(
+                f"{path}: the name of column {number} has {len(name):,} characters, more than {NAME_LIMIT}: "
+                f"{name[:40]!r}…; shorten it, or check the separator and quotation marks"
+            )
         if name and name in seen:
             raise DataError(
                 f"{path}: columns {seen[name]} and {number} are both named {name[:80]!r}; rename one of them"
@@ -355,19 +363,27 @@ def _read_parquet(
         file = parquet.ParquetFile(arrow.BufferReader(data), page_checksum_verification=True)
         schema = file.schema_arrow
         header = [str(name) for name in schema.names]
+        groups = [int(file.metadata.row_group(index).num_rows) for index in range(file.metadata.num_row_groups)]
         rows = int(file.metadata.num_rows)
+        if rows != sum(groups) or min(groups, default=0) < 0:
+            raise DataError(f"{path}: {sum(groups):,} rows in groups, but {rows:,} in all; the file is damaged")
         named = _name_columns(path, header)
         chosen = _choose(path, header, named, wanted)
         if not 0 < rows <= ROW_LIMIT:
             raise DataError(f"{path} has {rows:,} rows; a table has 1 to {ROW_LIMIT:,}, split it into one file per run")
+        kinds = {index: _number_kind(arrow, schema.field(index).type, path, named[index][0]) for index in chosen}
+        Work(path, len(data)).count("numbers in a table", rows * len(chosen))
         columns, units = {}, {}
-        content = file.read(columns=[header[index] for index in chosen])
-        for index in chosen:
+        for index in chosen:  # one by one, in batches: what is not yet a number takes little memory
             field = schema.field(index)
             name, unit = named[index]
-            values, of_type = _floats(arrow, content.column(header[index]), f"{path}, column {name!r}")
-            if len(values) != rows:
-                raise DataError(f"{path}, column {name!r}: {len(values)} values in {rows} rows; the file is damaged")
+            values, of_type, filled = np.empty(rows), kinds[index][1], 0
+            for batch in file.iter_batches(BATCH, columns=[header[index]]):
+                part = batch.column(header[index]).cast(kinds[index][0], safe=False).cast(arrow.float64(), safe=False)
+                values[filled : filled + len(part)] = part.to_numpy(zero_copy_only=False)[: rows - filled]
+                filled += len(part)
+            if filled != rows:
+                raise DataError(f"{path}, column {name!r}: {filled} values in {rows} rows; the file is damaged")
             columns[name] = values
             metadata = field.metadata or {}
             declared = (metadata.get(b"unit") or metadata.get(b"units") or b"").decode("utf-8", "replace")
@@ -381,18 +397,17 @@ def _read_parquet(
         raise DataError(f"{path} cannot be read as Parquet ({brief}); write or download it again") from error
 
 
-def _floats(arrow: Any, column: Any, where: str) -> tuple[NDArray[np.float64], str]:
-    """A column as numbers, and the unit of its type (ms or ns for time stamps) or an empty string."""
-    kind, types = column.type, arrow.types
-    unit = ""
+def _number_kind(arrow: Any, kind: Any, path: Path, name: str) -> tuple[Any, str]:
+    """The type from which a column is converted to float64, and the unit of its type (ms or ns for time stamps)."""
+    types = arrow.types
     if types.is_timestamp(kind) or types.is_duration(kind):
-        unit, column = kind.unit, column.cast(arrow.int64())
-    elif types.is_boolean(kind):
-        column = column.cast(arrow.uint8())
-    elif not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind)):
+        return arrow.int64(), kind.unit
+    if types.is_boolean(kind):
+        return arrow.uint8(), ""
+    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind)):
         raise DataError(
-            f"{where} holds {str(kind)[:80]}, not numbers; select the columns to read, or convert it to float64"
+            f"{path}, column {name!r} holds {str(kind)[:80]}, not numbers; select the columns to read, or convert it "
+            "to float64"
         )
     # integers beyond 2**53 (nanoseconds since 1970) lose their last digits in float64
-    cast = column.cast(arrow.float64(), safe=False)
-    return np.array(cast.to_numpy(), dtype=np.float64), unit
+    return kind, ""

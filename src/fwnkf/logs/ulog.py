@@ -10,6 +10,7 @@ import re
 import struct
 from array import array
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import DataError
 from . import px4
@@ -30,6 +31,16 @@ TEXT_LIMIT = 10_000
 """Text messages that are kept."""
 
 
+class _Layout(NamedTuple):
+    """The samples of a format."""
+
+    fields: dict[str, Field]
+    clock: str
+    received: str | None
+    sizes: set[int]
+    """Bytes without the header: with and without the padding at the end."""
+
+
 class ULog(RecordLog):
     """A PX4 log. Topics are named as in PX4, further instances with a suffix: ``sensor_accel``, ``sensor_accel.1``."""
 
@@ -42,6 +53,7 @@ class ULog(RecordLog):
         (self._zero,) = struct.unpack_from("<Q", self.data, 8)
         self.start_ns = self._zero * 1000
         self._formats: dict[str, list[tuple[str, int, str]]] = {}
+        self._layouts: dict[str, _Layout] = {}
         self._heads: dict[bytes, tuple[array[int], int]] = {}
         self._identities: dict[int, Series] = {}
         self._settings: dict[str, float | str] = {}
@@ -158,6 +170,8 @@ class ULog(RecordLog):
                 return f"unknown message type {kind}"
             elif letter == "S" and body != SYNC:
                 return "a wrong synchronisation message"
+        except DataError:
+            raise
         except (ValueError, struct.error, KeyError) as error:
             return f"a wrong message of type {letter} ({str(error)[:80]})"
         return ""
@@ -200,6 +214,8 @@ class ULog(RecordLog):
             if not match:
                 raise ValueError(f"the field {part[:40]!r}")
             fields.append((match[1], -1 if match[2] is None else int(match[2]), match[3]))
+        if self._formats.get(name) != fields:
+            self._layouts.clear()  # formats may be part of each other
         self._formats[name] = fields
 
     def _read_A(self, body: bytes) -> None:
@@ -207,6 +223,18 @@ class ULog(RecordLog):
         kind = body[3:].decode("ascii")
         if kind not in self._formats:
             raise ValueError(f"no format of {kind[:80]!r}")
+        if kind not in self._layouts:  # many topics may have the same format
+            self._layouts[kind] = self._laid_out(kind)
+        layout = self._layouts[kind]
+        name = kind if instance == 0 else f"{kind}.{instance}"
+        series = self.series.get(name)
+        if series is None or (series.fields is not layout.fields and series.fields != layout.fields):
+            series = self.series[name] = Series(name, kind, layout.fields, layout.clock, layout.received)
+        self._identities[identity] = series
+        for size in layout.sizes:
+            self._heads[struct.pack("<HBH", size + 2, ord("D"), identity)] = (series.places, size + 5)
+
+    def _laid_out(self, kind: str) -> _Layout:
         fields: dict[str, Field] = {}
         width = self._layout(kind, "", 0, fields, 0)
         least = width
@@ -214,23 +242,20 @@ class ULog(RecordLog):
             least = fields.pop(last).offset  # padding at the end of a message is not written
         if "timestamp" not in fields or not 0 < width <= 65_533 or fields["timestamp"].dtype[1] != "u":
             raise ValueError(f"the format of {kind[:80]!r}")
-        name = kind if instance == 0 else f"{kind}.{instance}"
         named = {key: entry for key, entry in fields.items() if "_padding" not in key}
         shifted = {key: entry._replace(offset=entry.offset + 5) for key, entry in named.items()}
         sampled = "timestamp_sample" in fields and fields["timestamp_sample"].dtype == "<u8"
         clock, received = ("timestamp_sample", "timestamp") if sampled else ("timestamp", None)
-        series = self.series.get(name)
-        if series is None or series.fields != shifted:
-            series = self.series[name] = Series(name, kind, shifted, clock, received)
-        self._identities[identity] = series
-        for size in {least, width}:
-            self._heads[struct.pack("<HBH", size + 2, ord("D"), identity)] = (series.places, size + 5)
+        return _Layout(shifted, clock, received, {least, width})
 
     def _layout(self, kind: str, prefix: str, offset: int, fields: dict[str, Field], depth: int) -> int:
         """Add the numbers of a format to ``fields``; returns the offset behind them."""
         if depth > 8:
             raise ValueError(f"formats nested without end in {kind[:80]!r}")
         for name, count, label in self._formats[kind]:
+            if count > FIELD_LIMIT:
+                raise ValueError(f"{kind[:80]!r} is longer than a message can be")
+            self.work.count("fields of definitions", max(count, 1))
             for index in range(1 if count < 0 else count):
                 full = f"{prefix}{label}" + ("" if count < 0 else f"[{index}]")
                 if name in TYPES:
