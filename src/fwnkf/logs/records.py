@@ -195,10 +195,10 @@ class RecordLog(Log):
         Topics that are computed from others are divided by time.
         """
         whole = {name: self.read(name, fields) for name, fields in wanted.items() if name in self._derived}
-        marks = {name: stream.time for name, stream in whole.items()}
+        marks = {name: _increasing(stream.time) for name, stream in whole.items()}
         placed = {name: np.frombuffer(self.series[name].places, np.int64) for name in wanted if name in self.series}
         if marks:
-            times = {name: self.read(name, []).time for name in placed}
+            times = {name: _increasing(self.read(name, []).time) for name in placed}
             yield from self._blocks(wanted, whole, marks | times, samples)
         else:
             yield from self._blocks(wanted, whole, placed, samples)
@@ -230,6 +230,11 @@ class RecordLog(Log):
                 block[name] = whole[name].take(rows) if name in whole else self._read(name, wanted[name], rows)
                 start[name] = stop
             yield block
+
+
+def _increasing(time: Array) -> Array:
+    """The latest time so far; a block cannot end in front of a sample whose clock went back."""
+    return np.fmax.accumulate(time)
 
 
 def instances(log: RecordLog, kind: str, field: str = "") -> list[str]:

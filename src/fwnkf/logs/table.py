@@ -6,10 +6,8 @@ CSV needs only the standard library and numpy; Parquet needs ``pip install 'fwnk
 from __future__ import annotations
 
 import csv
-import difflib
 import hashlib
 import io
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -22,20 +20,18 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from ..extras import need
 from .cells import MISSING, is_number, to_numbers
+from .headers import choose_columns, missing_column, name_columns, split_unit
 from .work import Work
 
 FILE_LIMIT = 1 << 29
 """Largest file size in bytes; larger files are refused."""
 ROW_LIMIT = 20_000_000
-COLUMN_LIMIT = 10_000
 LINE_LIMIT = 1 << 20
 BATCH = 1 << 16
 """Rows of a Parquet file that are converted at a time."""
 BLOCK = 1 << 11
 """Rows converted to numbers at a time, so that a long file is never held in memory as Python strings."""
 SUFFIXES = (".csv", ".parquet")
-NAME_LIMIT = 500
-"""Characters of the header of a column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +79,7 @@ class Table:
         bare = split_unit(name)[0]
         if bare in self.columns and name in self.header:
             return bare
-        raise _missing(self.path, name, self.header or tuple(self.columns))
+        raise missing_column(self.path, name, self.header or tuple(self.columns))
 
     def column(self, name: str) -> NDArray[np.float64]:
         """The values of a column.
@@ -176,22 +172,6 @@ def find_tables(folder: str | Path) -> list[Path]:
     return paths
 
 
-def split_unit(header: str) -> tuple[str, str]:
-    """Split a column header into name and unit.
-
-    >>> split_unit("gps_x [m]"), split_unit("speed (m/s)"), split_unit("t")
-    (('gps_x', 'm'), ('speed', 'm/s'), ('t', ''))
-    """
-    brackets = {"]": "[", ")": "("}.get(header[-1:], "")  # one pair at the end: "gps_x [m]", "gps_x(m)"
-    name, opened, unit = header[:-1].rpartition(brackets) if brackets else ("", "", "")
-    if not opened or not name.strip() or header[-1] in unit:
-        return header, ""
-    return name.rstrip(), unit.strip()
-
-
-# ---- common to both formats -----------------------------------------------------------------------------------------
-
-
 def _read_bytes(path: Path) -> bytes:
     try:
         if not path.is_file():
@@ -205,48 +185,6 @@ def _read_bytes(path: Path) -> bytes:
     if not data.strip():
         raise DataError(f"{path} is empty; write it again, or remove it from the folder")
     return data
-
-
-def _name_columns(path: Path, header: Sequence[str]) -> list[tuple[str, str]]:
-    """Name and unit of every column; a column without a name (such as an index) cannot be selected."""
-    if len(header) > COLUMN_LIMIT:
-        raise DataError(f"{path} has {len(header):,} columns, more than {COLUMN_LIMIT:,}; check the separator")
-    seen: dict[str, int] = {}
-    for number, name in enumerate(header, 1):
-        if len(name) > NAME_LIMIT:
-            raise DataError(
-                f"{path}: the name of column {number} has {len(name):,} characters, more than {NAME_LIMIT}: "
-                f"{name[:40]!r}…; shorten it, or check the separator and quotation marks"
-            )
-        if name and name in seen:
-            raise DataError(
-                f"{path}: columns {seen[name]} and {number} are both named {name[:80]!r}; rename one of them"
-            )
-        seen[name] = number
-    pairs = [split_unit(name) for name in header]
-    bare = Counter(name for name, _ in pairs)
-    # in "speed (left)" and "speed (right)" the brackets are part of the name, not units
-    return [(name, unit) if bare[name] == 1 else (full, "") for (name, unit), full in zip(pairs, header, strict=True)]
-
-
-def _choose(path: Path, header: Sequence[str], named: list[tuple[str, str]], wanted: Sequence[str] | None) -> list[int]:
-    """Indices of the selected columns."""
-    if wanted is None:
-        return [index for index, (name, _) in enumerate(named) if name]
-    indices = {full: index for index, full in enumerate(header) if full}
-    indices.update({name: index for index, (name, _) in enumerate(named) if name})
-    for name in wanted:
-        if name not in indices:
-            raise _missing(path, name, header)
-    return list(dict.fromkeys(indices[name] for name in wanted))
-
-
-def _missing(path: Path, name: str, header: Sequence[str]) -> DataError:
-    known = {key: full for full in header if full for key in (full.lower(), split_unit(full)[0].lower())}
-    similar = list(dict.fromkeys(known[key] for key in difflib.get_close_matches(name.lower(), known, 3, 0.5)))
-    hint = f"; did you mean {' or '.join(repr(full[:80]) for full in similar)}?" if similar else ""
-    shown = ", ".join(full[:40] for full in header[:20] if full) + (", …" if len(header) > 20 else "")
-    return DataError(f"{path}: no column named {name[:80]!r}{hint} Columns: {shown}")
 
 
 # ---- CSV ------------------------------------------------------------------------------------------------------------
@@ -310,8 +248,8 @@ def _parse_csv(
             )
         source = chain([first], source)
     header = [cell.strip() for cell in header]
-    named = _name_columns(path, header)
-    chosen = _choose(path, header, named, wanted)
+    named = name_columns(path, header)
+    chosen = choose_columns(path, header, named, wanted)
     blocks: list[list[NDArray[np.float64]]] = [[] for _ in chosen]
     dated: set[int] = set()
     rows: list[list[str]] = []
@@ -367,8 +305,8 @@ def _read_parquet(
         rows = int(file.metadata.num_rows)
         if rows != sum(groups) or min(groups, default=0) < 0:
             raise DataError(f"{path}: {sum(groups):,} rows in groups, but {rows:,} in all; the file is damaged")
-        named = _name_columns(path, header)
-        chosen = _choose(path, header, named, wanted)
+        named = name_columns(path, header)
+        chosen = choose_columns(path, header, named, wanted)
         if not 0 < rows <= ROW_LIMIT:
             raise DataError(f"{path} has {rows:,} rows; a table has 1 to {ROW_LIMIT:,}, split it into one file per run")
         kinds = {index: _number_kind(arrow, schema.field(index).type, path, named[index][0]) for index in chosen}
