@@ -17,6 +17,7 @@ from ..errors import DataError
 from . import ardupilot
 from .log import Message, Source
 from .records import Damage, Field, RecordLog, Series
+from .roles import whole
 
 HEAD = b"\xa3\x95"
 FMT = 128
@@ -191,7 +192,7 @@ class DataFlash(RecordLog):
         # stored as float32, so that 1e-6 is 9.99999997e-07
         numbers = [float(f"{number:.6g}") for number in self._column("MULT", "Mult")]
         multipliers = dict(zip(self._letters("MULT"), numbers, strict=False))
-        kinds = [int(number) for number in self._column("FMTU", "FmtType")]
+        kinds = [whole(number) for number in self._column("FMTU", "FmtType")]
         rows = zip(kinds, self.text("FMTU", "UnitIds", 512), self.text("FMTU", "MultIds", 512), strict=False)
         for kind, of_unit, of_factor in rows:
             series = self._types.get(kind)
@@ -210,7 +211,7 @@ class DataFlash(RecordLog):
                 )
 
     def _letters(self, kind: str) -> list[str]:
-        return [chr(int(number) & 127) for number in self._column(kind, "Id")]
+        return [chr(whole(number) & 127) for number in self._column(kind, "Id")]
 
     def _column(self, kind: str, field: str) -> list[float]:
         series = self.series.get(kind)

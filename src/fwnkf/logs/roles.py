@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -43,6 +44,15 @@ class SourceList:
             self._named[name] += 1
             name = name if self._named[name] == 1 else f"{name}_{self._named[name]}"
             self.sources.append(Source(name, role, topic, dict(columns)))
+
+
+def whole(number: float) -> int:
+    """A number of a damaged or crafted log as an integer: -1 where it is not finite.
+
+    >>> whole(3.0), whole(float("nan")), whole(float("inf"))
+    (3, -1, -1)
+    """
+    return int(number) if math.isfinite(number) else -1
 
 
 def vector(prefix: str, fields: str, axes: str = AXES) -> dict[str, tuple[str, float]]:
