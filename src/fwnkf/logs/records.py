@@ -11,10 +11,9 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from ..errors import DataError
@@ -137,17 +136,21 @@ class RecordLog(Log):
         """Add a topic that is computed from others."""
         self._derived[name] = Derived(Topic(name, "computed", tuple(fields)), compute)
 
+    def _numbers_at(self, places: NDArray[np.int64], entry: Field) -> NDArray[Any]:
+        """The numbers behind some places, as the file has them."""
+        dtype = np.dtype(entry.dtype)
+        every = np.ndarray((max(len(self._raw) - dtype.itemsize + 1, 0),), dtype, self._raw, strides=(1,))
+        return np.asarray(every[places + entry.offset])
+
     def _gather(self, places: NDArray[np.int64], entry: Field) -> Array:
-        size = np.dtype(entry.dtype).itemsize
-        values = sliding_window_view(self._raw, size)[places + entry.offset].view(entry.dtype)[:, 0]
+        values = self._numbers_at(places, entry)
         with np.errstate(invalid="ignore", over="ignore"):  # numbers of damaged samples
             numbers = values.astype(np.float64)
             return numbers if entry.factor == 1.0 else numbers * entry.factor
 
     def _clock(self, places: NDArray[np.int64], entry: Field, tick: float) -> Array:
         """Seconds since time zero, subtracted as integers, because an epoch in µs leaves float64 few digits."""
-        size = np.dtype(entry.dtype).itemsize
-        values = sliding_window_view(self._raw, size)[places + entry.offset].view(entry.dtype)[:, 0]
+        values = self._numbers_at(places, entry)
         if values.dtype.kind == "f":
             return (values.astype(np.float64) - self._zero) * tick
         ticks = (values.astype(np.uint64) - np.uint64(self._zero)).view(np.int64)
