@@ -119,6 +119,23 @@ def mcap_digits(path: Path) -> None:
     path.write_bytes(mcap(kind, channel(1, 1, "/a"), message(1, 1, bytes(8))))
 
 
+def mcap_strings(path: Path) -> None:
+    """A message of 50 million empty strings."""
+    kind = schema(1, "a/A", "string[] s\nfloat64 x") + channel(1, 1, "/a")
+    path.write_bytes(mcap(chunk(kind + message(1, 1, struct.pack("<I", 50_000_000) + bytes(200_000_008)))))
+
+
+def mcap_damaged_chunks(path: Path) -> None:
+    """An index of chunks that are not there."""
+    count, place = 40_000, 8 + 18
+    index = [record(8, struct.pack("<QQQQ", 0, 1, place + 9 * i, 9) + struct.pack("<I", 0)) for i in range(count)]
+    statistics = record(11, struct.pack("<QHIIIIQQ", 1, 0, 0, 0, 0, count, 0, 1) + struct.pack("<I", 0))
+    body = MAGIC + record(1, text("") + text("x")) + bytes(9 * count)
+    declared = schema(1, "a/A", "float64 x") + channel(1, 1, "/a")
+    footer = record(2, struct.pack("<QQI", len(body), 0, 0)) + MAGIC
+    path.write_bytes(body + declared + b"".join(index) + statistics + footer)
+
+
 # ---- SQLite ----------------------------------------------------------------------------------------------------------
 
 TOPICS = """
@@ -300,12 +317,22 @@ def ulog_formats(path: Path) -> None:
     path.write_bytes(b"".join(parts))
 
 
+def ulog_damage(path: Path) -> None:
+    """Damage behind each of thousands of topics."""
+    sync = ulog_record("S", b"\x2f\x73\x13\x20\x25\x0c\xbb\x12")
+    parts = [b"ULog\x01\x12\x35\x01", bytes(8), ulog_record("B", bytes(40))]
+    parts.append(ulog_record("F", b"a:uint64_t timestamp;"))
+    parts += [ulog_record("A", struct.pack("<BH", 0, i) + b"a") + b"\xff\xff\xff" + sync for i in range(20_000)]
+    parts.append(ulog_record("D", bytes(10)))
+    path.write_bytes(b"".join(parts))
+
+
 CRAFTED: dict[str, tuple[str, Callable[[Path], None]]] = {
     function.__name__: (suffix, function)
     for suffix, functions in {
         ".mcap": (
             mcap_messages, mcap_zeros, mcap_topics_in_chunks, mcap_shared_schema, mcap_empty_messages, mcap_layouts,
-            mcap_json, mcap_digits,
+            mcap_json, mcap_digits, mcap_strings, mcap_damaged_chunks,
         ),
         ".db3": (
             sqlite_view, sqlite_view_of_blobs, sqlite_view_of_topics, sqlite_view_as_table, sqlite_generated,
@@ -314,7 +341,7 @@ CRAFTED: dict[str, tuple[str, Callable[[Path], None]]] = {
         ".parquet": (parquet_rows, parquet_columns),
         ".csv": (csv_spaces, csv_spaces_often, csv_names),
         ".bin": (dataflash_two_layouts, dataflash_layouts, dataflash_messages),
-        ".ulg": (ulog_subscriptions, ulog_formats),
+        ".ulg": (ulog_subscriptions, ulog_formats, ulog_damage),
     }.items()
     for function in functions
 }  # fmt: skip

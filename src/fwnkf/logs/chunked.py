@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -33,6 +34,7 @@ class ChunkedLog(MessageLog):
         self.parameters = {}
         self._chunks: dict[int, Chunk] = {}
         self._counts: dict[int, int] = {}
+        self._offsets: list[int] = []
         self._names: dict[int, str] = {}
         self._parsed = {}
         with self._open() as file:
@@ -121,7 +123,10 @@ class ChunkedLog(MessageLog):
 
     def _behind(self, at: int) -> int:
         """Where to read on after damage at ``at``: the next chunk of the index, or the end of the file."""
-        after = min((offset for offset in self._chunks if offset > at), default=self._size)
+        if len(self._offsets) != len(self._chunks):
+            self._offsets = sorted(self._chunks)
+        following = bisect_right(self._offsets, at)
+        after = self._offsets[following] if following < len(self._offsets) else self._size
         resumed = "; read on at the next chunk of the index" if after < self._size else ""
         self._note(f"the file is damaged or cut off at byte {at:,} of {self._size:,}{resumed}")
         return after

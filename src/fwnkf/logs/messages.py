@@ -151,7 +151,7 @@ class _Walk:
     def strings(self, count: int, at: int) -> int:
         """Skip an array of strings, in a loop of its own: those of diagnostics have hundreds."""
         end = len(self.data)
-        if 4 * count > end - at:
+        if 4 * count > end - at or self.nodes + count > self.most:
             raise _ShortError
         self.nodes += count
         unpack, code = struct.Struct(f"{self.order}I").unpack_from, f"{self.order}u4"

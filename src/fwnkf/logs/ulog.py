@@ -19,6 +19,12 @@ from .records import Damage, Field, RecordLog, Series
 
 MAGIC = b"ULog\x01\x12\x35"
 SYNC = b"\x2f\x73\x13\x20\x25\x0c\xbb\x12"
+SYNC_RECORD = b"\x08\x00S" + SYNC
+LETTER = re.compile(b"[DS]")
+"""Third byte of a sample and of a sync message."""
+DEFINITION = re.compile(
+    rb"(?s)..(?:F[a-z][a-z0-9_]{1,100}:[a-z]|[IP].(?:char\[|u?int\d{1,2}_t |float )|A..[\x00-\x20][a-z]{4})"
+)
 KINDS = b"BFIMPQARDLCSO"
 TYPES = {
     "int8_t": "<i1", "uint8_t": "<u1", "int16_t": "<i2", "uint16_t": "<u2", "int32_t": "<i4", "uint32_t": "<u4",
@@ -89,8 +95,6 @@ class ULog(RecordLog):
     def _scan(self, damage: Damage) -> None:
         data, end = self.data, len(self.data)
         heads, place, previous = self._heads, 16, 0
-        pattern: re.Pattern[bytes] | None = None
-        known = 0
         while place + 3 <= end:
             head = heads.get(data[place : place + 5])
             if head is not None:  # a sample: nearly all messages
@@ -104,17 +108,14 @@ class ULog(RecordLog):
             if not why:
                 place = stop
                 continue
-            if pattern is None or known != len(heads):
-                pattern, known = self._pattern(), len(heads)
             offset = next((offset for offset in self._offsets if offset > previous), end)
-            inside = offset if previous and offset < place else self._within(pattern, previous, place)
+            inside = offset if previous and offset < place else self._within(previous, place)
             if inside:  # the sample before was cut, and others were written over its end
                 heads[data[previous : previous + 5]][0].pop()
                 damage.add(previous, inside, why)
                 previous, place = 0, inside
                 continue
-            match = pattern.search(data, place + 1)
-            following = min(match.start() if match else end, offset if offset > place else end)
+            following = min(self._resume(place + 1, end), offset if offset > place else end)
             damage.add(place, following, why)
             place = following
         for series in self.series.values():  # the last sample may be cut
@@ -123,25 +124,27 @@ class ULog(RecordLog):
                 series.places.pop()
                 damage.add(last, end, "the file ends within a sample")
 
-    def _pattern(self) -> re.Pattern[bytes]:
+    def _resume(self, place: int, stop: int) -> int:
         """Where reading can go on: the header of a sample or of a sync message; without topics, a definition."""
         if not self._heads:
-            return re.compile(
-                rb"(?s)..(?:F[a-z][a-z0-9_]+:[a-z]|[IP].(?:char\[|u?int\d+_t |float )|A..[\x00-\x20][a-z]{4})"
-            )
-        heads = [re.escape(head) for head in self._heads]
-        return re.compile(b"(?s)" + b"|".join([*heads, re.escape(b"\x08\x00S" + SYNC)]))
+            match = DEFINITION.search(self.data, place)
+            return match.start() if match else stop
+        for match in LETTER.finditer(self.data, place + 2):
+            start = match.start() - 2
+            if start >= stop:
+                break
+            if self.data[start : start + 5] in self._heads or self.data[start : start + 11] == SYNC_RECORD:
+                return start
+        return stop
 
-    def _within(self, pattern: re.Pattern[bytes], previous: int, place: int) -> int:
+    def _within(self, previous: int, place: int) -> int:
         """Place of a message inside the sample that ends at ``place``, from which reading can go on; 0 without one."""
         head = self._heads.get(self.data[previous : previous + 5])
         if head is None or previous + head[1] != place:
             return 0
-        match = pattern.search(self.data, previous + 1, place + 4)
-        if match is None or match.start() >= place:
-            return 0
-        inner = self._heads.get(self.data[match.start() : match.start() + 5])
-        return match.start() if inner is not None and self._plausible(match.start() + inner[1]) else 0
+        start = self._resume(previous + 1, place)
+        inner = self._heads.get(self.data[start : start + 5])
+        return start if start < place and inner is not None and self._plausible(start + inner[1]) else 0
 
     def _plausible(self, place: int) -> bool:
         if place + 3 >= len(self.data):
