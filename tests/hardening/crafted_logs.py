@@ -125,6 +125,13 @@ def mcap_strings(path: Path) -> None:
     path.write_bytes(mcap(chunk(kind + message(1, 1, struct.pack("<I", 50_000_000) + bytes(200_000_008)))))
 
 
+def mcap_idl(path: Path) -> None:
+    """Definitions with a string that is not closed."""
+    kinds = [schema(i, f"a/A{i}", '@verbatim("' + "a" * 60_000, "ros2idl") for i in range(1, 60)]
+    channels = [channel(i, i, f"/a{i}", "cdr") + message(i, 1, bytes(12)) for i in range(1, 60)]
+    path.write_bytes(mcap(*(chunk(kind) for kind in kinds), *channels))
+
+
 def mcap_damaged_chunks(path: Path) -> None:
     """An index of chunks that are not there."""
     count, place = 40_000, 8 + 18
@@ -332,7 +339,7 @@ CRAFTED: dict[str, tuple[str, Callable[[Path], None]]] = {
     for suffix, functions in {
         ".mcap": (
             mcap_messages, mcap_zeros, mcap_topics_in_chunks, mcap_shared_schema, mcap_empty_messages, mcap_layouts,
-            mcap_json, mcap_digits, mcap_strings, mcap_damaged_chunks,
+            mcap_json, mcap_digits, mcap_strings, mcap_idl, mcap_damaged_chunks,
         ),
         ".db3": (
             sqlite_view, sqlite_view_of_blobs, sqlite_view_of_topics, sqlite_view_as_table, sqlite_generated,

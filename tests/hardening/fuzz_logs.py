@@ -100,8 +100,9 @@ class Reader:
                 if not np.all(np.diff(repaired.time) > 0):
                     raise WrongError(f"the repaired time of {source.name!r} does not increase")
                 fields = [field for field, _ in source.columns.values()][:2]
-                blocks = log.blocks({source.topic: fields}, 1 + len(stream) // 2)
-                if sum(len(block[source.topic]) for block in blocks if source.topic in block) != len(stream):
+                whole = log.read(source.topic, fields)
+                blocks = log.blocks({source.topic: fields}, 1 + len(whole) // 2)
+                if sum(len(block[source.topic]) for block in blocks if source.topic in block) != len(whole):
                     raise WrongError(f"blocks of {source.topic!r} are not the whole")
                 log.windows(source.topic, fields, [(0.0, 1.0)])
         log.airborne()

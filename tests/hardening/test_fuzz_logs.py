@@ -10,7 +10,7 @@ import pytest
 
 from fwnkf.logs import open_log
 
-from .crafted_logs import FMT, fmt, ulog_record
+from .crafted_logs import FMT, NUMBER, fmt, mcap, message, ulog_record
 from .fuzz_logs import SUFFIXES, Reader, mutations, write_seeds
 
 CASES = 120
@@ -88,6 +88,13 @@ def test_numbers_of_an_ardupilot_log_that_are_not_finite(tmp_path: Path) -> None
         + dataflash_sample(3, "Qf", 5, math.nan)
     )
     assert open_log(path).facts["gps_fix"] == "-1"
+
+
+def test_stamps_beyond_the_range_of_signed_integers(tmp_path: Path) -> None:
+    path = tmp_path / "log.mcap"
+    first = 2**64 - 1000
+    path.write_bytes(mcap(NUMBER, *(message(1, first + 10 * i, bytes(8)) for i in range(5))))
+    assert open_log(path).read("/a").time.tolist() == pytest.approx([0, 1e-8, 2e-8, 3e-8, 4e-8])
 
 
 def test_blocks_end_where_a_clock_goes_back(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class MessageLog(Log):
     def _parse(self, kind: str, text: str, where: str, work: Work, *, idl: bool = False) -> Definitions:
         """The definition of a type of messages. Raises DataError if it cannot be read."""
         if (kind, text) not in self._parsed:
-            work.count("characters of definitions", len(text))
+            work.count("characters of definitions in IDL" if idl else "characters of definitions", len(text))
             self._parsed[kind, text] = (parse_idl if idl else parse)(kind, text, where)
         return self._parsed[kind, text]
 
@@ -175,7 +175,7 @@ class MessageLog(Log):
     ) -> Stream:
         """Decode messages; incomplete ones are left out, with a note."""
         channel = self._channels[topic]
-        log_ns = np.array(times, np.uint64).astype(np.int64)
+        received = _since(np.array(times, np.uint64), self.start_ns) / 1e9
         stamp = stamp_fields(channel, self.topics[topic].fields)
         try:
             columns, whole = _columns(channel, messages, (*names, *stamp), work)
@@ -185,8 +185,7 @@ class MessageLog(Log):
         if not whole.all():
             notes = (f"{topic}: {int((~whole).sum())} message(s) do not have the fields of {channel.kind}; left out",)
             columns = {name: values[whole] for name, values in columns.items()}
-            log_ns = log_ns[whole]
-        received = (log_ns - self.start_ns) / 1e9
+            received = received[whole]
         time, stamped = self._time(columns, stamp, received)
         values = {name: np.asarray(columns[name], np.float64) for name in names}
         return Stream(topic, time, values, {}, received if stamped else None, topic, "", notes)
@@ -199,12 +198,22 @@ class MessageLog(Log):
             with np.errstate(invalid="ignore"):
                 seconds, nanoseconds = (columns[name].astype(np.int64) for name in stamp)
             if seconds.any() or nanoseconds.any():
-                return (seconds * 1_000_000_000 + nanoseconds - self.start_ns) / 1e9, True
+                stamps = (seconds * 1_000_000_000 + nanoseconds).view(np.uint64)
+                return _since(stamps, self.start_ns) / 1e9, True
         elif stamp and columns[stamp[0]].any():
             microseconds = columns[stamp[0]].astype(np.int64)
             since_boot = bool(microseconds.max() < 10**14)
             return (microseconds - (0 if since_boot else self.start_ns // 1000)) / 1e6, True
         return received, False
+
+
+def _since(stamps: NDArray[np.uint64], start: int) -> NDArray[np.int64]:
+    """Nanoseconds since a start, both of 64 bits; of stamps that cannot be right, the difference turns over.
+
+    >>> _since(np.array([5, 2**64 - 1], np.uint64), 2**64 - 2).tolist()
+    [7, 1]
+    """
+    return (stamps - np.uint64(start % 2**64)).view(np.int64)
 
 
 def stamp_fields(channel: Channel, fields: Sequence[str]) -> tuple[str, ...]:
