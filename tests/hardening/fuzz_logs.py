@@ -170,11 +170,26 @@ def write_seeds(format: str, folder: Path) -> None:
             (folder / f"flight{file.suffix}").write_bytes(file.read_bytes())
     if format == "mcap":
         _write_mcap_seeds(folder)
+    elif format == "parquet":
+        _write_parquet_seeds(folder)
     elif format == "csv":
         (folder / "dates.csv").write_text(
             "# a comment\ntime;gyro_x [deg/s];speed (left);speed (right)\n"
             "2024-05-01T12:00:00.25Z;1e-3;;4\n2024-05-01 12:00:01+02:00;nan;-2;0x1\n"
         )
+
+
+def _write_parquet_seeds(folder: Path) -> None:
+    """Files whose pages are not compressed, of which a flipped bit is more than an error of unpacking."""
+    arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    kinds = {"t": arrow.timestamp("us"), "gyro_x": arrow.float32(), "n": arrow.int64()}
+    table = arrow.table({name: arrow.array([0, 1, None, 1], kind) for name, kind in kinds.items()})
+    table = table.append_column("ok", arrow.array([True, None, False, True]))
+    for name, dictionary, version in (("plain", False, "1.0"), ("dictionary", True, "2.0")):
+        parquet.write_table(
+            table, folder / f"{name}.parquet", compression="none", use_dictionary=dictionary, row_group_size=2,
+            data_page_version=version,
+        )  # fmt: skip
 
 
 def _write_mcap_seeds(folder: Path) -> None:

@@ -18,7 +18,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "visited fields of messages": (1_000_000, 4),
     "characters of definitions": (1 << 23, 20),
     "characters of definitions in IDL": (1 << 18, 1),
-    "fields of definitions": (300_000, 1),
+    "fields of definitions": (100_000, 1),
     "topics": (10_000, 0),
     "numbers in a table": (20_000_000, 8),
     "steps of the database": (3_000_000, 20),
