@@ -1,4 +1,4 @@
-"""Rows as strict JSON has them."""
+"""Values as strict JSON has them, and text as a terminal can show it."""
 
 from __future__ import annotations
 
@@ -27,3 +27,21 @@ def number(value: Any) -> Any:
     (-inf, 'fast', None)
     """
     return float(value) if value in ("inf", "-inf") else value
+
+
+def printable(text: str) -> str:
+    """Text with escapes for what a terminal would obey or hide: control characters, ANSI escapes, bidi controls.
+
+    >>> print(printable("a\\x1b[31mb \\u202egpj.exe"))
+    a\\x1b[31mb \\u202egpj.exe
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
+    )
+
+
+def printable_lines(text: str) -> str:
+    """The same for text of several lines."""
+    return "\n".join(map(printable, text.split("\n")))

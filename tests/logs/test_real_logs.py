@@ -11,6 +11,9 @@ import pytest
 
 from fwnkf.logs import open_log
 from fwnkf.logs.stamps import examine, repair
+from fwnkf.logs.work import LIMITS
+
+from .mutated import read
 
 DATA = Path(os.environ.get("FWNKF_DATA", ".data")) / "logs"
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="the public logs are not here: set FWNKF_DATA")
@@ -52,8 +55,9 @@ LOGS: dict[str, dict[str, Any]] = {
 def test_signals_and_rates(name: str) -> None:
     known = LOGS[name]
     log = open_log(DATA / name)
-    names = {source.name for source in log.sources()}
-    assert set(known["signals"].split()) <= names
+    names = [source.name for source in log.sources()]
+    assert set(known["signals"].split()) <= set(names)
+    assert len(set(names)) == len(names)
     stream = log.signal(known.get("role", "imu"))
     report = examine(stream, dropouts=log.dropouts)
     assert report.factor == 1.0
@@ -131,3 +135,12 @@ def test_the_damaged_log_is_read_behind_its_damage() -> None:
     report = examine(log.signal("imu"))
     assert (report.backwards, report.duplicates, report.gaps) == (0, 0, ())
     assert report.seconds == pytest.approx(95.1, abs=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LOGS)
+def test_limits_of_work_are_far_away(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of what a file may take is enough to read all topics of these."""
+    for what, (least, for_each_byte) in LIMITS.items():
+        monkeypatch.setitem(LIMITS, what, (least // 10, for_each_byte / 10))
+    assert not read(DATA / name).startswith("0 samples")

@@ -17,6 +17,7 @@ from fwnkf.logs import Log, choose, open_log
 from fwnkf.logs.definitions import parse
 from fwnkf.logs.excerpt import excerpt
 from fwnkf.logs.messages import Decoder
+from fwnkf.logs.work import Work
 
 mcap_writer = pytest.importorskip("mcap.writer")
 typesys = pytest.importorskip("rosbags.typesys")
@@ -293,8 +294,9 @@ def test_all_fields_of_all_standard_types_are_where_rosbags_puts_them() -> None:
                 data, text = bytes(store.serialize_ros1(message, kind)), store.generate_msgdef(kind, ros_version=1)[0]
             name = kind.replace("/msg/", "/")
             decoder = Decoder(name, parse(kind, text, "here"), aligned=version == 2)
-            fields = decoder.fields(data)
-            columns, whole = decoder.columns([data, data], fields)
+            work = Work("here", len(data))
+            fields = decoder.fields(data, work)
+            columns, whole = decoder.columns([data, data], fields, work)
             assert whole.all() or not fields
             for field in fields:
                 value: Any = message

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .output import UsageError, add_html, add_json, print_status, printable, say, split_names
+from ..plain import printable
+from .output import UsageError, add_html, add_json, print_status, say, split_names
 from .run import add_signal_flags
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .output import add_json, add_store, cell, store, to_json
+from .output import add_json, add_store, cell, print_json, print_text, store
 
 FIGURES = ("mse", "mse_from_10", "rmse", "mae", "nees", "coverage95", "failures", "seconds")
 SIMULATED = ("lorenz", "pendulum")
@@ -58,13 +58,13 @@ def run(options: argparse.Namespace) -> int:
     for row in baselines(protocol, scenario=options.scenario, particles=options.particles):
         if not options.json:
             if not rows:
-                print(f"{options.data}, {options.protocol}, {row['records']} records, seed {options.seed}")
-                print(f"{'method':20}" + "".join(f"{name:>16}" for name in FIGURES))
-            print(f"{row['method'][:19]:20}" + "".join(f"{cell(row.get(name)):>16}" for name in FIGURES), flush=True)
+                print_text(f"{options.data}, {options.protocol}, {row['records']} records, seed {options.seed}")
+                print_text(f"{'method':20}" + "".join(f"{name:>16}" for name in FIGURES))
+            print_text(f"{row['method'][:19]:20}" + "".join(f"{cell(row.get(name)):>16}" for name in FIGURES))
         rows.append(row)
         store(options.store, rows)
     if options.json:
-        print(to_json(rows))
+        print_json(rows)
     return int(any(row.get("failures", 0) for row in rows))
 
 
@@ -76,7 +76,7 @@ def run_speed(options: argparse.Namespace) -> int:
     for row in speed_rows(options.rounds):
         rows.append(row)
         if not options.json:
-            print(f"{row.case:60} {row.ratio:8.3f}  (at most {row.limit})", flush=True)
+            print_text(f"{row.case:60} {row.ratio:8.3f}  (at most {row.limit})")
     if options.json:
-        print(to_json([row._asdict() for row in rows]))
+        print_json([row._asdict() for row in rows])
     return int(any(row.ratio > row.limit for row in rows))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .output import add_html, add_json, add_store, cell, command_line, printable, say_table, store
+from .output import add_html, add_json, add_store, cell, command_line, print_text, say_table, store
 
 COLUMNS = {
     "method": "method",
@@ -58,9 +58,9 @@ def run(options: argparse.Namespace) -> int:
     for row in rows:
         for command in row.get("commands", ())[:1]:  # below the table, where it can be copied
             more = " (and other seeds)" if row["runs"] > 1 else ""
-            print(printable(f"reproduce {row['method']}: {command}{more}"))
+            print_text(f"reproduce {row['method']}: {command}{more}")
     for note in dict.fromkeys(row["note"] for row in rows if row.get("note")):
-        print(printable(f"note on {', '.join(row['method'] for row in rows if row.get('note') == note)}: {note}"))
+        print_text(f"note on {', '.join(row['method'] for row in rows if row.get('note') == note)}: {note}")
     return 0
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
-from .output import UsageError, add_json, say
+from .output import UsageError, add_json, print_progress, print_status, say
 
 
 def add(commands: Any) -> None:
@@ -59,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             paths = catalogue.fetch(options.name, options.folder, progress=None if options.json else _show_progress)
         except KeyboardInterrupt:
-            print("\nrun the command again to resume the download", file=sys.stderr)
+            print_status("\nrun the command again to resume the download")
             raise
         say(options, [str(path) for path in paths], f"\n{len(paths)} file(s) in {paths[0].parent if paths else '.'}")
         return 0
@@ -71,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _show_progress(path: str, received: int, total: int | None) -> None:
     share = f"{100 * received / total:5.1f} %" if total else f"{received / 1e6:8.1f} MB"
-    print(f"\r{share} {path}", end="", file=sys.stderr, flush=True)
+    print_progress(f"{share} {path}")
 
 
 def _example(options: argparse.Namespace) -> int:

@@ -7,7 +7,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .output import UsageError, add_json, command_line, print_status, printable, split_names, table, to_json
+from ..plain import printable
+from .output import UsageError, add_json, command_line, print_status, say, split_names, table, to_json
 from .run import add_signal_flags
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     )
     if options.output is not None:
         _write(options.output, result)
-    print(to_json(result.as_dict(arrays=False)) if options.json else "\n".join(text(result)))
+    say(options, result.as_dict(arrays=False), "\n".join(text(result)))
     failed = [finding for finding in result.findings if finding.severity in wanted or finding.cause in wanted]
     if failed:
         print_status(f"fwnkf: --fail-on {options.fail_on}: {', '.join(sorted({item.cause for item in failed}))}")

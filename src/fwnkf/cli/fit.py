@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..extras import need
-from .output import UsageError, add_json, print_status, split_names, to_json
+from .output import UsageError, add_json, print_status, say, split_names, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,13 +123,14 @@ def run(options: argparse.Namespace) -> int:
         )
     summary = {"data": options.data, **about, **result.report.as_dict()}
     lines, stopped = result.report.lines(), result.report.stopped
-    text = _write(options.output, result.filter, summary)
+    _write(options.output, result.filter, summary)
     if options.encoder is not None and not stopped:
         encoder = fit_encoder(result, hidden=options.encoder, steps=options.encoder_steps, progress=print_status)
         stopped = encoder.report.stopped
         lines += encoder.report.lines()
-        text = _write(options.output, encoder.filter, {**summary, "encoder": encoder.report.as_dict()})
-    print(text if options.json else "\n".join((*lines, f"filter and report.json: {options.output}")))
+        summary["encoder"] = encoder.report.as_dict()
+        _write(options.output, encoder.filter, summary)
+    say(options, summary, "\n".join((*lines, f"filter and report.json: {options.output}")))
     return 130 if stopped else 0
 
 
@@ -158,13 +159,11 @@ def _parts(options: argparse.Namespace) -> Iterator[Parts | None]:
         engine.close()
 
 
-def _write(folder: Path, model: Filter, summary: dict[str, Any]) -> str:
-    """Save filter and report; returns the text of the report."""
+def _write(folder: Path, model: Filter, summary: dict[str, Any]) -> None:
+    """Save filter and report."""
     from ..checkpoint import save
 
-    text = to_json(summary)
-    (save(model, folder) / "report.json").write_text(text + "\n", encoding="utf-8")
-    return text
+    (save(model, folder) / "report.json").write_text(to_json(summary) + "\n", encoding="utf-8")
 
 
 def _tables(options: argparse.Namespace) -> tuple[System, dict[str, Any], dict[str, Any]]:

@@ -7,7 +7,7 @@ import dataclasses
 from importlib import import_module
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from .output import UsageError, add_json, say_table, table, to_json
+from .output import UsageError, add_json, print_json, print_text, say_table, table
 
 KINDS = ("filters", "systems", "losses", "experiments", "data")
 
@@ -44,11 +44,11 @@ def run(options: argparse.Namespace) -> int:
     else:
         lists = {kind: named(kind) for kind in KINDS}
         if options.json:
-            print(to_json(lists))
+            print_json(lists)
         else:
             shown = {"name": "", "description": ""}
             blocks = [[kind, *("  " + line for line in table(rows, shown)[1:])] for kind, rows in lists.items()]
-            print("\n\n".join("\n".join(block) for block in blocks))
+            print_text("\n\n".join("\n".join(block) for block in blocks))
     return 0
 
 

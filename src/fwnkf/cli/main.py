@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from ..errors import FwnkfError
 from ..registry import import_modules
 from . import batch, bench, compare, data, diagnose, evaluate, export, fit, inspect, listing, run, train
-from .output import UsageError
+from .output import UsageError, print_status
 
 COMMANDS = (
     listing,
@@ -92,15 +92,15 @@ def run_command(program: str, command: Callable[[], int]) -> int:
         code = command()
         sys.stdout.flush()  # flushed here, where a closed pipe can still be caught
     except UsageError as error:
-        print(f"{program}: {error}", file=sys.stderr)
+        print_status(f"{program}: {error}")
         return 2
     except BrokenPipeError:  # the reader of the output has closed the pipe; discard the rest, at interpreter exit too
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (FwnkfError, OSError) as error:
-        print(f"{program}: {error}", file=sys.stderr)
+        print_status(f"{program}: {error}")
         return 1
     except KeyboardInterrupt:
-        print(f"{program}: interrupted", file=sys.stderr)
+        print_status(f"{program}: interrupted")
         return 130
     return code

@@ -1,4 +1,8 @@
-"""Output shared by all commands: JSON and text tables."""
+"""Output shared by all commands: JSON, text and tables.
+
+Commands print with the functions here and not with ``print``: names in logs, tables and configurations come from
+others, and a terminal would obey the control sequences in them.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FwnkfError
+from ..plain import plain, printable, printable_lines
 
 if TYPE_CHECKING:
     from ..evaluation.runs import Run
@@ -64,8 +69,6 @@ def command_line(options: argparse.Namespace) -> str:
 
 def to_json(value: Any) -> str:
     """Strict JSON: NaN becomes null, infinity a string."""
-    from ..plain import plain
-
     return json.dumps(plain(value), indent=2, allow_nan=False)
 
 
@@ -78,12 +81,30 @@ def store(path: Path | None, rows: Rows) -> None:
 
 def say(options: argparse.Namespace, machine: Any, human: str) -> None:
     """Print a result as JSON or as text."""
-    print(to_json(machine) if options.json else human)
+    if options.json:
+        print_json(machine)
+    else:
+        print_text(human)
+
+
+def print_json(value: Any) -> None:
+    """Print strict JSON, in which control characters are escaped already."""
+    print(to_json(value))
+
+
+def print_text(text: str) -> None:
+    """Print lines of text."""
+    print(printable_lines(text), flush=True)
 
 
 def print_status(text: str) -> None:
-    """A line about the progress of a command, on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    """Lines about the progress or the failure of a command, on standard error."""
+    print(printable_lines(text), file=sys.stderr, flush=True)
+
+
+def print_progress(text: str) -> None:
+    """A line on standard error that the next one overwrites."""
+    print(f"\r{printable(text)}", end="", file=sys.stderr, flush=True)
 
 
 def split_names(text: str | None) -> tuple[str, ...]:
@@ -94,11 +115,11 @@ def split_names(text: str | None) -> tuple[str, ...]:
 def say_table(options: argparse.Namespace, rows: Rows, columns: Mapping[str, str], title: str = "") -> None:
     """Print rows as JSON or as a table; ``columns`` maps names to headings."""
     if options.json:
-        print(to_json(rows))
+        print_json(rows)
         return
     if sys.stdout.isatty() and _print_rich(rows, columns, title):
         return
-    print("\n".join(([title] if title else []) + table(rows, columns)))
+    print_text("\n".join(([title] if title else []) + table(rows, columns)))
 
 
 def table(rows: Rows, columns: Mapping[str, str]) -> list[str]:
@@ -128,15 +149,6 @@ def cell(value: Any) -> str:
     return ", ".join(cell(item) for item in value) if isinstance(value, list | tuple) else printable(str(value))
 
 
-def printable(text: str) -> str:
-    """Text from an untrusted file, without control characters that a terminal would interpret.
-
-    >>> printable("a\x1b[31mb")
-    'a?[31mb'
-    """
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
-
-
 def _numeric(rows: Rows, name: str) -> bool:
     return all(row.get(name) is None or isinstance(row[name], int | float) for row in rows)
 
@@ -152,7 +164,7 @@ def _print_rich(rows: Rows, columns: Mapping[str, str], title: str) -> bool:
     console = Console()
     if max(map(len, table(rows, columns))) + len(columns) + 3 > console.width:
         return False  # wrapped cells would be harder to read than long lines
-    rich_table = Table(title=title or None, title_justify="left")
+    rich_table = Table(title=Text(printable(title)) if title else None, title_justify="left")
     for name, heading in columns.items():
         rich_table.add_column(heading, justify="right" if _numeric(rows, name) else "left")
     for row in rows:

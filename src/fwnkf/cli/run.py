@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
-from .output import UsageError, add_json, print_status, printable, say, split_names
+from ..plain import printable
+from .output import UsageError, add_json, print_progress, print_status, say, split_names
 
 if TYPE_CHECKING:
     from ..filters.base import Filter
@@ -143,7 +144,7 @@ def _progress(total: int | None, began: float) -> Callable[[Summary], None]:
         last = now
         rate = summary.samples / (now - began)
         share = f" of {total:,}, {max(total - summary.samples, 0) / max(rate, 1e-9):.0f} s left" if total else ""
-        print(f"\r{summary.samples:,} samples{share} ({rate:,.0f} a second) ", end="", file=sys.stderr, flush=True)
+        print_progress(f"{summary.samples:,} samples{share} ({rate:,.0f} a second) ")
 
     return report
 

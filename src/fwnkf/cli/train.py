@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..extras import need
-from .output import UsageError, add_json, command_line, print_status, say_table, split_names, store, to_json
+from .output import (
+    UsageError,
+    add_json,
+    command_line,
+    print_json,
+    print_status,
+    print_text,
+    say_table,
+    split_names,
+    store,
+)
 
 if TYPE_CHECKING:
     from ..training.config import Experiment
@@ -90,15 +100,15 @@ def run(options: argparse.Namespace) -> int:
     rows = _score(fitted, references=not options.no_references)
     plots = _draw(fitted, rows, command) if draws else []
     if options.json:
-        print(to_json({"run": str(folder), "record": fitted.record, "rows": rows, "plots": [str(p) for p in plots]}))
+        print_json({"run": str(folder), "record": fitted.record, "rows": rows, "plots": [str(p) for p in plots]})
     else:
         title = f"{fitted.data.data}, {fitted.data.name}, {rows[0]['records']} records, seed {experiment.seed}"
         say_table(options, rows, {name: name for name in COLUMNS if any(name in row for row in rows)}, title)
         if plots:
-            print(f"plots: {', '.join(path.name for path in plots)} in {plots[0].parent}")
-            print(f"report: {fitted.folder / REPORT}")
+            print_text(f"plots: {', '.join(path.name for path in plots)} in {plots[0].parent}")
+            print_text(f"report: {fitted.folder / REPORT}")
         record = fitted.record
-        print(f"best filter: {folder / 'best'} (step {record['best_step']} of {record['steps']}, {_cost(record)})")
+        print_text(f"best filter: {folder / 'best'} (step {record['best_step']} of {record['steps']}, {_cost(record)})")
     return int(rows[0]["failures"] > 0)
 
 

@@ -97,7 +97,7 @@ class _Part:
         if response.status_code in (200, 416):  # not 206: the server sends the whole file
             self._clear()
         length = response.headers.get("Content-Length", "")
-        self.total = self.size + int(length) if length.isdigit() else None
+        self.total = self.size + int(length[:20]) if length.isascii() and length.isdigit() else None
         if self.total is not None and self.total > self.limit:
             raise OSError(f"the server offers {self.total:,} bytes; the limit is {self.limit:,}")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from .log import Message, Source, Stream
 from .records import RecordLog, instances
-from .roles import AXES, FIX, SourceList, euler_to_quaternion, intervals, match, rotor_numbers, vector
+from .roles import AXES, FIX, SourceList, euler_to_quaternion, intervals, match, rotor_numbers, vector, whole
 
 LANDED, MAYBE_LANDED, NOT_LANDED = 18, 17, 28
 """Events of ``EV``."""
@@ -38,7 +38,8 @@ def facts(log: RecordLog, versions: Sequence[str], messages: Sequence[Message]) 
         known["airframe"] = frames[-1][:80]
     fixes = [log.read(name, ["Status"]).columns["Status"].max() for name in instances(log, "GPS", "Status")]
     if fixes:
-        known["gps_fix"] = FIX.get(int(max(fixes)), str(int(max(fixes))))
+        best = max(map(whole, fixes))
+        known["gps_fix"] = FIX.get(best, str(best))
     return known
 
 
@@ -179,7 +180,7 @@ def _batches(log: RecordLog) -> list[tuple[int, int]]:
     if not all(instances(log, "ISBH", field) for field in needed) or not instances(log, "ISBD", "z[31]"):
         return []
     stream = log.read("ISBH", ["type", "instance"])
-    pairs = {(int(kind), int(number)) for kind, number in zip(*stream.columns.values(), strict=True)}
+    pairs = {(whole(kind), whole(number)) for kind, number in zip(*stream.columns.values(), strict=True)}
     return sorted(pair for pair in pairs if pair[0] in (0, 1))[:32]
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from ..errors import DataError
+from .compressed import CHUNK_LIMIT, decompress
 from .ros import Batch, Channel, MessageLog
+from .work import Work
 
 Wanted = Mapping[int, tuple[list[int], list[bytes]]]
 """Where to put receive times and messages, by the number of the channel."""
@@ -31,7 +34,9 @@ class ChunkedLog(MessageLog):
         self.parameters = {}
         self._chunks: dict[int, Chunk] = {}
         self._counts: dict[int, int] = {}
+        self._offsets: list[int] = []
         self._names: dict[int, str] = {}
+        self._parsed = {}
         with self._open() as file:
             self._size = file.seek(0, 2)
             file.seek(0)
@@ -40,18 +45,20 @@ class ChunkedLog(MessageLog):
         if not indexed:
             for store in (self._chunks, self._counts):
                 store.clear()
-            self._survey()
+            self._survey(self._work())
         self.start_ns = min((chunk.start for chunk in self._chunks.values()), default=0)
         self.stop_ns = max((chunk.stop for chunk in self._chunks.values()), default=0)
         channels: dict[str, Channel] = {}
         counts: dict[str, int] = {}
-        for number, name, channel in self._declared():
+        work = self._work()
+        for number, name, channel in self._declared(work):
+            work.count("topics")
             if name in channels and channels[name].kind != channel.kind:
                 name = f"{name} ({channel.kind})"
             channels.setdefault(name, channel)
             self._names[number] = name
             counts[name] = counts.get(name, 0) + self._counts.get(number, 0)
-        self._describe(channels, counts)
+        self._describe(channels, counts, self._first, work)
 
     @abstractmethod
     def _check_start(self, file: BinaryIO) -> None:
@@ -62,22 +69,25 @@ class ChunkedLog(MessageLog):
         """Read channels, counts and chunks from the index; False if there is none, or if it cannot be trusted."""
 
     @abstractmethod
-    def _survey(self) -> None:
+    def _survey(self, work: Work) -> None:
         """Find channels, counts and chunks by reading the whole file."""
 
     @abstractmethod
-    def _declared(self) -> Iterator[tuple[int, str, Channel]]:
+    def _declared(self, work: Work) -> Iterator[tuple[int, str, Channel]]:
         """Number, topic and encoding of the channels."""
 
     @abstractmethod
     def _contents(
-        self, wanted: set[int] | None, start_ns: int | None = None, stop_ns: int | None = None
+        self, wanted: set[int] | None, work: Work, start_ns: int | None = None, stop_ns: int | None = None
     ) -> Iterator[tuple[int, bytes]]:
-        """The contents of the chunks, with their position in the file; those with nothing wanted are left out."""
+        """The contents of the chunks, with their position in the file; those with nothing wanted are left out.
+
+        Channels may be taken out of ``wanted`` on the way.
+        """
 
     @staticmethod
     @abstractmethod
-    def _collect(data: bytes, wanted: Wanted) -> bool:
+    def _collect(data: bytes, wanted: Wanted, work: Work) -> bool:
         """Append the messages of the wanted channels; False at damage."""
 
     def _open(self) -> BinaryIO:
@@ -93,6 +103,15 @@ class ChunkedLog(MessageLog):
         if stamps:
             self._chunks[offset] = Chunk(frozenset(counts), min(stamps), max(stamps))
 
+    def _unpack(self, kind: str, data: bytes, size: int, at: int, work: Work) -> bytes | None:
+        """The content of the chunk at ``at``; None, with a note, if it cannot be read."""
+        work.count("bytes of unpacked messages", min(size, CHUNK_LIMIT))
+        try:
+            return decompress(kind, data, size, f"{self.path}, byte {at:,}")
+        except DataError as error:
+            self._note(f"{error}; left out")
+            return None
+
     def _needed(self, offset: int, wanted: set[int] | None, start_ns: int | None, stop_ns: int | None) -> bool:
         chunk = self._chunks.get(offset)
         if chunk is None:
@@ -104,18 +123,44 @@ class ChunkedLog(MessageLog):
 
     def _behind(self, at: int) -> int:
         """Where to read on after damage at ``at``: the next chunk of the index, or the end of the file."""
-        after = min((offset for offset in self._chunks if offset > at), default=self._size)
+        if len(self._offsets) != len(self._chunks):
+            self._offsets = sorted(self._chunks)
+        following = bisect_right(self._offsets, at)
+        after = self._offsets[following] if following < len(self._offsets) else self._size
         resumed = "; read on at the next chunk of the index" if after < self._size else ""
         self._note(f"the file is damaged or cut off at byte {at:,} of {self._size:,}{resumed}")
         return after
 
+    def _inside(self, offset: int, wanted: set[int]) -> set[int]:
+        """The wanted channels that a chunk may hold."""
+        chunk = self._chunks.get(offset)
+        return wanted if chunk is None or not chunk.channels else set(chunk.channels & wanted)
+
+    def _first(self, topics: set[str], work: Work) -> dict[str, bytes]:
+        """The first message of every topic."""
+        missing = {number for number, name in self._names.items() if name in topics}
+        first: dict[str, bytes] = {}
+        for offset, data in self._contents(missing, work):  # chunks without the topics that are missing are left out
+            found: dict[int, tuple[list[int], list[bytes]]] = {
+                number: ([], []) for number in self._inside(offset, missing)
+            }
+            self._collect(data, found, work)
+            for number, (_, messages) in found.items():
+                if messages:
+                    first.setdefault(self._names[number], messages[0])
+                    missing.discard(number)
+            if not missing:
+                break
+        return first
+
     def _batches(
-        self, topics: Collection[str], start_ns: int | None = None, stop_ns: int | None = None
+        self, topics: Collection[str], work: Work, start_ns: int | None = None, stop_ns: int | None = None
     ) -> Iterator[Batch]:
-        wanted = {number: name for number, name in self._names.items() if name in topics}
-        for offset, data in self._contents(set(wanted), start_ns, stop_ns):
-            batch: dict[str, tuple[list[int], list[bytes]]] = {name: ([], []) for name in wanted.values()}
-            if not self._collect(data, {number: batch[name] for number, name in wanted.items()}):
+        wanted = {number for number, name in self._names.items() if name in topics}
+        for offset, data in self._contents(wanted, work, start_ns, stop_ns):
+            inside = {number: self._names[number] for number in self._inside(offset, wanted)}
+            batch: dict[str, tuple[list[int], list[bytes]]] = {name: ([], []) for name in inside.values()}
+            if not self._collect(data, {number: batch[name] for number, name in inside.items()}, work):
                 self._note(f"the messages near byte {offset:,} are damaged; they are read up to the damage")
             batch = {name: pair for name, pair in batch.items() if pair[0]}
             if batch:

@@ -17,6 +17,7 @@ from ..errors import DataError
 from . import ardupilot
 from .log import Message, Source
 from .records import Damage, Field, RecordLog, Series
+from .roles import whole
 
 HEAD = b"\xa3\x95"
 FMT = 128
@@ -32,6 +33,8 @@ ARRAY = 32
 INSTANCES = {"I", "C", "Inst", "Instance", "IMU"}
 """Names of the field with the number of the sensor, in logs that have no FMTU."""
 INSTANCE_LIMIT = 32
+LAYOUT_LIMIT = 16
+"""Layouts of messages of one name; a log has more than one if the firmware was changed."""
 TEXT_LIMIT = 10_000
 
 
@@ -51,6 +54,7 @@ class DataFlash(RecordLog):
         self._types: dict[int, Series] = {}
         self._texts: dict[str, dict[str, tuple[int, int]]] = {}
         self._columns: dict[str, list[str]] = {}
+        self._layouts: dict[str, dict[tuple[str, tuple[str, ...]], Series]] = {}
         damage = Damage()
         self._define(FMT, "FMT", "BBnNZ", ["Type", "Length", "Name", "Format", "Columns"])
         self._scan(damage)
@@ -159,21 +163,28 @@ class DataFlash(RecordLog):
                 offset += int(dtype[2:])
         if offset != length:
             return f"a description of {name} whose length {length} is not that of its fields, {offset}"
-        known = self._types.get(kind)
-        if known is not None and known.kind == name and list(known.fields.items()) == list(fields.items()):
-            return ""
+        layouts = self._layouts.setdefault(name, {})
+        series = layouts.get((layout, tuple(names)))
+        if series is None:
+            if len(layouts) >= LAYOUT_LIMIT:
+                return f"more than {LAYOUT_LIMIT} descriptions of {name}"
+            self.work.count("fields of definitions", len(fields) + len(texts))
+            series = layouts[layout, tuple(names)] = self._series(name, fields, names)
+            self._texts[series.name] = texts
+            self._columns[series.name] = names
+        self._types[kind] = series
+        self._heads[HEAD + bytes([kind])] = (series.places, length)
+        return ""
+
+    def _series(self, name: str, fields: dict[str, Field], names: list[str]) -> Series:
         label = name
         while label in self.series:  # the same message with another layout
             label += "_"
         clocks = [clock for clock in ("SampleUS", "TimeUS", "TimeMS") if clock in fields and clock in names]
         received = "TimeUS" if clocks[:2] == ["SampleUS", "TimeUS"] else None
         tick = 1e-3 if clocks[:1] == ["TimeMS"] else 1e-6
-        series = Series(label, name, fields, clocks[0] if clocks else "", received, tick)
-        self._types[kind] = self.series[label] = series
-        self._texts[label] = texts
-        self._columns[label] = names
-        self._heads[HEAD + bytes([kind])] = (series.places, length)
-        return ""
+        self.series[label] = Series(label, name, fields, clocks[0] if clocks else "", received, tick)
+        return self.series[label]
 
     def _scale(self) -> None:
         """Units and multipliers of FMTU."""
@@ -181,7 +192,7 @@ class DataFlash(RecordLog):
         # stored as float32, so that 1e-6 is 9.99999997e-07
         numbers = [float(f"{number:.6g}") for number in self._column("MULT", "Mult")]
         multipliers = dict(zip(self._letters("MULT"), numbers, strict=False))
-        kinds = [int(number) for number in self._column("FMTU", "FmtType")]
+        kinds = [whole(number) for number in self._column("FMTU", "FmtType")]
         rows = zip(kinds, self.text("FMTU", "UnitIds", 512), self.text("FMTU", "MultIds", 512), strict=False)
         for kind, of_unit, of_factor in rows:
             series = self._types.get(kind)
@@ -200,7 +211,7 @@ class DataFlash(RecordLog):
                 )
 
     def _letters(self, kind: str) -> list[str]:
-        return [chr(int(number) & 127) for number in self._column(kind, "Id")]
+        return [chr(whole(number) & 127) for number in self._column(kind, "Id")]
 
     def _column(self, kind: str, field: str) -> list[float]:
         series = self.series.get(kind)

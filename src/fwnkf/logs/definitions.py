@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..errors import DataError
@@ -12,6 +13,8 @@ from ..extras import need
 TEXT_LIMIT = 1 << 20
 """Longest definition in characters."""
 LINE_LIMIT = 20_000
+IDL_LIMIT = 1 << 16
+"""Longest definition in IDL; the time that its parser takes grows with the square of a string that is not closed."""
 
 NUMBERS: Mapping[str, str] = {
     "bool": "u1", "byte": "u1", "char": "u1", "octet": "u1", "uint8": "u1", "int8": "i1",
@@ -20,7 +23,10 @@ NUMBERS: Mapping[str, str] = {
 }  # fmt: skip
 """Primitive types and their numpy types, without byte order."""
 
-_FIELD = re.compile(r"(?P<type>[\w/]+)(?P<bound><=\d+)?(?P<array>\[(<=)?\d*\])?\s+(?P<name>\w+)(?P<rest>.*)")
+ARRAY_LIMIT = 1 << 32
+"""Elements of an array of fixed length; the messages themselves count sequences with 32 bits."""
+
+_FIELD = re.compile(r"(?P<type>[\w/]+)(?P<bound><=\d+)?(?P<array>\[(<=)?[0-9]*\])?\s+(?P<name>\w+)(?P<rest>.*)")
 _SEPARATOR = re.compile(r"^={3,}\s*$", re.MULTILINE)
 
 
@@ -73,6 +79,8 @@ def parse_idl(kind: str, text: str, where: str) -> Definitions:
     types: dict[str, Any] = {}
     for section in _SEPARATOR.split(text):
         head, _, body = section.lstrip().partition("\n")
+        if len(section) > IDL_LIMIT:
+            raise DataError(f"{where}: the definition of {kind[:80]} is longer than {IDL_LIMIT:,} characters")
         try:
             types |= need("rosbags.typesys", "logs").get_types_from_idl(body if head.startswith("IDL:") else section)
         except Exception as error:  # the parser of rosbags raises its own and those of Python
@@ -82,8 +90,7 @@ def parse_idl(kind: str, text: str, where: str) -> Definitions:
 
 def known(kind: str, *, version: int) -> Definitions | None:
     """The definitions of a standard type, for logs without definitions; None if it is not a standard type."""
-    typesys = need("rosbags.typesys", "logs")
-    store = typesys.get_typestore(typesys.Stores.ROS1_NOETIC if version == 1 else typesys.Stores.ROS2_HUMBLE)
+    store = _standard_types(version)
     definitions: dict[str, tuple[Field, ...]] = {}
     pending = [kind]
     while pending:
@@ -94,6 +101,12 @@ def known(kind: str, *, version: int) -> Definitions | None:
         long = {f"{f.kind.split('/')[0]}/msg/{f.kind.split('/')[1]}" for f in fields if "/" in f.kind}
         pending += [other for other in long if short(other) not in definitions]
     return definitions
+
+
+@lru_cache
+def _standard_types(version: int) -> Any:
+    typesys = need("rosbags.typesys", "logs")
+    return typesys.get_typestore(typesys.Stores.ROS1_NOETIC if version == 1 else typesys.Stores.ROS2_HUMBLE)
 
 
 def _fields(package: str, body: str, sections: Mapping[str, str], where: str) -> tuple[Field, ...]:
@@ -108,9 +121,20 @@ def _fields(package: str, body: str, sections: Mapping[str, str], where: str) ->
         if match["rest"].lstrip().startswith("="):
             continue  # a constant
         array = match["array"]
-        length = None if array is None else -1 if array == "[]" or "<" in array else int(array[1:-1])
+        length = None if array is None else -1 if array == "[]" or "<" in array else _length(array[1:-1])
+        if length is not None and length > ARRAY_LIMIT:
+            raise DataError(
+                f"{where}: the definition of {package[:80]} has an array of more than {ARRAY_LIMIT:,} elements, the "
+                f"length of {match['name'][:80]}; correct the definition, or record the topic again"
+            )
         fields.append(Field(match["name"], _resolve(match["type"], package, sections), length))
     return tuple(fields)
+
+
+def _length(digits: str) -> int:
+    """The number of some digits; Python refuses to convert thousands of them."""
+    digits = digits.lstrip("0") or "0"
+    return int(digits) if len(digits) <= len(str(ARRAY_LIMIT)) else ARRAY_LIMIT + 1
 
 
 def _resolve(kind: str, package: str, sections: Mapping[str, str]) -> str:

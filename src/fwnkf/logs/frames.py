@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -57,16 +57,14 @@ class Session:
     """I interval."""
     part: tuple[int, int] = (1, 1)
     """P interval: so many frames of so many iterations."""
-    skips: dict[int, int] = field(default_factory=dict)
 
     def skipped(self, count: int) -> int:
         """Iterations that are not logged behind one."""
-        key = (count + 1) % self.whole
-        if key not in self.skips:
-            number, of = self.part
-            index = next((i for i in range(COUNT_JUMP) if ((key + i) % self.whole + number - 1) % of < number), 0)
-            self.skips[key] = index
-        return self.skips[key]
+        place = (count + 1) % self.whole  # behind an I frame
+        number, of = self.part
+        rest = (place + number - 1) % of
+        left = 0 if rest < number else min(of - rest, self.whole - place)
+        return left if left < COUNT_JUMP else 0
 
 
 def group_fields(encodings: Sequence[int]) -> list[Group]:

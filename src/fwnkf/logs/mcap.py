@@ -14,9 +14,9 @@ from typing import BinaryIO, NamedTuple
 
 from ..errors import DataError
 from .chunked import Chunk, ChunkedLog, Wanted
-from .compressed import CHUNK_LIMIT, decompress
-from .definitions import parse, parse_idl
+from .compressed import CHUNK_LIMIT
 from .ros import Channel, channel_of
+from .work import Work
 
 MAGIC = b"\x89MCAP0\r\n"
 SUMMARY_LIMIT = 1 << 27
@@ -97,7 +97,7 @@ class Mcap(ChunkedLog):
             return False
         statistics = False
         try:
-            for opcode, content in _records(data):
+            for opcode, content in _records(data, self._work()):
                 self._summary_record(opcode, content)
                 statistics |= opcode == STATISTICS
         except _DamageError:
@@ -133,12 +133,12 @@ class Mcap(ChunkedLog):
             number, schema = fields.numbers("HH")
             self._ids.setdefault(number, (fields.text(), schema, fields.text()))
 
-    def _survey(self) -> None:
+    def _survey(self, work: Work) -> None:
         """Read the whole file once, for channels, counts and times."""
-        for offset, data in self._contents(None):
+        for offset, data in self._contents(None, work):
             counts: dict[int, int] = {}
             stamps: list[int] = []
-            for opcode, at, size, channel, stamp in _walk(data):
+            for opcode, at, size, channel, stamp in _walk(data, work):
                 if opcode == MESSAGE:
                     counts[channel] = counts.get(channel, 0) + 1
                     stamps.append(stamp)
@@ -149,11 +149,11 @@ class Mcap(ChunkedLog):
                         self._note(f"a damaged record near byte {offset:,} was left out")
             self._count(offset, counts, stamps)
 
-    def _declared(self) -> Iterator[tuple[int, str, Channel]]:
+    def _declared(self, work: Work) -> Iterator[tuple[int, str, Channel]]:
         for number, (name, schema, encoding) in sorted(self._ids.items()):
-            yield number, name, self._channel(name, schema, encoding)
+            yield number, name, self._channel(name, schema, encoding, work)
 
-    def _channel(self, topic: str, schema: int, encoding: str) -> Channel:
+    def _channel(self, topic: str, schema: int, encoding: str, work: Work) -> Channel:
         kind, language, text = self._schemas.get(schema, _Schema("", "", ""))
         if encoding == "json":
             return Channel(kind or "json", None, encoding)
@@ -165,9 +165,9 @@ class Mcap(ChunkedLog):
         where = f"{self.path}, topic {topic}"
         try:
             if language in ("ros2msg", "ros1msg"):
-                return channel_of(kind, encoding, parse(kind, text, where))
+                return channel_of(kind, encoding, self._parse(kind, text, where, work))
             if language in ("ros2idl", "omgidl"):
-                return channel_of(kind, encoding, parse_idl(kind, text, where))
+                return channel_of(kind, encoding, self._parse(kind, text, where, work, idl=True))
         except DataError as error:
             return Channel(kind, None, encoding, str(error))
         return Channel(kind, None, encoding, f"its schema is in the language {language[:40]!r}, which is not read")
@@ -175,7 +175,7 @@ class Mcap(ChunkedLog):
     # ---- messages ---------------------------------------------------------------------------------------------------
 
     def _contents(
-        self, wanted: set[int] | None, start_ns: int | None = None, stop_ns: int | None = None
+        self, wanted: set[int] | None, work: Work, start_ns: int | None = None, stop_ns: int | None = None
     ) -> Iterator[tuple[int, bytes]]:
         """The contents of chunks, and records outside of chunks, with their position in the file.
 
@@ -196,12 +196,12 @@ class Mcap(ChunkedLog):
                     after = self._behind(at)
                     rest = self._size - at - 9
                     cut = opcode == CHUNK and after == self._size and rest <= CHUNK_LIMIT
-                    if cut and (content := self._chunk(file.read(rest), at, whole=False)):
+                    if cut and (content := self._chunk(file.read(rest), at, work, whole=False)):
                         yield at, content
                 elif opcode == CHUNK and self._needed(at, wanted, start_ns, stop_ns):
                     if size > CHUNK_LIMIT + 100:
                         self._note(f"the chunk at byte {at:,} has {size:,} bytes, too many; left out")
-                    elif (content := self._chunk(file.read(size), at)) is not None:
+                    elif (content := self._chunk(file.read(size), at, work)) is not None:
                         yield at, content
                 elif opcode in (SCHEMA, CHANNEL, MESSAGE):
                     if size > CHUNK_LIMIT:
@@ -219,9 +219,8 @@ class Mcap(ChunkedLog):
         if loose:
             yield since, b"".join(loose)
 
-    def _chunk(self, record: bytes, at: int, *, whole: bool = True) -> bytes | None:
+    def _chunk(self, record: bytes, at: int, work: Work, *, whole: bool = True) -> bytes | None:
         """The content of a chunk; None if it is damaged."""
-        where = f"{self.path}, byte {at:,}"
         fields = _Fields(record)
         try:
             _, _, size, checksum = fields.numbers("QQQI")
@@ -231,51 +230,54 @@ class Mcap(ChunkedLog):
             self._note(f"the chunk at byte {at:,} is damaged; left out")
             return None
         data = record[fields.at : fields.at + stored]
-        try:
-            content = decompress(compression, data, size, where)
-        except DataError as error:
-            self._note(f"{error}; left out")
-            return None
-        if whole and (len(content) != size or (checksum and zlib.crc32(content) != checksum)):
+        content = self._unpack(compression, data, size, at, work)
+        if content is not None and whole and (len(content) != size or (checksum and zlib.crc32(content) != checksum)):
             self._note(f"the chunk at byte {at:,} has a wrong length or checksum; left out")
             return None
         return content
 
     @staticmethod
-    def _collect(data: bytes, wanted: Wanted) -> bool:
+    def _collect(data: bytes, wanted: Wanted, work: Work) -> bool:
         """The loop that reading a long log spends its time in."""
         unpack = _MESSAGE.unpack_from
         at, end = 0, len(data)
-        while at + _HEADER <= end:
+        records, most, whole = 0, work.left("messages"), True
+        while at + _HEADER <= end and records <= most:
+            records += 1
             opcode, size, channel, _, stamp = unpack(data, at)
             after = at + 9 + size
             if after > end or (opcode == MESSAGE and size < _HEADER - 9) or opcode == 0:
-                return False
+                whole = False
+                break
             if opcode == MESSAGE and channel in wanted:
                 stamps, messages = wanted[channel]
                 stamps.append(stamp)
                 messages.append(data[at + _HEADER : after])
             at = after
-        return at + 9 > end or at == end or data[at] != MESSAGE
+        work.count("messages", records)
+        return whole and (at + 9 > end or at == end or data[at] != MESSAGE)
 
 
-def _walk(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
+def _walk(data: bytes, work: Work) -> Iterator[tuple[int, int, int, int, int]]:
     """Opcode, position, size and, for messages, channel and log time of the records; ends at damage."""
     at, end = 0, len(data)
-    while at + 9 <= end:
+    records, most = 0, work.left("messages")
+    while at + 9 <= end and records <= most:
+        records += 1
         opcode, size = data[at], int.from_bytes(data[at + 1 : at + 9], "little")
         if at + 9 + size > end or opcode == 0:
-            return
+            break
         channel = stamp = 0
         if opcode == MESSAGE and size >= _HEADER - 9:
             _, _, channel, _, stamp = _MESSAGE.unpack_from(data, at)
         yield opcode, at, size, channel, stamp
         at += 9 + size
+    work.count("messages", records)
 
 
-def _records(data: bytes) -> Iterator[tuple[int, bytes]]:
+def _records(data: bytes, work: Work) -> Iterator[tuple[int, bytes]]:
     last = 0
-    for opcode, at, size, _, _ in _walk(data):
+    for opcode, at, size, _, _ in _walk(data, work):
         last = at + 9 + size
         yield opcode, data[at + 9 : last]
     if last != len(data):

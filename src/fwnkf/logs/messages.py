@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from .definitions import NUMBERS, Definitions, Field
+from .work import Work
 
 DEPTH_LIMIT = 32
 NODE_LIMIT = 200_000
@@ -26,6 +27,7 @@ LIST_LIMIT = 512
 """Fields of a topic that are listed."""
 ELEMENT_LIMIT = 64
 """Elements of an array that are listed; any other can be read by its index."""
+VISITS = "visited fields of messages"
 LAYOUT_LIMIT = 64
 """Layouts for messages of one length that are remembered; messages that fit none of them are decoded one by one."""
 
@@ -73,6 +75,8 @@ class _Walk:
     columns: dict[str, tuple[int, str]] = field(default_factory=dict)
     guards: list[tuple[int, str, int]] = field(default_factory=list)
     nodes: int = 0
+    most: int = NODE_LIMIT
+    """Fields that are visited, at most."""
 
     def message(self, kind: str, at: int, path: str, depth: int = 0) -> int:
         fields = TIMES.get(kind) or self.definitions.get(kind)
@@ -93,6 +97,7 @@ class _Walk:
         return self.wanted is not None and len(self.columns) == len(self.wanted)
 
     def part(self, part: Field, at: int, path: str, depth: int) -> int:
+        self.visit()
         if part.length is None:
             return self.value(part.kind, at, path, depth)
         count = part.length
@@ -100,16 +105,21 @@ class _Walk:
             at, count = self.length(at)
         if part.kind in NUMBERS:
             return self.numbers(part.kind, count, at, path)
+        if part.kind == "string":
+            return self.strings(count, at)
         for index in range(count):
             if self.done:
                 return at
             at = self.value(part.kind, at, f"{path}[{index}]", depth)
         return at
 
-    def value(self, kind: str, at: int, path: str, depth: int) -> int:
+    def visit(self) -> None:
         self.nodes += 1
-        if self.nodes > NODE_LIMIT or (self.wanted is None and len(self.columns) >= LIST_LIMIT):
+        if self.nodes > self.most or (self.wanted is None and len(self.columns) >= LIST_LIMIT):
             raise _ShortError
+
+    def value(self, kind: str, at: int, path: str, depth: int) -> int:
+        self.visit()
         if kind in NUMBERS:
             return self.number(kind, at, path)
         if kind == "string":
@@ -137,6 +147,22 @@ class _Walk:
         (count,) = struct.unpack_from(f"{self.order}I", self.data, at)
         self.guards.append((at, f"{self.order}u4", count))
         return end, count
+
+    def strings(self, count: int, at: int) -> int:
+        """Skip an array of strings, in a loop of its own: those of diagnostics have hundreds."""
+        end = len(self.data)
+        if 4 * count > end - at or self.nodes + count > self.most:
+            raise _ShortError
+        self.nodes += count
+        unpack, code = struct.Struct(f"{self.order}I").unpack_from, f"{self.order}u4"
+        for _ in range(count):
+            at = self.align(at, 4) if self.aligned else at
+            if at + 4 > end:
+                raise _ShortError
+            (size,) = unpack(self.data, at)
+            self.guards.append((at, code, size))
+            at += 4 + size
+        return self.skip(at, 0)
 
     def number(self, kind: str, at: int, path: str) -> int:
         code = NUMBERS[kind]
@@ -168,7 +194,8 @@ class Decoder:
 
     >>> decoder = Decoder("a/B", {"a/B": (Field("name", "string"), Field("x", "float32"))}, aligned=False)
     >>> rows = [struct.pack("<I2sf", 2, b"up", 1.5), struct.pack("<I4sf", 4, b"down", 2.5)]
-    >>> decoder.fields(rows[0]), decoder.columns(rows, ["x"])[0]["x"]
+    >>> work = Work("run.bag", 100)
+    >>> decoder.fields(rows[0], work), decoder.columns(rows, ["x"], work)[0]["x"]
     (('x',), array([1.5, 2.5], dtype=float32))
     """
 
@@ -179,12 +206,12 @@ class Decoder:
         """True for the CDR of ROS 2, False for the messages of ROS 1."""
         self._layouts: dict[tuple[tuple[str, ...], int], list[Layout]] = {}
 
-    def fields(self, data: bytes) -> tuple[str, ...]:
+    def fields(self, data: bytes, work: Work) -> tuple[str, ...]:
         """The names of the numbers in a message."""
-        return tuple(self._layout(data, None).columns)
+        return tuple(self._layout(data, None, work).columns)
 
     def columns(
-        self, messages: Sequence[bytes], wanted: Sequence[str]
+        self, messages: Sequence[bytes], wanted: Sequence[str], work: Work
     ) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.bool_]]:
         """Columns of a row for each message, and which messages are complete.
 
@@ -201,11 +228,17 @@ class Decoder:
                 whole[rows] = not names
                 continue
             chosen = messages if len(rows) == len(messages) else [messages[row] for row in rows.tolist()]
-            parts += self._group(b"".join(chosen), int(length), rows, names, whole)
+            parts += self._group(b"".join(chosen), int(length), rows, names, whole, work)
         return {name: _column(name, parts, len(messages)) for name in names}, whole
 
     def _group(
-        self, joined: bytes, length: int, rows: NDArray[np.int64], names: tuple[str, ...], whole: NDArray[np.bool_]
+        self,
+        joined: bytes,
+        length: int,
+        rows: NDArray[np.int64],
+        names: tuple[str, ...],
+        whole: NDArray[np.bool_],
+        work: Work,
     ) -> list[tuple[NDArray[np.int64], NDArray[Any]]]:
         """Decode messages of equal length; every layout takes those that have its lengths of strings and sequences."""
         parts = []
@@ -217,7 +250,7 @@ class Decoder:
             if attempt < len(known):
                 layout = known[attempt]
             else:
-                layout = self._layout(data, set(names))
+                layout = self._layout(data, set(names), work)
                 if len(known) < LAYOUT_LIMIT:
                     known.append(layout)
             if attempt < LAYOUT_LIMIT:
@@ -229,7 +262,8 @@ class Decoder:
                 taken, left = rows[left[fits]], left[~fits]
                 records = records if fits.all() else records[fits]
             else:
-                records, taken, left = np.frombuffer(data, _record(layout, length)), rows[left[:1]], left[1:]
+                alone = layout._replace(guards=())
+                records, taken, left = np.frombuffer(data, _record(alone, length)), rows[left[:1]], left[1:]
             attempt += 1
             if layout.complete:
                 parts.append((taken, records))
@@ -237,12 +271,13 @@ class Decoder:
                 whole[taken] = False
         return parts
 
-    def _layout(self, data: bytes, wanted: set[str] | None) -> Layout:
+    def _layout(self, data: bytes, wanted: set[str] | None, work: Work) -> Layout:
         arrays: dict[str, list[int]] = {}
         for name in wanted or ():
             if match := _ELEMENT.fullmatch(name):
                 arrays.setdefault(match[1], []).append(int(match[2]))
         walk = _Walk(data, self.definitions, self.aligned, "<", 8, wanted, 0, arrays)
+        walk.most = min(NODE_LIMIT, work.left(VISITS))
         at = 0
         if self.aligned:
             if len(data) < 4 or data[0] != 0 or data[1] not in (0, 1, 6, 7):
@@ -252,7 +287,9 @@ class Decoder:
             at = walk.base = 4
         try:
             walk.message(self.kind, at, "")
+            work.count(VISITS, walk.nodes)
         except _ShortError:
+            work.count(VISITS, walk.nodes)
             return Layout(walk.columns, tuple(walk.guards), complete=wanted is None)
         return Layout(walk.columns, tuple(walk.guards))
 

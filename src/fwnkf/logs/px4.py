@@ -11,7 +11,7 @@ import numpy as np
 from .log import Source, Stream
 from .packets import expand
 from .records import RecordLog, instances
-from .roles import AXES, FIX, Columns, SourceList, intervals, match, rotor_numbers, vector
+from .roles import AXES, FIX, Columns, SourceList, intervals, match, rotor_numbers, vector, whole
 
 MOTOR1 = 101
 """Value of ``actuator_function`` for the first motor."""
@@ -23,7 +23,7 @@ def facts(log: RecordLog, information: Mapping[str, float | str]) -> dict[str, f
     known: dict[str, float | str] = {"firmware": "PX4"}
     release = information.get("ver_sw_release")
     if release is not None and not isinstance(release, str):
-        number = int(release)
+        number = whole(release)
         known["firmware"] = f"PX4 {number >> 24 & 255}.{number >> 16 & 255}.{number >> 8 & 255}"
     if "ver_hw" in information:
         known["board"] = str(information["ver_hw"])[:80]
@@ -32,7 +32,7 @@ def facts(log: RecordLog, information: Mapping[str, float | str]) -> dict[str, f
     for kind in ("vehicle_gps_position", "sensor_gps"):
         names = [name for name in instances(log, kind) if "fix_type" in log.series[name].fields]
         if names:
-            best = max(int(log.read(name, ["fix_type"]).columns["fix_type"].max()) for name in names)
+            best = max(whole(log.read(name, ["fix_type"]).columns["fix_type"].max()) for name in names)
             known["gps_fix"] = FIX.get(best, str(best))
             break
     return known

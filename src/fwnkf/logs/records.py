@@ -11,14 +11,14 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from ..errors import DataError
 from .log import BLOCK, Array, Log, Stream, Topic
+from .work import Work
 
 NOTES = 5
 """Damaged places that are named one by one."""
@@ -103,6 +103,7 @@ class RecordLog(Log):
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.data = map_file(self.path)
+        self.work = Work(self.path, len(self.data))
         self.parameters = {}
         self.topics = {}
         self._raw = np.frombuffer(self.data, np.uint8)
@@ -129,22 +130,27 @@ class RecordLog(Log):
             if series.places and series.clock
         }
         self.topics = topics | {name: derived.topic for name, derived in self._derived.items()}
+        self.work.count("topics", len(self.topics))
 
     def derive(self, name: str, fields: Sequence[str], compute: Callable[[], Stream]) -> None:
         """Add a topic that is computed from others."""
         self._derived[name] = Derived(Topic(name, "computed", tuple(fields)), compute)
 
+    def _numbers_at(self, places: NDArray[np.int64], entry: Field) -> NDArray[Any]:
+        """The numbers behind some places, as the file has them."""
+        dtype = np.dtype(entry.dtype)
+        every = np.ndarray((max(len(self._raw) - dtype.itemsize + 1, 0),), dtype, self._raw, strides=(1,))
+        return np.asarray(every[places + entry.offset])
+
     def _gather(self, places: NDArray[np.int64], entry: Field) -> Array:
-        size = np.dtype(entry.dtype).itemsize
-        values = sliding_window_view(self._raw, size)[places + entry.offset].view(entry.dtype)[:, 0]
+        values = self._numbers_at(places, entry)
         with np.errstate(invalid="ignore", over="ignore"):  # numbers of damaged samples
             numbers = values.astype(np.float64)
             return numbers if entry.factor == 1.0 else numbers * entry.factor
 
     def _clock(self, places: NDArray[np.int64], entry: Field, tick: float) -> Array:
         """Seconds since time zero, subtracted as integers, because an epoch in µs leaves float64 few digits."""
-        size = np.dtype(entry.dtype).itemsize
-        values = sliding_window_view(self._raw, size)[places + entry.offset].view(entry.dtype)[:, 0]
+        values = self._numbers_at(places, entry)
         if values.dtype.kind == "f":
             return (values.astype(np.float64) - self._zero) * tick
         ticks = (values.astype(np.uint64) - np.uint64(self._zero)).view(np.int64)
@@ -192,10 +198,10 @@ class RecordLog(Log):
         Topics that are computed from others are divided by time.
         """
         whole = {name: self.read(name, fields) for name, fields in wanted.items() if name in self._derived}
-        marks = {name: stream.time for name, stream in whole.items()}
+        marks = {name: _increasing(stream.time) for name, stream in whole.items()}
         placed = {name: np.frombuffer(self.series[name].places, np.int64) for name in wanted if name in self.series}
         if marks:
-            times = {name: self.read(name, []).time for name in placed}
+            times = {name: _increasing(self.read(name, []).time) for name in placed}
             yield from self._blocks(wanted, whole, marks | times, samples)
         else:
             yield from self._blocks(wanted, whole, placed, samples)
@@ -227,6 +233,11 @@ class RecordLog(Log):
                 block[name] = whole[name].take(rows) if name in whole else self._read(name, wanted[name], rows)
                 start[name] = stop
             yield block
+
+
+def _increasing(time: Array) -> Array:
+    """The latest time so far; a block cannot end in front of a sample whose clock went back."""
+    return np.fmax.accumulate(time)
 
 
 def instances(log: RecordLog, kind: str, field: str = "") -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -25,17 +27,32 @@ class SourceList:
     def __init__(self, topics: Mapping[str, Topic]) -> None:
         self.topics = topics
         self.sources: list[Source] = []
+        self._named: Counter[str] = Counter()
 
     def has(self, role: str) -> bool:
         """Whether a signal of this role was added."""
-        return any(source.role == role for source in self.sources)
+        return role in self._named
 
     def add(self, role: str, label: str, topic: str, columns: Columns) -> None:
-        """Add a signal if the topic has all its fields; the first of a role has its name, others ``role_label``."""
+        """Add a signal if the topic has all its fields; the first of a role has its name, others ``role_label``.
+
+        Further signals with the same label get a number, because names are unique.
+        """
         fields = self.topics[topic].fields if topic in self.topics else ()
         if columns and all(field in fields for field, _ in columns.values()):
             name = f"{role}_{label}" if self.has(role) else role
+            self._named[name] += 1
+            name = name if self._named[name] == 1 else f"{name}_{self._named[name]}"
             self.sources.append(Source(name, role, topic, dict(columns)))
+
+
+def whole(number: float) -> int:
+    """A number of a damaged or crafted log as an integer: -1 where it is not finite.
+
+    >>> whole(3.0), whole(float("nan")), whole(float("inf"))
+    (3, -1, -1)
+    """
+    return int(number) if math.isfinite(number) else -1
 
 
 def vector(prefix: str, fields: str, axes: str = AXES) -> dict[str, tuple[str, float]]:

@@ -6,20 +6,23 @@ import difflib
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
-from .definitions import Definitions, short
+from .definitions import Definitions, parse, parse_idl, short
 from .log import BLOCK, Log, Source, Stream, Topic
 from .messages import LIST_LIMIT, Decoder
 from .ros_signals import signals
+from .work import Work
 
 RAW_LIMIT = 1 << 25
 """Bytes of messages that are held before they are decoded."""
+JSON_LIMIT = 1 << 24
+"""Bytes of a JSON message; as Python objects it takes about thirty times as much memory."""
 
 NOTE_LIMIT = 20
 
@@ -40,41 +43,51 @@ class MessageLog(Log):
     """A log whose messages carry ROS or JSON encodings. A subclass provides channels and :meth:`_batches`."""
 
     _channels: dict[str, Channel]
+    _size: int
+    """Bytes of the file."""
+    _parsed: dict[tuple[str, str], Definitions]
+    """Definitions by type and text; channels share them."""
+
+    def _work(self) -> Work:
+        """What one pass over the file may take."""
+        return Work(self.path, self._size)
+
+    def _parse(self, kind: str, text: str, where: str, work: Work, *, idl: bool = False) -> Definitions:
+        """The definition of a type of messages. Raises DataError if it cannot be read."""
+        if (kind, text) not in self._parsed:
+            work.count("characters of definitions in IDL" if idl else "characters of definitions", len(text))
+            self._parsed[kind, text] = (parse_idl if idl else parse)(kind, text, where)
+        return self._parsed[kind, text]
 
     def _note(self, text: str) -> None:
         """Add to the notes; a file that is damaged everywhere does not fill the memory with them."""
         if text not in self.notes and len(self.notes) < NOTE_LIMIT:
             self.notes = (*self.notes, text)
 
-    def _describe(self, channels: dict[str, Channel], counts: Mapping[str, int]) -> None:
-        """Set the topics; the fields of a topic are those of its first message."""
+    def _describe(
+        self,
+        channels: dict[str, Channel],
+        counts: Mapping[str, int],
+        first_of: Callable[[set[str], Work], Mapping[str, bytes]],
+        work: Work,
+    ) -> None:
+        """Set the topics; the fields of a topic are those of its first message, which ``first_of`` finds."""
         self._channels = channels
-        first = self._first({name for name, channel in channels.items() if counts.get(name) and not channel.trouble})
+        named = {name for name, channel in channels.items() if counts.get(name) and not channel.trouble}
+        first = first_of(named, work)
         topics = {}
         for name, channel in list(channels.items()):
             try:
-                fields = fields_of(channel, first.get(name))
+                fields = fields_of(channel, first.get(name), work)
             except DataError as error:
                 channels[name] = channel._replace(decoder=None, trouble=str(error))
                 fields = ()
             topics[name] = Topic(name, channel.kind, fields, counts.get(name, 0))
         self.topics = topics
 
-    def _first(self, topics: set[str]) -> dict[str, bytes]:
-        """The first message of every topic."""
-        first: dict[str, bytes] = {}
-        missing = set(topics)
-        while missing:
-            batch = next(self._batches(missing), None)
-            if batch is None:
-                break
-            first.update((name, messages[0]) for name, (_, messages) in batch.items())
-            missing -= set(batch)  # the next pass leaves out chunks without the topics that are still missing
-        return first
-
     @abstractmethod
     def _batches(
-        self, topics: Collection[str], start_ns: int | None = None, stop_ns: int | None = None
+        self, topics: Collection[str], work: Work, start_ns: int | None = None, stop_ns: int | None = None
     ) -> Iterator[Batch]:
         """Messages of the topics in the order of the file, in batches of bounded memory.
 
@@ -106,7 +119,8 @@ class MessageLog(Log):
             raise DataError(f"{self.path}: no topic {topic!r} in this log{_nearest(topic, self.topics)}")
         channel = self._channels[topic]
         if channel.trouble:
-            raise DataError(f"{self.path}, topic {topic}: {channel.trouble}")
+            where = "" if channel.trouble.startswith(str(self.path)) else f"{self.path}, topic {topic}: "
+            raise DataError(f"{where}{channel.trouble}")
         if fields is None:
             return self.topics[topic].fields
         for name in fields:
@@ -127,16 +141,17 @@ class MessageLog(Log):
         times: dict[str, list[int]] = {topic: [] for topic in wanted}
         raw: dict[str, list[bytes]] = {topic: [] for topic in wanted}
         held = 0
+        work = self._work()
 
         def flush(count: int | None) -> dict[str, Stream]:
             streams = {}
             for topic, names in wanted.items():
                 if raw[topic]:
-                    streams[topic] = self._stream(topic, names, times[topic][:count], raw[topic][:count])
+                    streams[topic] = self._stream(topic, names, times[topic][:count], raw[topic][:count], work)
                     del times[topic][:count], raw[topic][:count]
             return streams
 
-        for batch in self._batches(set(wanted), *limits):
+        for batch in self._batches(set(wanted), work, *limits):
             for topic, (stamps, messages) in batch.items():
                 if limits != [None, None]:
                     low, high = limits
@@ -155,21 +170,22 @@ class MessageLog(Log):
         if any(raw.values()):
             yield flush(None)
 
-    def _stream(self, topic: str, names: tuple[str, ...], times: list[int], messages: list[bytes]) -> Stream:
+    def _stream(
+        self, topic: str, names: tuple[str, ...], times: list[int], messages: list[bytes], work: Work
+    ) -> Stream:
         """Decode messages; incomplete ones are left out, with a note."""
         channel = self._channels[topic]
-        log_ns = np.array(times, np.uint64).astype(np.int64)
+        received = _since(np.array(times, np.uint64), self.start_ns) / 1e9
         stamp = stamp_fields(channel, self.topics[topic].fields)
         try:
-            columns, whole = _columns(channel, messages, (*names, *stamp))
+            columns, whole = _columns(channel, messages, (*names, *stamp), work)
         except DataError as error:
             raise DataError(f"{self.path}, topic {topic}: {error}") from error
         notes: tuple[str, ...] = ()
         if not whole.all():
             notes = (f"{topic}: {int((~whole).sum())} message(s) do not have the fields of {channel.kind}; left out",)
             columns = {name: values[whole] for name, values in columns.items()}
-            log_ns = log_ns[whole]
-        received = (log_ns - self.start_ns) / 1e9
+            received = received[whole]
         time, stamped = self._time(columns, stamp, received)
         values = {name: np.asarray(columns[name], np.float64) for name in names}
         return Stream(topic, time, values, {}, received if stamped else None, topic, "", notes)
@@ -182,12 +198,22 @@ class MessageLog(Log):
             with np.errstate(invalid="ignore"):
                 seconds, nanoseconds = (columns[name].astype(np.int64) for name in stamp)
             if seconds.any() or nanoseconds.any():
-                return (seconds * 1_000_000_000 + nanoseconds - self.start_ns) / 1e9, True
+                stamps = (seconds * 1_000_000_000 + nanoseconds).view(np.uint64)
+                return _since(stamps, self.start_ns) / 1e9, True
         elif stamp and columns[stamp[0]].any():
             microseconds = columns[stamp[0]].astype(np.int64)
             since_boot = bool(microseconds.max() < 10**14)
             return (microseconds - (0 if since_boot else self.start_ns // 1000)) / 1e6, True
         return received, False
+
+
+def _since(stamps: NDArray[np.uint64], start: int) -> NDArray[np.int64]:
+    """Nanoseconds since a start, both of 64 bits; of stamps that cannot be right, the difference turns over.
+
+    >>> _since(np.array([5, 2**64 - 1], np.uint64), 2**64 - 2).tolist()
+    [7, 1]
+    """
+    return (stamps - np.uint64(start % 2**64)).view(np.int64)
 
 
 def stamp_fields(channel: Channel, fields: Sequence[str]) -> tuple[str, ...]:
@@ -222,29 +248,32 @@ def channel_of(kind: str, encoding: str, definitions: Definitions | None) -> Cha
     return Channel(kind, Decoder(short(kind), definitions, aligned=encoding == "cdr"), encoding)
 
 
-def fields_of(channel: Channel, data: bytes | None) -> tuple[str, ...]:
+def fields_of(channel: Channel, data: bytes | None, work: Work) -> tuple[str, ...]:
     """The names of the numbers of a topic, from one of its messages."""
     if data is None or channel.trouble:
         return ()
     if channel.decoder is None:
-        return tuple(_flat(data) or ())
-    return channel.decoder.fields(data)
+        return tuple(_flat(data, work) or ())
+    return channel.decoder.fields(data, work)
 
 
 def _columns(
-    channel: Channel, messages: Sequence[bytes], names: Sequence[str]
+    channel: Channel, messages: Sequence[bytes], names: Sequence[str], work: Work
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
     if channel.decoder is not None:
-        return channel.decoder.columns(messages, names)
-    rows = [_flat(message) for message in messages]
+        return channel.decoder.columns(messages, names, work)
+    rows = [_flat(message, work) for message in messages]
     columns: dict[str, NDArray[Any]] = {
         name: np.array([math.nan if row is None else row.get(name, math.nan) for row in rows]) for name in names
     }
     return columns, np.array([row is not None for row in rows])
 
 
-def _flat(data: bytes) -> dict[str, float] | None:
-    """The numbers of a JSON message by dotted path; None if it is not a JSON object."""
+def _flat(data: bytes, work: Work) -> dict[str, float] | None:
+    """The numbers of a JSON message by dotted path; None if it is not a JSON object, or too long."""
+    if len(data) > JSON_LIMIT:
+        return None
+    work.count("bytes of JSON", len(data))
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):

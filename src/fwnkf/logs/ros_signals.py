@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 from .definitions import short
@@ -84,8 +85,10 @@ def signals(topics: Mapping[str, Topic]) -> tuple[Source, ...]:
     # names decide between topics of equal rate: a magnetometer may publish its heading as an Imu message
     candidates.sort(key=lambda item: (-(item[1].count or 0), item[0] not in item[1].name.lower()))
     sources: list[Source] = []
+    of_role: Counter[str] = Counter()
     for role, topic, columns in candidates:
-        number = sum(source.role == role for source in sources)
+        number = of_role[role]
+        of_role[role] += 1
         sources.append(Source(f"{role}_{number}" if number else role, role, topic.name, columns))
     return tuple(sources)
 

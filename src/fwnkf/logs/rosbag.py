@@ -13,9 +13,9 @@ from typing import BinaryIO
 
 from ..errors import DataError
 from .chunked import Chunk, ChunkedLog, Wanted
-from .compressed import CHUNK_LIMIT, decompress
-from .definitions import parse
+from .compressed import CHUNK_LIMIT
 from .ros import Channel, channel_of
+from .work import Work
 
 MAGIC = b"#ROSBAG V2.0\n"
 HEADER_LIMIT = 1 << 22
@@ -109,12 +109,12 @@ class Bag(ChunkedLog):
         kind, text = (details.get(name, b"").decode("utf-8", "replace") for name in (b"type", b"message_definition"))
         self._types.setdefault(_number(fields, b"conn"), (topic, kind, text))
 
-    def _survey(self) -> None:
+    def _survey(self, work: Work) -> None:
         self._note("the bag has no index (it was not closed): read from its start; `rosbag reindex` adds one")
-        for offset, data in self._contents(None):
+        for offset, data in self._contents(None, work):
             counts: dict[int, int] = {}
             stamps: list[int] = []
-            for fields, at, size in _records(data):
+            for fields, at, size in _records(data, work):
                 if _number(fields, b"op") == CONNECTION:
                     self._declare(fields, data[at : at + size])
                 elif _number(fields, b"op") == MESSAGE:
@@ -123,15 +123,16 @@ class Bag(ChunkedLog):
                     stamps.append(_stamp(fields.get(b"time", b"")))
             self._count(offset, counts, stamps)
 
-    def _declared(self) -> Iterator[tuple[int, str, Channel]]:
+    def _declared(self, work: Work) -> Iterator[tuple[int, str, Channel]]:
         for number, (topic, kind, text) in sorted(self._types.items()):
             try:
-                yield number, topic, channel_of(kind, "ros1", parse(kind, text, f"{self.path}, topic {topic}"))
+                definitions = self._parse(kind, text, f"{self.path}, topic {topic}", work)
+                yield number, topic, channel_of(kind, "ros1", definitions)
             except DataError as error:
                 yield number, topic, Channel(kind, None, "ros1", str(error))
 
     def _contents(
-        self, wanted: set[int] | None, start_ns: int | None = None, stop_ns: int | None = None
+        self, wanted: set[int] | None, work: Work, start_ns: int | None = None, stop_ns: int | None = None
     ) -> Iterator[tuple[int, bytes]]:
         with self._open() as file:
             at = len(MAGIC)
@@ -143,38 +144,40 @@ class Bag(ChunkedLog):
                 fields, place, length = record
                 kind = _number(fields, b"op")
                 if kind == CHUNK and self._needed(at, wanted, start_ns, stop_ns):
-                    try:
-                        yield at, self._chunk(file, fields, at, length)
-                    except DataError as error:
-                        self._note(f"{error}; left out")
+                    content = self._chunk(file, fields, at, length, work)
+                    if content is not None:
+                        yield at, content
                 elif kind == CHUNK_INFO:
                     break
                 at = place + length
 
-    def _chunk(self, file: BinaryIO, fields: Mapping[bytes, bytes], at: int, length: int) -> bytes:
-        where = f"{self.path}, byte {at:,}"
+    def _chunk(self, file: BinaryIO, fields: Mapping[bytes, bytes], at: int, length: int, work: Work) -> bytes | None:
+        """The content of a chunk; None if it cannot be read."""
         if length > CHUNK_LIMIT:
-            raise DataError(f"{where}: a chunk of {length:,} bytes; at most {CHUNK_LIMIT:,} are read")
+            self._note(f"the chunk at byte {at:,} has {length:,} bytes; at most {CHUNK_LIMIT:,} are read; left out")
+            return None
         kind, size = fields.get(b"compression", b"none").decode("ascii", "replace"), _number(fields, b"size")
-        data = decompress(kind, file.read(length), size, where)
-        if len(data) != size:
+        data = self._unpack(kind, file.read(length), size, at, work)
+        if data is not None and len(data) != size:
             self._note(f"the chunk at byte {at:,} has {len(data):,} bytes instead of {size:,}")
         return data
 
     @staticmethod
-    def _collect(data: bytes, wanted: Wanted) -> bool:
+    def _collect(data: bytes, wanted: Wanted, work: Work) -> bool:
         """The headers of messages nearly always have the same layout, which is found once and then only compared."""
         unpack, stamp_of = struct.Struct("<I").unpack_from, struct.Struct("<II").unpack_from
         layouts: dict[int, tuple[int, int, int]] = {}
         at, end = 0, len(data)
-        while at + 8 <= end:
+        records, most = 0, work.left("messages")
+        while at + 8 <= end and records <= most:
+            records += 1
             (size,) = unpack(data, at)
             place = at + 8 + size
             if place > end:
-                return False
+                break
             (length,) = unpack(data, place - 4)
             if place + length > end:
-                return False
+                break
             op, conn, time = layouts.get(size, (-1, -1, -1))
             start = at + 4
             if not (
@@ -186,7 +189,7 @@ class Bag(ChunkedLog):
                 header = data[start : place - 4]
                 fields = _header(header)
                 if fields is None:
-                    return False
+                    break
                 if fields.get(b"op") == b"\x02":
                     number, stamp = _number(fields, b"conn"), _stamp(fields.get(b"time", b""))
                     if number in wanted:
@@ -204,20 +207,24 @@ class Bag(ChunkedLog):
                     wanted[number][0].append(seconds * 1_000_000_000 + nanoseconds)
                     wanted[number][1].append(data[place : place + length])
             at = place + length
+        work.count("messages", records)
         return at == end
 
 
-def _records(data: bytes) -> Iterator[tuple[dict[bytes, bytes], int, int]]:
+def _records(data: bytes, work: Work) -> Iterator[tuple[dict[bytes, bytes], int, int]]:
     """Header, position and size of the records of a chunk; ends at damage."""
     at, end = 0, len(data)
-    while at + 8 <= end:
+    records, most = 0, work.left("messages")
+    while at + 8 <= end and records <= most:
+        records += 1
         size = int.from_bytes(data[at : at + 4], "little")
         place = at + 8 + size
         if place > end:
-            return
+            break
         fields = _header(data[at + 4 : at + 4 + size])
         length = int.from_bytes(data[place - 4 : place], "little")
         if fields is None or b"op" not in fields or place + length > end:
-            return
+            break
         yield fields, place, length
         at = place + length
+    work.count("messages", records)

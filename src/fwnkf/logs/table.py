@@ -6,11 +6,8 @@ CSV needs only the standard library and numpy; Parquet needs ``pip install 'fwnk
 from __future__ import annotations
 
 import csv
-import difflib
 import hashlib
 import io
-import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -23,17 +20,18 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from ..extras import need
 from .cells import MISSING, is_number, to_numbers
+from .headers import choose_columns, missing_column, name_columns, split_unit
+from .work import Work
 
 FILE_LIMIT = 1 << 29
 """Largest file size in bytes; larger files are refused."""
 ROW_LIMIT = 20_000_000
-COLUMN_LIMIT = 10_000
 LINE_LIMIT = 1 << 20
+BATCH = 1 << 16
+"""Rows of a Parquet file that are converted at a time."""
 BLOCK = 1 << 11
 """Rows converted to numbers at a time, so that a long file is never held in memory as Python strings."""
 SUFFIXES = (".csv", ".parquet")
-# one pair of brackets at the end of a header: "gps_x [m]", "gps_x(m)"
-_UNIT = re.compile(r"(?P<name>.*\S)\s*(\[(?P<square>[^\[\]]*)\]|\((?P<round>[^()]*)\))")
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +79,7 @@ class Table:
         bare = split_unit(name)[0]
         if bare in self.columns and name in self.header:
             return bare
-        raise _missing(self.path, name, self.header or tuple(self.columns))
+        raise missing_column(self.path, name, self.header or tuple(self.columns))
 
     def column(self, name: str) -> NDArray[np.float64]:
         """The values of a column.
@@ -174,21 +172,6 @@ def find_tables(folder: str | Path) -> list[Path]:
     return paths
 
 
-def split_unit(header: str) -> tuple[str, str]:
-    """Split a column header into name and unit.
-
-    >>> split_unit("gps_x [m]"), split_unit("speed (m/s)"), split_unit("t")
-    (('gps_x', 'm'), ('speed', 'm/s'), ('t', ''))
-    """
-    match = _UNIT.fullmatch(header)
-    if match is None:
-        return header, ""
-    return match["name"], (match["square"] if match["square"] is not None else match["round"]).strip()
-
-
-# ---- common to both formats -----------------------------------------------------------------------------------------
-
-
 def _read_bytes(path: Path) -> bytes:
     try:
         if not path.is_file():
@@ -202,43 +185,6 @@ def _read_bytes(path: Path) -> bytes:
     if not data.strip():
         raise DataError(f"{path} is empty; write it again, or remove it from the folder")
     return data
-
-
-def _name_columns(path: Path, header: Sequence[str]) -> list[tuple[str, str]]:
-    """Name and unit of every column; a column without a name (such as an index) cannot be selected."""
-    if len(header) > COLUMN_LIMIT:
-        raise DataError(f"{path} has {len(header):,} columns, more than {COLUMN_LIMIT:,}; check the separator")
-    seen: dict[str, int] = {}
-    for number, name in enumerate(header, 1):
-        if name and name in seen:
-            raise DataError(
-                f"{path}: columns {seen[name]} and {number} are both named {name[:80]!r}; rename one of them"
-            )
-        seen[name] = number
-    pairs = [split_unit(name) for name in header]
-    bare = Counter(name for name, _ in pairs)
-    # in "speed (left)" and "speed (right)" the brackets are part of the name, not units
-    return [(name, unit) if bare[name] == 1 else (full, "") for (name, unit), full in zip(pairs, header, strict=True)]
-
-
-def _choose(path: Path, header: Sequence[str], named: list[tuple[str, str]], wanted: Sequence[str] | None) -> list[int]:
-    """Indices of the selected columns."""
-    if wanted is None:
-        return [index for index, (name, _) in enumerate(named) if name]
-    indices = {full: index for index, full in enumerate(header) if full}
-    indices.update({name: index for index, (name, _) in enumerate(named) if name})
-    for name in wanted:
-        if name not in indices:
-            raise _missing(path, name, header)
-    return list(dict.fromkeys(indices[name] for name in wanted))
-
-
-def _missing(path: Path, name: str, header: Sequence[str]) -> DataError:
-    known = {key: full for full in header if full for key in (full.lower(), split_unit(full)[0].lower())}
-    similar = list(dict.fromkeys(known[key] for key in difflib.get_close_matches(name.lower(), known, 3, 0.5)))
-    hint = f"; did you mean {' or '.join(repr(full[:80]) for full in similar)}?" if similar else ""
-    shown = ", ".join(full[:40] for full in header[:20] if full) + (", …" if len(header) > 20 else "")
-    return DataError(f"{path}: no column named {name[:80]!r}{hint} Columns: {shown}")
 
 
 # ---- CSV ------------------------------------------------------------------------------------------------------------
@@ -302,8 +248,8 @@ def _parse_csv(
             )
         source = chain([first], source)
     header = [cell.strip() for cell in header]
-    named = _name_columns(path, header)
-    chosen = _choose(path, header, named, wanted)
+    named = name_columns(path, header)
+    chosen = choose_columns(path, header, named, wanted)
     blocks: list[list[NDArray[np.float64]]] = [[] for _ in chosen]
     dated: set[int] = set()
     rows: list[list[str]] = []
@@ -355,19 +301,27 @@ def _read_parquet(
         file = parquet.ParquetFile(arrow.BufferReader(data), page_checksum_verification=True)
         schema = file.schema_arrow
         header = [str(name) for name in schema.names]
+        groups = [int(file.metadata.row_group(index).num_rows) for index in range(file.metadata.num_row_groups)]
         rows = int(file.metadata.num_rows)
-        named = _name_columns(path, header)
-        chosen = _choose(path, header, named, wanted)
+        if rows != sum(groups) or min(groups, default=0) < 0:
+            raise DataError(f"{path}: {sum(groups):,} rows in groups, but {rows:,} in all; the file is damaged")
+        named = name_columns(path, header)
+        chosen = choose_columns(path, header, named, wanted)
         if not 0 < rows <= ROW_LIMIT:
             raise DataError(f"{path} has {rows:,} rows; a table has 1 to {ROW_LIMIT:,}, split it into one file per run")
+        kinds = {index: _number_kind(arrow, schema.field(index).type, path, named[index][0]) for index in chosen}
+        Work(path, len(data)).count("numbers in a table", rows * len(chosen))
         columns, units = {}, {}
-        content = file.read(columns=[header[index] for index in chosen])
-        for index in chosen:
+        for index in chosen:  # one by one, in batches: what is not yet a number takes little memory
             field = schema.field(index)
             name, unit = named[index]
-            values, of_type = _floats(arrow, content.column(header[index]), f"{path}, column {name!r}")
-            if len(values) != rows:
-                raise DataError(f"{path}, column {name!r}: {len(values)} values in {rows} rows; the file is damaged")
+            values, of_type, filled = np.empty(rows), kinds[index][1], 0
+            for batch in file.iter_batches(BATCH, columns=[header[index]]):
+                part = batch.column(header[index]).cast(kinds[index][0], safe=False).cast(arrow.float64(), safe=False)
+                values[filled : filled + len(part)] = part.to_numpy(zero_copy_only=False)[: rows - filled]
+                filled += len(part)
+            if filled != rows:
+                raise DataError(f"{path}, column {name!r}: {filled} values in {rows} rows; the file is damaged")
             columns[name] = values
             metadata = field.metadata or {}
             declared = (metadata.get(b"unit") or metadata.get(b"units") or b"").decode("utf-8", "replace")
@@ -381,18 +335,17 @@ def _read_parquet(
         raise DataError(f"{path} cannot be read as Parquet ({brief}); write or download it again") from error
 
 
-def _floats(arrow: Any, column: Any, where: str) -> tuple[NDArray[np.float64], str]:
-    """A column as numbers, and the unit of its type (ms or ns for time stamps) or an empty string."""
-    kind, types = column.type, arrow.types
-    unit = ""
+def _number_kind(arrow: Any, kind: Any, path: Path, name: str) -> tuple[Any, str]:
+    """The type from which a column is converted to float64, and the unit of its type (ms or ns for time stamps)."""
+    types = arrow.types
     if types.is_timestamp(kind) or types.is_duration(kind):
-        unit, column = kind.unit, column.cast(arrow.int64())
-    elif types.is_boolean(kind):
-        column = column.cast(arrow.uint8())
-    elif not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind)):
+        return arrow.int64(), kind.unit
+    if types.is_boolean(kind):
+        return arrow.uint8(), ""
+    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind)):
         raise DataError(
-            f"{where} holds {str(kind)[:80]}, not numbers; select the columns to read, or convert it to float64"
+            f"{path}, column {name!r} holds {str(kind)[:80]}, not numbers; select the columns to read, or convert it "
+            "to float64"
         )
     # integers beyond 2**53 (nanoseconds since 1970) lose their last digits in float64
-    cast = column.cast(arrow.float64(), safe=False)
-    return np.array(cast.to_numpy(), dtype=np.float64), unit
+    return kind, ""

@@ -10,6 +10,7 @@ import re
 import struct
 from array import array
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import DataError
 from . import px4
@@ -18,6 +19,12 @@ from .records import Damage, Field, RecordLog, Series
 
 MAGIC = b"ULog\x01\x12\x35"
 SYNC = b"\x2f\x73\x13\x20\x25\x0c\xbb\x12"
+SYNC_RECORD = b"\x08\x00S" + SYNC
+LETTER = re.compile(b"[DS]")
+"""Third byte of a sample and of a sync message."""
+DEFINITION = re.compile(
+    rb"(?s)..(?:F[a-z][a-z0-9_]{1,100}:[a-z]|[IP].(?:char\[|u?int\d{1,2}_t |float )|A..[\x00-\x20][a-z]{4})"
+)
 KINDS = b"BFIMPQARDLCSO"
 TYPES = {
     "int8_t": "<i1", "uint8_t": "<u1", "int16_t": "<i2", "uint16_t": "<u2", "int32_t": "<i4", "uint32_t": "<u4",
@@ -28,6 +35,16 @@ FIELD_LIMIT = 20_000
 """Numbers in one message, nested ones included; a message has at most 65,535 bytes."""
 TEXT_LIMIT = 10_000
 """Text messages that are kept."""
+
+
+class _Layout(NamedTuple):
+    """The samples of a format."""
+
+    fields: dict[str, Field]
+    clock: str
+    received: str | None
+    sizes: set[int]
+    """Bytes without the header: with and without the padding at the end."""
 
 
 class ULog(RecordLog):
@@ -42,6 +59,7 @@ class ULog(RecordLog):
         (self._zero,) = struct.unpack_from("<Q", self.data, 8)
         self.start_ns = self._zero * 1000
         self._formats: dict[str, list[tuple[str, int, str]]] = {}
+        self._layouts: dict[str, _Layout] = {}
         self._heads: dict[bytes, tuple[array[int], int]] = {}
         self._identities: dict[int, Series] = {}
         self._settings: dict[str, float | str] = {}
@@ -77,8 +95,6 @@ class ULog(RecordLog):
     def _scan(self, damage: Damage) -> None:
         data, end = self.data, len(self.data)
         heads, place, previous = self._heads, 16, 0
-        pattern: re.Pattern[bytes] | None = None
-        known = 0
         while place + 3 <= end:
             head = heads.get(data[place : place + 5])
             if head is not None:  # a sample: nearly all messages
@@ -92,17 +108,14 @@ class ULog(RecordLog):
             if not why:
                 place = stop
                 continue
-            if pattern is None or known != len(heads):
-                pattern, known = self._pattern(), len(heads)
             offset = next((offset for offset in self._offsets if offset > previous), end)
-            inside = offset if previous and offset < place else self._within(pattern, previous, place)
+            inside = offset if previous and offset < place else self._within(previous, place)
             if inside:  # the sample before was cut, and others were written over its end
                 heads[data[previous : previous + 5]][0].pop()
                 damage.add(previous, inside, why)
                 previous, place = 0, inside
                 continue
-            match = pattern.search(data, place + 1)
-            following = min(match.start() if match else end, offset if offset > place else end)
+            following = min(self._resume(place + 1, end), offset if offset > place else end)
             damage.add(place, following, why)
             place = following
         for series in self.series.values():  # the last sample may be cut
@@ -111,25 +124,27 @@ class ULog(RecordLog):
                 series.places.pop()
                 damage.add(last, end, "the file ends within a sample")
 
-    def _pattern(self) -> re.Pattern[bytes]:
+    def _resume(self, place: int, stop: int) -> int:
         """Where reading can go on: the header of a sample or of a sync message; without topics, a definition."""
         if not self._heads:
-            return re.compile(
-                rb"(?s)..(?:F[a-z][a-z0-9_]+:[a-z]|[IP].(?:char\[|u?int\d+_t |float )|A..[\x00-\x20][a-z]{4})"
-            )
-        heads = [re.escape(head) for head in self._heads]
-        return re.compile(b"(?s)" + b"|".join([*heads, re.escape(b"\x08\x00S" + SYNC)]))
+            match = DEFINITION.search(self.data, place)
+            return match.start() if match else stop
+        for match in LETTER.finditer(self.data, place + 2):
+            start = match.start() - 2
+            if start >= stop:
+                break
+            if self.data[start : start + 5] in self._heads or self.data[start : start + 11] == SYNC_RECORD:
+                return start
+        return stop
 
-    def _within(self, pattern: re.Pattern[bytes], previous: int, place: int) -> int:
+    def _within(self, previous: int, place: int) -> int:
         """Place of a message inside the sample that ends at ``place``, from which reading can go on; 0 without one."""
         head = self._heads.get(self.data[previous : previous + 5])
         if head is None or previous + head[1] != place:
             return 0
-        match = pattern.search(self.data, previous + 1, place + 4)
-        if match is None or match.start() >= place:
-            return 0
-        inner = self._heads.get(self.data[match.start() : match.start() + 5])
-        return match.start() if inner is not None and self._plausible(match.start() + inner[1]) else 0
+        start = self._resume(previous + 1, place)
+        inner = self._heads.get(self.data[start : start + 5])
+        return start if start < place and inner is not None and self._plausible(start + inner[1]) else 0
 
     def _plausible(self, place: int) -> bool:
         if place + 3 >= len(self.data):
@@ -158,6 +173,8 @@ class ULog(RecordLog):
                 return f"unknown message type {kind}"
             elif letter == "S" and body != SYNC:
                 return "a wrong synchronisation message"
+        except DataError:
+            raise
         except (ValueError, struct.error, KeyError) as error:
             return f"a wrong message of type {letter} ({str(error)[:80]})"
         return ""
@@ -200,6 +217,8 @@ class ULog(RecordLog):
             if not match:
                 raise ValueError(f"the field {part[:40]!r}")
             fields.append((match[1], -1 if match[2] is None else int(match[2]), match[3]))
+        if self._formats.get(name) != fields:
+            self._layouts.clear()  # formats may be part of each other
         self._formats[name] = fields
 
     def _read_A(self, body: bytes) -> None:
@@ -207,6 +226,18 @@ class ULog(RecordLog):
         kind = body[3:].decode("ascii")
         if kind not in self._formats:
             raise ValueError(f"no format of {kind[:80]!r}")
+        if kind not in self._layouts:  # many topics may have the same format
+            self._layouts[kind] = self._laid_out(kind)
+        layout = self._layouts[kind]
+        name = kind if instance == 0 else f"{kind}.{instance}"
+        series = self.series.get(name)
+        if series is None or (series.fields is not layout.fields and series.fields != layout.fields):
+            series = self.series[name] = Series(name, kind, layout.fields, layout.clock, layout.received)
+        self._identities[identity] = series
+        for size in layout.sizes:
+            self._heads[struct.pack("<HBH", size + 2, ord("D"), identity)] = (series.places, size + 5)
+
+    def _laid_out(self, kind: str) -> _Layout:
         fields: dict[str, Field] = {}
         width = self._layout(kind, "", 0, fields, 0)
         least = width
@@ -214,23 +245,20 @@ class ULog(RecordLog):
             least = fields.pop(last).offset  # padding at the end of a message is not written
         if "timestamp" not in fields or not 0 < width <= 65_533 or fields["timestamp"].dtype[1] != "u":
             raise ValueError(f"the format of {kind[:80]!r}")
-        name = kind if instance == 0 else f"{kind}.{instance}"
         named = {key: entry for key, entry in fields.items() if "_padding" not in key}
         shifted = {key: entry._replace(offset=entry.offset + 5) for key, entry in named.items()}
         sampled = "timestamp_sample" in fields and fields["timestamp_sample"].dtype == "<u8"
         clock, received = ("timestamp_sample", "timestamp") if sampled else ("timestamp", None)
-        series = self.series.get(name)
-        if series is None or series.fields != shifted:
-            series = self.series[name] = Series(name, kind, shifted, clock, received)
-        self._identities[identity] = series
-        for size in {least, width}:
-            self._heads[struct.pack("<HBH", size + 2, ord("D"), identity)] = (series.places, size + 5)
+        return _Layout(shifted, clock, received, {least, width})
 
     def _layout(self, kind: str, prefix: str, offset: int, fields: dict[str, Field], depth: int) -> int:
         """Add the numbers of a format to ``fields``; returns the offset behind them."""
         if depth > 8:
             raise ValueError(f"formats nested without end in {kind[:80]!r}")
         for name, count, label in self._formats[kind]:
+            if count > FIELD_LIMIT:
+                raise ValueError(f"{kind[:80]!r} is longer than a message can be")
+            self.work.count("fields of definitions", max(count, 1))
             for index in range(1 if count < 0 else count):
                 full = f"{prefix}{label}" + ("" if count < 0 else f"[{index}]")
                 if name in TYPES:

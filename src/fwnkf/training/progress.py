@@ -10,12 +10,14 @@ from lightning.pytorch.callbacks import Callback
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from ..plain import printable
+
 
 class ProgressLine(Callback):
     """A rich progress bar on a terminal; elsewhere one line of text after every validation."""
 
     def __init__(self, name: str, steps: int) -> None:
-        self.name, self.steps = name, steps
+        self.name, self.steps = printable(name), steps  # from a file
         self.console = Console(stderr=True)
         self.bar: Progress | None = None
         self.begin, self.begin_step = time.monotonic(), 0
@@ -24,7 +26,7 @@ class ProgressLine(Callback):
         self.begin, self.begin_step = time.monotonic(), trainer.global_step
         if trainer.is_global_zero and self.console.is_terminal:
             self.bar = Progress(
-                TextColumn("[bold]{task.description}"),
+                TextColumn("{task.description}", style="bold", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[figures]}"),
@@ -49,6 +51,7 @@ class ProgressLine(Callback):
             self.console.print(
                 f"{self.name}: step {trainer.global_step}/{self.steps}  {self._figures(trainer)}  {left:.0f} s left",
                 highlight=False,
+                markup=False,
                 soft_wrap=True,
             )
 
