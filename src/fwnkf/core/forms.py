@@ -56,8 +56,8 @@ def covariance_form(solve: SolveForm) -> CovarianceForm:
 DIGITS = 32
 """How often the rounding error of a number must fit into its standard deviation.
 
-Rounding errors of successive steps add up while a filter forgets them: with a gain of 1/1,000 they are 22 times those of
-one step, about half of the standard deviation.
+Rounding errors of successive steps add up while a filter forgets them: with a gain of 1/1,000 they are 22 times those
+of one step, about half of the standard deviation.
 """
 
 

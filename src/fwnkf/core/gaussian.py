@@ -197,18 +197,19 @@ def gain(
     form: SolveForm = "auto",
 ) -> tuple[Float[Tensor, "*B n m"], Float[Tensor, "*B m m"], Bool[Tensor, "*B"]]:
     """Kalman gain ``P Hᵀ S⁻¹`` with zero columns where masked, the full ``S``, and a success flag per item."""
-    return _gain(P @ H.mT, P, H, noise, weight, form)
+    K, S, ok, _ = _gain(P @ H.mT, P, H, noise, weight, form)
+    return K, S, ok
 
 
 def _gain(
     rows: Tensor, P: Tensor, H: Tensor, noise: Noise, weight: Tensor | None, form: SolveForm
-) -> tuple[Tensor, Tensor, Tensor]:
-    """As :func:`gain`, with ``rows S⁻¹`` for the gain; the first rows are ``P Hᵀ``."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As :func:`gain`, with ``rows S⁻¹`` for the gain, and the pivots of ``S``; the first rows are ``P Hᵀ``."""
     S = H @ rows[..., : P.shape[-1], :] + dense(noise)
     wide = form == "cholesky" or (form == "auto" and S.shape[-1] > UNROLL_LIMIT)
-    solved, ok = (_cholesky_right_solve if wide else _unrolled_right_solve)(rows, S, weight)
+    solved, ok, pivots = (_cholesky_right_solve if wide else _unrolled_right_solve)(rows, S, weight)
     # callers get an exactly symmetric S; the solve above reads one triangle only, which spares it this gradient
-    return torch.where(ok[..., None, None], solved, 0.0), symmetrize(S), ok
+    return torch.where(ok[..., None, None], solved, 0.0), symmetrize(S), ok, pivots
 
 
 @torch.no_grad()
@@ -218,16 +219,23 @@ def _resolved(
     K: Tensor,
     H: Tensor,
     S: Tensor,
+    innovation: Tensor,
     weighted: Tensor,
+    pivots: Tensor,
+    weight: Tensor | None,
 ) -> Tensor:
     """Whether rounding moves the mean by less than the posterior standard deviations; ``weighted`` is ``S⁻¹ r``.
 
     With ``p² = diag P`` and ``a² = (|H| p)² + diag S`` the entries of ``P Hᵀ`` have errors of ``ε p aᵀ`` and those of
     ``S`` of ``ε a aᵀ``, which move a correction ``K r`` by at most ``ε (p + |K| a) Σ aᵢ |S⁻¹ r|ᵢ``.
+    A pivot is the variance of a channel given those before it, small where two channels measure nearly the same; what
+    ``S⁻¹ r`` would be by it counts where rounding made it smaller.
     """
     std = torch.diagonal(before, dim1=-2, dim2=-1).clamp_min(0).sqrt()
-    reach = (matvec(H.abs(), std).square() + torch.diagonal(S, dim1=-2, dim2=-1)).sqrt()
-    total = (reach * weighted.abs()).sum(-1, keepdim=True)  # of the measured channels: the others are zero
+    variance = torch.diagonal(S, dim1=-2, dim2=-1)
+    reach = (matvec(H.abs(), std).square() + variance).sqrt()
+    size = torch.maximum(weighted.abs(), (innovation.abs() * variance.rsqrt()).amax(-1, keepdim=True) * pivots.rsqrt())
+    total = (reach * (size if weight is None else weight * size)).sum(-1, keepdim=True)
     error = 20 * torch.finfo(after.dtype).eps * (std + matvec(K.abs(), reach)) * total
     return (torch.diagonal(after, dim1=-2, dim2=-1) >= error.square()).all(-1)
 
@@ -286,18 +294,20 @@ def right_solve(
 ) -> tuple[Float[Tensor, "*B k m"], Bool[Tensor, "*B"]]:
     """``C S⁻¹`` over the unmasked channels, with zero columns where masked, and a success flag per item."""
     solve = _unrolled_right_solve if S.shape[-1] <= UNROLL_LIMIT else _cholesky_right_solve
-    return solve(C, S, weight)
+    solved, ok, _ = solve(C, S, weight)
+    return solved, ok
 
 
-def _cholesky_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-    """``C S⁻¹`` over the unmasked channels; ``ok`` is as in the unrolled form."""
+def _cholesky_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """``C S⁻¹`` over the unmasked channels; ``ok`` and the pivots are as in the unrolled form."""
     if weight is not None:
         C, S = C * weight.unsqueeze(-2), masked(S, weight)
     factor, ok = safe_cholesky(S)
-    return torch.cholesky_solve(C.mT, factor).mT, ok
+    pivots = torch.diagonal(factor.detach(), dim1=-2, dim2=-1).square()
+    return torch.cholesky_solve(C.mT, factor).mT, ok, pivots
 
 
-def _unrolled_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+def _unrolled_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """``C S⁻¹`` by ``S = L D Lᵀ`` written out entry by entry; ``ok`` is True where every pivot of a measured channel
     is positive.
 
@@ -330,7 +340,8 @@ def _unrolled_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[
         columns[i] = columns[i] * inverse[i]
         for k in range(i + 1, m):
             columns[i] = torch.addcmul(columns[i], low[k, i], columns[k], value=-1)
-    return torch.stack(columns, -1), (torch.cat(pivots, -1) > 0).all(-1)
+    diagonal = torch.cat(pivots, -1)
+    return torch.stack(columns, -1), (diagonal > 0).all(-1), diagonal
 
 
 def _condition_sequentially(P: Tensor, drive: Tensor, H: Tensor, noise: DiagonalNoise, weight: Tensor | None) -> Update:
@@ -357,7 +368,9 @@ def _condition_sequentially(P: Tensor, drive: Tensor, H: Tensor, noise: Diagonal
         ok = ok & (positive if used is None else positive | (used == 0)).squeeze(-1)
         row = h.unsqueeze(-2)
         precise = precise & keeps_digits(before, P, A, row, DiagonalNoise(r), used)
-        precise = precise & _resolved(before, P, k.unsqueeze(-1), row, s.unsqueeze(-1), residual * inverse)
+        precise = precise & _resolved(
+            before, P, k.unsqueeze(-1), row, s.unsqueeze(-1), residual, residual * inverse, s, used
+        )
     # one channel may move the mean far, and the next one bring it back with the rounding of the way
     rounding = (8 * torch.finfo(P.dtype).eps * farthest).square()
     precise = precise & (rounding <= torch.diagonal(P, dim1=-2, dim2=-1)).all(-1)
@@ -398,12 +411,12 @@ def condition(
     PHt, r = P @ H.mT, innovation.detach().unsqueeze(-2)
     lead = torch.broadcast_shapes(PHt.shape[:-2], r.shape[:-2])
     rows = torch.cat([item.expand(*lead, *item.shape[-2:]) for item in (PHt, r)], -2)
-    solved, S, ok = _gain(rows, P, H, noise, weight, form)
+    solved, S, ok, pivots = _gain(rows, P, H, noise, weight, form)
     K, weighted = solved[..., :-1, :], solved[..., -1, :]
     IKH = _remaining(K, H)
     posterior = _joseph(P, IKH, K, noise)
     precise = keeps_digits(P, posterior, IKH, H, noise, weight)
-    precise = precise & _resolved(P, posterior, K, H, S, weighted)
+    precise = precise & _resolved(P, posterior, K, H, S, innovation, weighted, pivots, weight)
     return Update(matvec(K, innovation), posterior, S, ok, precise)
 
 
