@@ -224,7 +224,9 @@ def _resolved(
     pivots: Tensor,
     weight: Tensor | None,
 ) -> Tensor:
-    """Whether rounding moves the mean by less than the posterior standard deviations; ``weighted`` is ``S⁻¹ r``.
+    """Whether rounding moves mean and covariance by less than the posterior standard deviations.
+
+    ``weighted`` is ``S⁻¹ r``.
 
     With ``p² = diag P`` and ``a² = (|H| p)² + diag S`` the entries of ``P Hᵀ`` have errors of ``ε p aᵀ`` and those of
     ``S`` of ``ε a aᵀ``, which move a correction ``K r`` by at most ``ε (p + |K| a) Σ aᵢ |S⁻¹ r|ᵢ``.
@@ -236,7 +238,8 @@ def _resolved(
     reach = (matvec(H.abs(), std).square() + variance).sqrt()
     size = torch.maximum(weighted.abs(), (innovation.abs() * variance.rsqrt()).amax(-1, keepdim=True) * pivots.rsqrt())
     total = (reach * (size if weight is None else weight * size)).sum(-1, keepdim=True)
-    error = 20 * torch.finfo(after.dtype).eps * (std + matvec(K.abs(), reach)) * total
+    # at least once: 1 - K H rounds as well, and leaves as much of the standard deviations of the prior
+    error = 20 * torch.finfo(after.dtype).eps * (std + matvec(K.abs(), reach)) * total.clamp_min(0.5)
     return (torch.diagonal(after, dim1=-2, dim2=-1) >= error.square()).all(-1)
 
 
