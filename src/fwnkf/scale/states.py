@@ -88,6 +88,25 @@ class StateBytes:
         ]
         return tree_unflatten(self.template, iter(leaves))
 
+    def seal(self, row: Bytes, label: bytes) -> bytes:
+        """A row as bytes with a checksum over it, the layout of the state and a label, such as the device it is of."""
+        data = row.tobytes()
+        return data + self._checksum(data, label)
+
+    def unseal(self, data: bytes, label: bytes) -> Bytes:
+        """The row from :meth:`seal`; raises CheckpointError if a bit has changed, or it is of something else."""
+        state, checksum = data[: self.size], data[self.size :]
+        if checksum != self._checksum(state, label):
+            raise CheckpointError(
+                f"a state of {len(data)} bytes is damaged, of another filter, or not that of {ascii(label)[1:][:80]}"
+            )
+        return np.frombuffer(state, np.uint8)
+
+    def _checksum(self, data: bytes, label: bytes) -> bytes:
+        layout = json.dumps(self.describe()).encode()
+        parts = (hashlib.sha256(part).digest() for part in (layout, label, data))
+        return hashlib.sha256(b"".join(parts)).digest()
+
     def describe(self) -> list[list[Any]]:
         """Names, shapes and types of the tensors in a row."""
         return [
