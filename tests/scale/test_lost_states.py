@@ -87,12 +87,29 @@ def test_the_command_names_device_and_file_and_ends_with_1(tmp_path, model, days
     days(0)
     run(tmp_path, model)
     (tmp_path / "out" / STATES / "0" / "cd.parquet").unlink()
+    (note,) = run(tmp_path, model).notes  # said before it matters
+    assert "2 device(s) cannot go on" in note
+    assert "device-00002" in note
     days(1)
     words = ["batch", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--filter", str(model)]
     assert main([*words, "--channels", ",".join(CHANNELS)]) == 1
     text = capsys.readouterr().out
     assert "1/cd.parquet device-00002" in text
     assert "_state/0/cd.parquet is missing" in text
+
+
+def test_a_lost_manifest_is_not_an_empty_output(tmp_path, model, days):
+    """Also when only the newest day is still in the input."""
+    days(0)
+    run(tmp_path, model)
+    (tmp_path / "out" / MANIFEST).unlink()
+    shutil.rmtree(tmp_path / "in" / "0")
+    days(1)
+    before = digest(tmp_path / "out")
+    for resume in (False, True):
+        with pytest.raises(DataError, match=r"_manifest\.json is missing, although a run into it has finished"):
+            run(tmp_path, model, resume=resume)
+    assert digest(tmp_path / "out") == before
 
 
 def test_without_the_statistics_nothing_is_filtered(tmp_path, model, days):

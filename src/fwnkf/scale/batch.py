@@ -185,6 +185,9 @@ def batch(
         groups, before = waves(surveys)
         index = StateIndex(target, done.values())
         held = held_back(surveys, groups, before, index.lost)
+        if index.lost and not held:
+            device, reason = next(iter(index.lost.items()))
+            notes.append(f"{len(index.lost)} device(s) cannot go on when their next samples come. {device}: {reason}")
         state.parts, state.set_aside = len(new) - len(held), sum(map(len, held.values()))
         if state.parts:
             put_filter(filter, target)

@@ -85,8 +85,8 @@ class StateIndex:
                 self._last.pop(device, None)
                 self._lost_files.add(part["state"])
                 self.lost[device] = (
-                    f"{reason}. It holds the state from which this device goes on; this input is left for a later run. "
-                    "Bring that file back and run again, or filter everything again into another --output"
+                    f"{reason}. It holds the state from which this device goes on; its samples are left for a later "
+                    "run. Bring that file back and run again, or filter everything again into another --output"
                 )
 
     def files_for(self, devices: Iterable[str]) -> list[tuple[str, str | None]]:

@@ -15,7 +15,8 @@ from ..errors import DataError, InUseError
 from .settings import FILTER, MOST_ROWS, Settings
 from .store import ATTEMPTS, Store, is_inside
 
-MANIFEST = "_manifest.json"
+MANIFEST, FINISHED = "_manifest.json", "_finished"
+"""What the output holds, and a file that is there once a run has finished, so that a lost manifest is noticed."""
 FORMAT = 2
 """Format 2 added digests of states and statistics, and names the states that are needed only; 1 is read as well."""
 PARTS, STATES, FLEET, LOCKS = "_parts", "_state", "_fleet", "_lock"
@@ -27,7 +28,7 @@ Record = dict[str, Any]
 _COUNTS = ("size", "rows", "sessions", "steps")
 _FOLDERS = {"output": "", "state": f"{STATES}/", "fleet": f"{FLEET}/"}
 _DIGESTS = {"output": "sha256", "state": "state_sha256", "fleet": "fleet_sha256"}
-_RESERVED = {MANIFEST, PARTS, STATES, FLEET, LOCKS, FILTER, ATTEMPTS}
+_RESERVED = {MANIFEST, FINISHED, PARTS, STATES, FLEET, LOCKS, FILTER, ATTEMPTS}
 _SHA256 = re.compile("[0-9a-f]{64}")
 _MOST = 2**63
 
@@ -51,6 +52,11 @@ class Manifest:
         {}
         """
         if not store.exists(MANIFEST):
+            if store.exists(FINISHED):
+                raise DataError(
+                    f"{store.uri}: {MANIFEST} is missing, although a run into it has finished. Bring back a copy of "
+                    "it, or filter everything again into another --output"
+                )
             return Manifest()
         data = store.read(MANIFEST)
         value, where = store.parse_json(MANIFEST, data), f"{store.uri}: {MANIFEST}"
@@ -78,15 +84,16 @@ class Manifest:
         """Write a new manifest, if the output still has the one that was read; returns its values."""
         value = {"format": FORMAT, "settings": settings.kept(), "parts": list(parts)}
         data = store.json_bytes(value)
-        if data == self.data:
-            return value
-        there = store.read(MANIFEST) if store.exists(MANIFEST) else None
-        if there != self.data:
-            raise InUseError(
-                f"{store.uri}: another run has written {MANIFEST} since this one read it; nothing was replaced. Run "
-                "again with --resume"
-            )
-        store.write(MANIFEST, data)
+        if data != self.data:
+            there = store.read(MANIFEST) if store.exists(MANIFEST) else None
+            if there != self.data:
+                raise InUseError(
+                    f"{store.uri}: another run has written {MANIFEST} since this one read it; nothing was replaced. "
+                    "Run again with --resume"
+                )
+            store.write(MANIFEST, data)
+        if not store.exists(FINISHED):
+            store.write(FINISHED, f"{MANIFEST} says what this folder holds.\n".encode())
         return value
 
 
