@@ -224,6 +224,31 @@ def test_a_stopped_run_goes_on_with_resume_and_gives_the_same_files(tmp_path, mo
     )
 
 
+def test_a_stopped_run_goes_on_with_its_own_settings_only(tmp_path, model):
+    """Also before there is a manifest: another filter is refused, and the size of batches is that of the first run."""
+    write(tmp_path / "in" / "0.parquet", walks(20, 30))  # many devices choose larger batches than the few that are left
+
+    def go(output: str, **options):
+        return batch(
+            str(tmp_path / "in"), str(tmp_path / output), options.pop("use", model), channels=CHANNELS, **options
+        )
+
+    def stop(_):
+        raise KeyboardInterrupt
+
+    columns = walks(3, 30, seed=1)
+    columns["device"] = np.char.add("other-", columns["device"])
+    write(tmp_path / "in" / "1.parquet", columns)
+    go("whole")
+    with pytest.raises(KeyboardInterrupt):
+        go("out", progress=stop)
+    other = save_filter(tmp_path / "other", hidden=4)
+    with pytest.raises(ConfigError, match=r"other settings \(digest was"):
+        go("out", use=other, resume=True)
+    go("out", resume=True)
+    assert digest(tmp_path / "out") == digest(tmp_path / "whole")
+
+
 def test_what_does_not_fit_an_output_is_refused(tmp_path, model):
     write(tmp_path / "in" / "a.parquet", walks(2, 30))
     run(tmp_path / "in", tmp_path / "out", model)

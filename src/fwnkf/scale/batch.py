@@ -17,7 +17,7 @@ from .engine import Engine, Item, Loop, RayData
 from .filtering import batch_size_for
 from .index import StateIndex
 from .lock import Lock
-from .manifest import MANIFEST, PARTS, STATES, Manifest, Record, check_record, files_of
+from .manifest import MANIFEST, PARTS, STATES, Manifest, Record, files_of, read_record
 from .plan import held_back, waves
 from .reading import Survey, input_files, survey
 from .rows import Fault
@@ -172,10 +172,11 @@ def batch(
     with Lock(target) as lock:
         manifest = Manifest.read(target)
         notes = lock.notes
+        records, earlier = _unfinished(target, manifest, resume, notes)
         if not settings.batch_size:
-            settings = replace(settings, batch_size=manifest.settings.get("batch_size", 0))
-        _check_settings(manifest, settings, output)
-        done = {**manifest.parts, **_unfinished(target, manifest, resume, notes)}
+            settings = replace(settings, batch_size=earlier.get("batch_size", 0))
+        _check_settings(earlier, settings, output)
+        done = {**manifest.parts, **records}
         _check_unchanged(done, listed)
         new = {name: size for name, size in listed.items() if name not in done}
         with ThreadPoolExecutor(READERS) as pool:
@@ -214,35 +215,39 @@ def batch(
     return BatchResult(whole, state, tuple(notes), held)
 
 
-def _unfinished(target: Store, manifest: Manifest, resume: bool, notes: list[str]) -> dict[str, Record]:
-    """The records of a run that did not finish, by input; none if one of them or of its files is damaged."""
+def _unfinished(
+    target: Store, manifest: Manifest, resume: bool, notes: list[str]
+) -> tuple[dict[str, Record], Mapping[str, Any]]:
+    """The records of a run that did not finish, by input, and its settings; none if anything of it is damaged."""
     records: dict[str, Record] = {}
+    settings = manifest.settings
     for name, _ in target.files(PARTS):
         try:
-            record = check_record(target.parse_json(name, target.read(name)), f"{target.uri}: {name}")
+            record, own = read_record(target, name)
             whole = all(_is_whole(target, path, digest) for path, digest in files_of(record).items())
         except DataError:
-            record, whole = {"input": name}, False
+            record, own, whole = {"input": name}, {}, False
         if record["input"] in manifest.parts:
             continue
         records[record["input"]] = record
-        if not whole and resume:
+        settings = settings or own
+        if resume and (not whole or own != settings):
             # later parts have gone on from it, so that it cannot be done again alone
             notes.append(f"{name}: damaged; all parts of the run that did not finish are filtered again")
-            return {}
+            return {}, manifest.settings
     if records and not resume:
         raise ConfigError(
             f"{target.uri} has {len(records)} part(s) of a run that did not finish; go on with --resume, or empty it"
         )
-    return records
+    return records, settings
 
 
 def _is_whole(target: Store, path: str, digest: str | None) -> bool:
     return target.exists(path) and hashlib.sha256(target.read(path)).hexdigest() == digest
 
 
-def _check_settings(manifest: Manifest, settings: Settings, output: str) -> None:
-    before, now = manifest.settings, settings.kept()
+def _check_settings(before: Mapping[str, Any], settings: Settings, output: str) -> None:
+    now = settings.kept()
     changed = [name for name in before if before[name] != now[name]]
     if changed:
         text = "; ".join(f"{name} was {_short(before[name])}, is {_short(now[name])}" for name in changed)

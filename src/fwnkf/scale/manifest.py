@@ -64,12 +64,7 @@ class Manifest:
             raise _wrong(where, "wanted a mapping with format, settings and parts")
         if type(value["format"]) is not int or value["format"] not in (1, FORMAT):
             raise DataError(f"{where} has format {_shown(value['format'])}; this version reads 1 and {FORMAT}")
-        settings = value["settings"]
-        if not isinstance(settings, dict) or set(settings) != Settings.KEPT:
-            raise _wrong(where, f"settings is not a mapping with {', '.join(sorted(Settings.KEPT))}")
-        size = settings["batch_size"]
-        if type(size) is not int or not 0 < size <= MOST_ROWS:
-            raise _wrong(where, f"batch_size is {_shown(size)}, not a number from 1 to {MOST_ROWS:,}")
+        settings = _check_settings(value["settings"], where)
         if not isinstance(value["parts"], list):
             raise _wrong(where, "parts is not a list")
         parts: dict[str, Record] = {}
@@ -95,6 +90,24 @@ class Manifest:
         if not store.exists(FINISHED):
             store.write(FINISHED, f"{MANIFEST} says what this folder holds.\n".encode())
         return value
+
+
+def read_record(store: Store, name: str) -> tuple[Record, dict[str, Any]]:
+    """The record of a part that no manifest names, and the settings of its run; raises DataError for anything else."""
+    value, where = store.parse_json(name, store.read(name)), f"{store.uri}: {name}"
+    if not isinstance(value, dict):
+        raise _wrong(where, "it is not a mapping")
+    settings = _check_settings(value.pop("settings", None), where)
+    return check_record(value, where), settings
+
+
+def _check_settings(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or set(value) != Settings.KEPT:
+        raise _wrong(where, f"settings is not a mapping with {', '.join(sorted(Settings.KEPT))}")
+    size = value["batch_size"]
+    if type(size) is not int or not 0 < size <= MOST_ROWS:
+        raise _wrong(where, f"batch_size is {_shown(size)}, not a number from 1 to {MOST_ROWS:,}")
+    return value
 
 
 def check_record(value: Any, where: str) -> Record:

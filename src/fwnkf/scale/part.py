@@ -70,7 +70,8 @@ class PartRunner:
                 if kept.any():
                     record |= self._write(name, samples, segments, estimates, kept)
         record["faults"] = [fault._asdict() for fault in sorted(faults)]
-        self.output.write(f"{PARTS}/{_named(name, self.input)}.json", self.output.json_bytes(record))
+        about = self.output.json_bytes({**record, "settings": self.settings.kept()})
+        self.output.write(f"{PARTS}/{_named(name, self.input)}.json", about)
         clocks["write"] = time.perf_counter() - began - sum(clocks.values())
         return {**record, "seconds": clocks}
 
