@@ -20,10 +20,12 @@ import torch
 
 import fwnkf
 from fwnkf.cli import main
-from fwnkf.errors import ConfigError, DataError
+from fwnkf.errors import ConfigError, DataError, InUseError
 from fwnkf.scale.batch import MANIFEST, batch, results
 from fwnkf.scale.fleet import read_fleet
+from fwnkf.scale.lock import Lock
 from fwnkf.scale.part import PARTS
+from fwnkf.scale.store import Store
 
 from .fleets import CHANNELS, STEP, digest, estimates, rows, save_filter, walks, write
 
@@ -301,7 +303,7 @@ def test_command_and_fleet_page_name_the_worst_devices(tmp_path, model, capsys):
 
 
 def test_s3_gives_the_same_files(tmp_path, model, monkeypatch):
-    """Against an S3 server on this machine."""
+    """Against an S3 server on this machine; locks and lost states work there too."""
     server = pytest.importorskip("moto.server")
     boto3 = pytest.importorskip("boto3")
     for name, value in (("ACCESS_KEY_ID", "test"), ("SECRET_ACCESS_KEY", "test"), ("DEFAULT_REGION", "us-east-1")):
@@ -325,6 +327,11 @@ def test_s3_gives_the_same_files(tmp_path, model, monkeypatch):
         for name in ("day=0/a.parquet", "day=1/a.parquet", "_state/day=1/a.parquet", MANIFEST):
             with system.open_input_stream(f"fleet/out/{name}") as stream:
                 assert stream.read() == (tmp_path / "out" / name).read_bytes(), name
+        with Lock(Store(f"s3://fleet/out{query}")), pytest.raises(InUseError, match=f"in use by process {os.getpid()}"):
+            batch(f"s3://fleet/in{query}", f"s3://fleet/out{query}", model, channels=CHANNELS, batch_size=16)
+        system.delete_file("fleet/out/_state/day=1/a.parquet")
+        result = batch(f"s3://fleet/in{query}", f"s3://fleet/out{query}", model, channels=CHANNELS, batch_size=16)
+        assert "4 device(s) cannot go on" in result.notes[0]
     finally:
         moto.stop()
 
