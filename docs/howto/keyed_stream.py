@@ -4,10 +4,13 @@
     python docs/howto/keyed_stream.py consume  --url redis://localhost:6379 --filter models/mine
     python docs/howto/keyed_stream.py kill     --devices 20 --messages 2000 --kills 5
 
-``consume`` reads a Redis stream as a member of a consumer group. For each batch of messages it loads the states of
-their devices, takes the steps, and writes the new states, the position in the stream and the acknowledgements in one
-transaction (``MULTI`` … ``EXEC``). A process that dies before ``EXEC`` has changed nothing; one that dies after it has
-changed everything. Started again, it goes on behind the position that was committed with the states.
+``consume`` reads a Redis stream from the position up to which it was filtered. For each batch of messages it loads the
+states of their devices, takes the steps, and writes the new states and the new position in one transaction (``WATCH``,
+``MULTI`` … ``EXEC``), which fails if the position is not the one it began from. A process that dies before ``EXEC`` has
+changed nothing; one that dies after it has changed everything; of two that filter the same messages one commits.
+
+A message that cannot be filtered goes to a dead-letter stream with the reason, in the same transaction, and the others
+go on. States have a checksum; a device whose state is damaged gets no further step until somebody has looked at it.
 
 ``kill`` starts a server of its own, kills the consumer at random moments with -9, and compares all states with those of
 a run that was left alone. docs/howto/keyed_stream.md says what changes for Kafka.
@@ -25,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +36,22 @@ import numpy as np
 import torch
 
 import fwnkf
+from fwnkf.core.tree import named_leaves
+from fwnkf.errors import CheckpointError
 from fwnkf.scale.states import StateBytes
 
-STREAM, GROUP, STATES, POSITION = "samples", "filters", "states", "position"
+STREAM, STATES, POSITION, DEAD = "samples", "states", "position", "dead-letters"
 BATCH = 64
 """Messages of a transaction, and rows of every step: with one size the bits do not depend on what comes together."""
+LONGEST_NAME, KEPT_BYTES, MOST_DEAD = 256, 1024, 100_000
+"""Bytes of the name of a device and of a field in a dead letter, and dead letters that are kept, about."""
+
+
+Fields = dict[bytes, bytes]
+Sample = tuple[bytes, Fields]
+"""The number of a message, and its fields."""
+Letter = tuple[bytes, Fields, str]
+"""A message that was not filtered, and why."""
 
 
 def connect(url: str) -> Any:
@@ -63,54 +78,105 @@ class Consumer:
     def __init__(self, client: Any, model: fwnkf.Filter) -> None:
         self.client, self.model = client, model.eval()
         self.codec, self.prepared = StateBytes(model), model.prepare()
+        self.new = self.codec.pack(model.init(1))[0]
         torch.set_num_threads(1)
-        try:
-            client.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
-        except Exception as error:
-            if "BUSYGROUP" not in str(error):
-                raise
-        position = client.get(POSITION) or b"0"
-        # the group counts a message as delivered when it was read; what counts here is what was committed
-        client.xgroup_setid(STREAM, GROUP, id=position)
 
     def take(self) -> int:
-        """Read, filter and commit one batch; returns the number of messages."""
-        found = self.client.xreadgroup(GROUP, "one", {STREAM: ">"}, count=BATCH)
-        messages = found[0][1] if found else []
-        # one device's messages in one batch are steps after each other: they go in rounds
-        rounds: list[dict[bytes, bytes]] = []
-        seen: dict[bytes, int] = {}
-        for _, fields in messages:
-            device = fields[b"device"]
-            seen[device] = seen.get(device, 0) + 1
-            if len(rounds) < seen[device]:
-                rounds.append({})
-            rounds[seen[device] - 1][device] = fields[b"y"]
-        if not messages:
-            return 0
-        devices = list(seen)
-        stored = dict(zip(devices, self.client.hmget(STATES, devices), strict=True))
-        new = self.codec.pack(self.model.init(1))[0]
-        states = {device: new if data is None else np.frombuffer(data, np.uint8) for device, data in stored.items()}
-        for samples in rounds:
-            self._step(states, samples)
-        pipe = self.client.pipeline(transaction=True)  # MULTI … EXEC: all of this or nothing
-        pipe.hset(STATES, mapping={device: states[device].tobytes() for device in devices})
-        pipe.set(POSITION, messages[-1][0])
-        pipe.xack(STREAM, GROUP, *(number for number, _ in messages))
-        pipe.execute()
+        """Read, filter and commit one batch; returns the number of messages it found.
+
+        Of several consumers that found the same messages one commits; the others have changed nothing.
+        """
+        from redis.exceptions import WatchError
+
+        with self.client.pipeline(transaction=True) as pipe:
+            pipe.watch(POSITION)  # from here on EXEC fails if another consumer commits
+            found = pipe.xread({STREAM: pipe.get(POSITION) or b"0"}, count=BATCH)
+            messages = found[0][1] if found else []
+            if not messages:
+                return 0
+            samples, letters = self._sorted(messages)
+            states = self._states(pipe, samples, letters)
+            for round_ in _rounds(samples):
+                self._step(states, round_, letters)
+            pipe.multi()
+            sealed = {device: self.codec.seal(row, device) for device, row in states.items()}
+            if sealed:
+                pipe.hset(STATES, mapping=sealed)
+            for number, fields, reason in letters:
+                kept = {b"field " + key[:KEPT_BYTES]: value[:KEPT_BYTES] for key, value in fields.items()}
+                pipe.xadd(DEAD, {b"message": number, b"reason": reason, **kept}, maxlen=MOST_DEAD, approximate=True)
+            pipe.set(POSITION, messages[-1][0])
+            with suppress(WatchError):  # another consumer was faster; the next call goes on from its position
+                pipe.execute()
         return len(messages)
 
+    def _sorted(self, messages: list[tuple[bytes, Fields]]) -> tuple[list[Sample], list[Letter]]:
+        """Samples that can be filtered, and the other messages with the reason."""
+        samples: list[Sample] = []
+        letters: list[Letter] = []
+        channels = self.model.input_sizes.channels
+        for number, fields in messages:
+            device, data = fields.get(b"device", b""), fields.get(b"y")
+            reason = ""
+            if not device or len(device) > LONGEST_NAME:
+                reason = f"the field device is missing, empty or longer than {LONGEST_NAME} bytes"
+            elif data is None or len(data) != 4 * channels:
+                size = "missing" if data is None else f"{len(data)} bytes long"
+                reason = f"the field y is {size}; wanted {channels} float32 values"
+            elif np.isinf(np.frombuffer(data, np.float32)).any():
+                reason = "a value is infinite; send NaN for a missing one"
+            if reason:
+                letters.append((number, fields, reason))
+            else:
+                samples.append((number, fields))
+        return samples, letters
+
+    def _states(self, pipe: Any, samples: list[Sample], letters: list[Letter]) -> dict[bytes, np.ndarray]:
+        """The states of all devices; samples of those with a damaged one are moved to the letters."""
+        devices = list(dict.fromkeys(fields[b"device"] for _, fields in samples))
+        states, damaged = {}, {}
+        for device, data in zip(devices, pipe.hmget(STATES, devices) if devices else [], strict=True):
+            try:
+                states[device] = self.new if data is None else self.codec.unseal(data, device)
+            except CheckpointError as error:
+                damaged[device] = f"the state of this device cannot be used: {error}"
+        for number, fields in samples:
+            if fields[b"device"] in damaged:
+                letters.append((number, fields, damaged[fields[b"device"]]))
+        samples[:] = [sample for sample in samples if sample[1][b"device"] not in damaged]
+        return states
+
     @torch.no_grad()
-    def _step(self, states: dict[bytes, np.ndarray], samples: dict[bytes, bytes]) -> None:
-        """One step of some devices, in a batch filled up to one size."""
-        devices = list(samples)
-        fill = [devices[0]] * (BATCH - len(devices))
-        rows = np.stack([states[device] for device in (*devices, *fill)])
-        y = np.stack([np.frombuffer(samples[device], np.float32) for device in (*devices, *fill)])
-        state, _ = self.model.step(self.codec.unpack(rows), torch.from_numpy(y.copy()), prepared=self.prepared)
-        for device, row in zip(devices, self.codec.pack(state), strict=False):
-            states[device] = row
+    def _step(self, states: dict[bytes, np.ndarray], samples: list[Sample], letters: list[Letter]) -> None:
+        """One step of some devices, in a batch filled up to one size; a state must stay finite."""
+        devices = [fields[b"device"] for _, fields in samples]
+        fill = [0] * (BATCH - len(devices))
+        rows = np.stack([states[devices[k]] for k in (*range(len(devices)), *fill)])
+        values = [np.frombuffer(fields[b"y"], np.float32) for _, fields in samples]
+        y = torch.from_numpy(np.stack([values[k] for k in (*range(len(devices)), *fill)]))
+        mask = ~y.isnan()
+        state, _ = self.model.step(
+            self.codec.unpack(rows), torch.where(mask, y, 0.0), mask=mask, prepared=self.prepared
+        )
+        leaves = [leaf for _, leaf in named_leaves(state) if leaf.is_floating_point()]
+        finite = torch.stack([leaf.flatten(1).isfinite().all(1) for leaf in leaves]).all(0)
+        for device, sample, row, good in zip(devices, samples, self.codec.pack(state), finite.tolist(), strict=False):
+            if good:
+                states[device] = row
+            else:
+                letters.append((*sample, "the state is not finite after this sample; it was left as before"))
+
+
+def _rounds(samples: list[Sample]) -> list[list[Sample]]:
+    """Samples of one device are steps after each other: the first of each device, then the second of each ..."""
+    rounds: list[list[Sample]] = []
+    seen: dict[bytes, int] = {}
+    for sample in samples:
+        place = seen[sample[1][b"device"]] = seen.get(sample[1][b"device"], -1) + 1
+        if place == len(rounds):
+            rounds.append([])
+        rounds[place].append(sample)
+    return rounds
 
 
 def consume(url: str, folder: str, until: int | None = None) -> int:
@@ -147,7 +213,6 @@ def kill_test(devices: int, messages: int, kills: int, seed: int = 0) -> dict[st
             seconds = time.perf_counter() - began
             calm = client.hgetall(STATES)
             client.delete(STATES, POSITION)
-            client.xgroup_destroy(STREAM, GROUP)
             pause = 2 * BATCH * seconds / messages  # up to two batches
             killed = _storm(url, folder, client, messages, kills, random.Random(seed), pause)
             stormy = client.hgetall(STATES)

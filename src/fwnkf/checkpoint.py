@@ -8,7 +8,10 @@ explains, so that a small file cannot take much time or memory.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import load_file, save_file
 from safetensors.torch import save as tensors_to_bytes
+from torch import Tensor
 
 from .core.budget import Budget, BudgetExceededError
 from .core.preprocess import build_preprocess
@@ -29,6 +33,8 @@ from .registry import FILTERS, PREPROCESS, SYSTEMS, Registry, as_tuples, parse_c
 
 FORMAT = 2
 """Format 2 added preprocessing and covariance calibration; format 1 is read as a filter without them."""
+STATE_FORMAT = 3
+"""Format 3 of a state added a checksum; states of format 2, which version 0.2 wrote, are read without one."""
 CONFIG_FILE = "config.json"
 TENSOR_FILE = "model.safetensors"
 CONFIG_LIMIT = 1 << 20
@@ -113,7 +119,7 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Filter:
 
 
 def dump_state(model: Filter, state: Any) -> bytes:
-    """A filter's state as safetensors bytes, from which another process can continue.
+    """A filter's state as safetensors bytes with a checksum, from which another process can continue.
 
     Args:
         model: the filter.
@@ -130,7 +136,7 @@ def dump_state(model: Filter, state: Any) -> bytes:
     torch.Size([1, 5, 1])
     """
     tensors = {key: value.detach().cpu().contiguous() for key, value in named_leaves(state)}
-    return tensors_to_bytes(tensors, metadata={"fwnkf_state": str(FORMAT), "filter": model.name})
+    return seal(tensors, {"fwnkf_state": str(STATE_FORMAT), "filter": model.name})
 
 
 def load_state(model: Filter, data: bytes) -> Any:
@@ -144,7 +150,7 @@ def load_state(model: Filter, data: bytes) -> Any:
         The state, bit for bit.
 
     Raises:
-        CheckpointError: the bytes are not a state, or one of another filter.
+        CheckpointError: the bytes are not a state, are damaged, or are one of another filter.
 
     >>> import torch, fwnkf
     >>> eye = torch.eye(1)
@@ -152,16 +158,9 @@ def load_state(model: Filter, data: bytes) -> Any:
     >>> fwnkf.load_state(kf, fwnkf.dump_state(kf, kf.init(2))).mean.shape
     torch.Size([2, 1])
     """
-    try:
-        tensors = tensors_from_bytes(data)
-    except SafetensorError as error:
-        raise CheckpointError(f"these bytes are not a saved state: {error}") from error
-    metadata = metadata_of(data)
-    if metadata.get("fwnkf_state") != str(FORMAT) or metadata.get("filter") != model.name:
-        raise CheckpointError(
-            f"this state is of filter {metadata.get('filter')!r}, format {metadata.get('fwnkf_state')!r}; "
-            f"wanted filter {model.name!r}, format {FORMAT}"
-        )
+    tensors, metadata = unseal(data, "fwnkf_state", STATE_FORMAT, "a saved state")
+    if metadata.get("filter") != model.name:
+        raise CheckpointError(f"this state is of filter {metadata.get('filter')!r}; wanted filter {model.name!r}")
     template = model.init(1)
     names = [name for name, _ in named_leaves(template)]
     _check_names(set(names), set(tensors), "the saved state")
@@ -173,6 +172,45 @@ def load_state(model: Filter, data: bytes) -> Any:
                 f"{', '.join(str(size) for size in leaf.shape[1:])}]"
             )
     return tree_unflatten(template, iter([tensors[name].to(model.device) for name in names]))
+
+
+_FIELD, _BLANK = b'"sha256":"', b"0" * 64
+_CHECKSUM = re.compile(_FIELD + b'([0-9a-f]{64})"')
+
+
+def seal(tensors: dict[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+    """Safetensors bytes whose metadata have a SHA-256 of all bytes, taken with zeros in its own place."""
+    blank = tensors_to_bytes(tensors, metadata={**metadata, "sha256": _BLANK.decode()})
+    return blank.replace(_FIELD + _BLANK, _FIELD + hashlib.sha256(blank).hexdigest().encode(), 1)
+
+
+def unseal(data: bytes, kind: str, wanted: int, what: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of sealed bytes; raises CheckpointError if any bit is not as it was written.
+
+    Args:
+        data: the bytes.
+        kind: the field of the metadata with the number of the format.
+        wanted: that number. The format before it had no checksum, and is read as it is.
+        what: the thing in messages.
+    """
+    header = data[8 : 8 + int.from_bytes(data[:8], "little")]
+    sums = _CHECKSUM.findall(header)
+    if sums:
+        blank = data[:8] + header.replace(_FIELD + sums[0], _FIELD + _BLANK) + data[8 + len(header) :]
+        if len(sums) > 1 or hashlib.sha256(blank).hexdigest().encode() != sums[0]:
+            raise CheckpointError(f"{what} is damaged: its checksum is not that of its bytes; use an older copy")
+    try:
+        tensors = tensors_from_bytes(data)
+    except SafetensorError as error:
+        raise CheckpointError(f"these bytes are not {what}: {error}") from error
+    metadata = metadata_of(data)
+    found = metadata.get(kind)
+    if found != str(wanted if sums else wanted - 1):
+        raise CheckpointError(
+            f"these bytes are not {what} of this version: format {found!r} {'with' if sums else 'without'} a checksum; "
+            f"format {wanted} with one is read, and {wanted - 1} without"
+        )
+    return tensors, metadata
 
 
 def _describe_filter(model: Filter) -> dict[str, Any]:

@@ -36,3 +36,7 @@ class CheckpointError(FwnkfError, ValueError):
 
 class DataError(FwnkfError, ValueError):
     """A recording, an archive or a download is invalid; the message names the file and the position."""
+
+
+class InUseError(FwnkfError, RuntimeError):
+    """Another run writes into the same output, or took it over; the message names the run."""

@@ -20,10 +20,12 @@ import torch
 
 import fwnkf
 from fwnkf.cli import main
-from fwnkf.errors import ConfigError, DataError
+from fwnkf.errors import ConfigError, DataError, InUseError
 from fwnkf.scale.batch import MANIFEST, batch, results
 from fwnkf.scale.fleet import read_fleet
+from fwnkf.scale.lock import Lock
 from fwnkf.scale.part import PARTS
+from fwnkf.scale.store import Store
 
 from .fleets import CHANNELS, STEP, digest, estimates, rows, save_filter, walks, write
 
@@ -224,6 +226,31 @@ def test_a_stopped_run_goes_on_with_resume_and_gives_the_same_files(tmp_path, mo
     )
 
 
+def test_a_stopped_run_goes_on_with_its_own_settings_only(tmp_path, model):
+    """Also before there is a manifest: another filter is refused, and the size of batches is that of the first run."""
+    write(tmp_path / "in" / "0.parquet", walks(20, 30))  # many devices choose larger batches than the few that are left
+
+    def go(output: str, **options):
+        return batch(
+            str(tmp_path / "in"), str(tmp_path / output), options.pop("use", model), channels=CHANNELS, **options
+        )
+
+    def stop(_):
+        raise KeyboardInterrupt
+
+    columns = walks(3, 30, seed=1)
+    columns["device"] = np.char.add("other-", columns["device"])
+    write(tmp_path / "in" / "1.parquet", columns)
+    go("whole")
+    with pytest.raises(KeyboardInterrupt):
+        go("out", progress=stop)
+    other = save_filter(tmp_path / "other", hidden=4)
+    with pytest.raises(ConfigError, match=r"other settings \(digest was"):
+        go("out", use=other, resume=True)
+    go("out", resume=True)
+    assert digest(tmp_path / "out") == digest(tmp_path / "whole")
+
+
 def test_what_does_not_fit_an_output_is_refused(tmp_path, model):
     write(tmp_path / "in" / "a.parquet", walks(2, 30))
     run(tmp_path / "in", tmp_path / "out", model)
@@ -276,7 +303,7 @@ def test_command_and_fleet_page_name_the_worst_devices(tmp_path, model, capsys):
 
 
 def test_s3_gives_the_same_files(tmp_path, model, monkeypatch):
-    """Against an S3 server on this machine."""
+    """Against an S3 server on this machine; locks and lost states work there too."""
     server = pytest.importorskip("moto.server")
     boto3 = pytest.importorskip("boto3")
     for name, value in (("ACCESS_KEY_ID", "test"), ("SECRET_ACCESS_KEY", "test"), ("DEFAULT_REGION", "us-east-1")):
@@ -300,6 +327,11 @@ def test_s3_gives_the_same_files(tmp_path, model, monkeypatch):
         for name in ("day=0/a.parquet", "day=1/a.parquet", "_state/day=1/a.parquet", MANIFEST):
             with system.open_input_stream(f"fleet/out/{name}") as stream:
                 assert stream.read() == (tmp_path / "out" / name).read_bytes(), name
+        with Lock(Store(f"s3://fleet/out{query}")), pytest.raises(InUseError, match=f"in use by process {os.getpid()}"):
+            batch(f"s3://fleet/in{query}", f"s3://fleet/out{query}", model, channels=CHANNELS, batch_size=16)
+        system.delete_file("fleet/out/_state/day=1/a.parquet")
+        result = batch(f"s3://fleet/in{query}", f"s3://fleet/out{query}", model, channels=CHANNELS, batch_size=16)
+        assert "4 device(s) cannot go on" in result.notes[0]
     finally:
         moto.stop()
 

@@ -11,12 +11,9 @@ from typing import Any, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load as tensors_from_bytes
-from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
-from ..checkpoint import dump_state, load_state, metadata_of
+from ..checkpoint import dump_state, load_state, seal, unseal
 from ..errors import CheckpointError, ConfigError, DataError, ShapeError
 from ..filters.base import Filter, PriorAt
 from ..types import Gaussian
@@ -25,8 +22,8 @@ from .health import Monitor, Reason
 from .sensors import StreamSizes, sensor_channels
 from .stepper import Moment, Options, Sample, Stepper
 
-FORMAT = 1
-"""Format of a snapshot."""
+FORMAT = 2
+"""Format 2 of a snapshot added a checksum; format 1, which version 0.2 wrote, is read without one."""
 
 Values = Any
 """A number, a sequence of numbers or a NumPy array; for a batch of streams with one row for each."""
@@ -271,7 +268,7 @@ class Stream:
                 tensors[f"{number}.u"] = sample.u
         plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
         metadata = {"fwnkf_stream": str(FORMAT), "filter": self.filter.name, "facts": json.dumps(facts)}
-        return tensors_to_bytes(plain, metadata=metadata)
+        return seal(plain, metadata)
 
     @classmethod
     def restore(cls, model: Filter, data: bytes) -> Stream:
@@ -285,19 +282,17 @@ class Stream:
             The stream.
 
         Raises:
-            CheckpointError: the bytes are not a snapshot, or one of another filter.
+            CheckpointError: the bytes are not a snapshot, are damaged, or are one of another filter.
         """
-        try:
-            tensors = tensors_from_bytes(data)
-            metadata = metadata_of(data)
-            facts = json.loads(metadata.get("facts", "null"))
-        except (SafetensorError, json.JSONDecodeError) as error:
-            raise CheckpointError(f"these bytes are not a snapshot of a stream: {error}") from error
-        if metadata.get("fwnkf_stream") != str(FORMAT) or metadata.get("filter") != model.name:
+        tensors, metadata = unseal(data, "fwnkf_stream", FORMAT, "a snapshot of a stream")
+        if metadata.get("filter") != model.name:
             raise CheckpointError(
-                f"this snapshot is of filter {metadata.get('filter')!r}, format {metadata.get('fwnkf_stream')!r}; "
-                f"wanted filter {model.name!r}, format {FORMAT}"
+                f"this snapshot is of filter {metadata.get('filter')!r}; wanted filter {model.name!r}"
             )
+        try:
+            facts = json.loads(metadata.get("facts", "null"))
+        except ValueError as error:
+            raise CheckpointError(f"these bytes are not a snapshot of a stream: {error}") from error
         try:
             return cls._restored(model, facts, {name: value.to(model.device) for name, value in tensors.items()})
         except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:

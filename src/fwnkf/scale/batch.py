@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,20 +13,20 @@ from typing import Any, Literal
 
 from .. import load
 from ..errors import ConfigError, DataError
-from ..extras import need
 from .engine import Engine, Item, Loop, RayData
 from .filtering import batch_size_for
-from .part import PARTS
-from .plan import holders, waves
+from .index import StateIndex
+from .lock import Lock
+from .manifest import MANIFEST, PARTS, STATES, Manifest, Record, files_of, read_record
+from .plan import held_back, waves
 from .reading import Survey, input_files, survey
-from .settings import Settings, names_of, put_filter, step_of
+from .rows import Fault
+from .settings import MOST_ROWS, Settings, names_of, put_filter, step_of
 from .states import filter_digest
 from .store import ATTEMPTS, Store
 
 __all__ = ["BatchResult", "Progress", "batch"]
 
-MANIFEST = "_manifest.json"
-FORMAT = 1
 SMALL = 2_000_000
 """Rows below which Ray would take longer to start than the plain loop to finish."""
 LOG_ROWS = 100_000
@@ -78,11 +79,14 @@ class BatchResult:
     """What this call did."""
     notes: tuple[str, ...]
     """Remarks, for people."""
+    held: Mapping[str, Sequence[Fault]] = field(default_factory=dict)
+    """Files that this run left for a later one, because the state of a device is lost, with the reasons."""
 
     @property
     def faults(self) -> list[dict[str, str]]:
-        """All samples that were set aside: file, device and reason."""
-        return [{"input": part["input"], **fault} for part in self.manifest["parts"] for fault in part["faults"]]
+        """All samples that were set aside or left for a later run: file, device and reason."""
+        aside = [{"input": part["input"], **fault} for part in self.manifest["parts"] for fault in part["faults"]]
+        return aside + [{"input": name, **fault._asdict()} for name, faults in self.held.items() for fault in faults]
 
 
 def batch(
@@ -109,8 +113,9 @@ def batch(
     """Filter all files below ``input`` that ``output`` does not have yet, and commit the results.
 
     A device goes on from the state that ``output`` has of it, with the same bits as if its samples had come at once.
-    What cannot be filtered is set aside with its reason. Results count when the manifest names them; it is written
-    last, in one piece.
+    What cannot be filtered is set aside with its reason; a file with a device whose state is lost is left for a later
+    run, never started anew. Results count when the manifest names them; it is written last, in one piece, by one run at
+    a time.
 
     Args:
         input: folder, file or URI (``s3://…``) of Parquet files with many devices, or of logs of any format.
@@ -135,7 +140,8 @@ def batch(
 
     Raises:
         ConfigError: the output lies in the input, or the settings are not those of the output.
-        DataError: there is nothing to filter.
+        DataError: there is nothing to filter, or the manifest is not one.
+        InUseError: another run writes into the output, or took it over.
 
     >>> import tempfile, torch, fwnkf
     >>> import pyarrow as arrow, pyarrow.parquet as parquet
@@ -157,74 +163,100 @@ def batch(
         input, output, filter_digest(filter), *names, device, time_column, stamps,
         step_of(model, step, stamps), batch_size or 0, topics, fields, modules,
     )  # fmt: skip
-    manifest, records = _existing(target, settings, resume)
-    settings = replace(settings, batch_size=batch_size or manifest.get("settings", {}).get("batch_size", 0))
+    if not 0 <= settings.batch_size <= MOST_ROWS:
+        raise ConfigError(f"--batch-size {batch_size}: expected a number from 1 to {MOST_ROWS:,}")
     listed = dict(input_files(source))
     if not listed:
         raise DataError(f"{input}: no file with a suffix of a log or table; nothing to filter")
-    done = {part["input"]: part for part in (*manifest.get("parts", ()), *records)}
-    _check_unchanged(done, listed)
-    new = {name: size for name, size in listed.items() if name not in done}
-    with ThreadPoolExecutor(READERS) as pool:
-        surveys = dict(zip(new, pool.map(lambda name: survey(source, name, settings), new), strict=True))
-    if not settings.batch_size:
-        settings = replace(settings, batch_size=batch_size_for(_most_devices(surveys)))
-    _check_settings(manifest, settings, output)
-    groups, before = waves(surveys)
-    devices, files = _states_index(target, done.values())
-    earlier = holders(surveys, devices, files)
-    made = {name: part.get("state") for name, part in done.items()}
-
-    state = Progress(parts=len(new))
-    report = progress or (lambda _: None)
-    if new:
-        put_filter(filter, target)
-        chosen = _engine(settings, engine, workers, address, surveys)
-        state.engine = chosen.name
-        try:
-            for wave in groups:
-                items = []
-                for name in wave:
-                    states = {made[item] for item in before[name]} | set(earlier[name])
-                    items.append(Item(name, new[name], tuple(sorted(path for path in states if path))))
-                for record in chosen.run(items):
-                    _count(state, record)
-                    state.seconds = time.perf_counter() - began
-                    done[record["input"]] = record
-                    made[record["input"]] = record.get("state")
-                    report(state)
-        finally:
-            chosen.close()
-    whole = _commit(target, settings, done)
+    state = Progress()
+    with Lock(target) as lock:
+        manifest = Manifest.read(target)
+        notes = lock.notes
+        records, earlier = _unfinished(target, manifest, resume, notes)
+        if not settings.batch_size:
+            settings = replace(settings, batch_size=earlier.get("batch_size", 0))
+        _check_settings(earlier, settings, output)
+        done = {**manifest.parts, **records}
+        _check_unchanged(done, listed)
+        new = {name: size for name, size in listed.items() if name not in done}
+        with ThreadPoolExecutor(READERS) as pool:
+            surveys = dict(zip(new, pool.map(lambda name: survey(source, name, settings), new), strict=True))
+        if not settings.batch_size:
+            settings = replace(settings, batch_size=batch_size_for(_most_devices(surveys)))
+        groups, before = waves(surveys)
+        index = StateIndex(target, done.values())
+        held = held_back(surveys, groups, before, index.lost)
+        if index.lost and not held:
+            device, reason = next(iter(index.lost.items()))
+            notes.append(f"{len(index.lost)} device(s) cannot go on when their next samples come. {device}: {reason}")
+        state.parts, state.set_aside = len(new) - len(held), sum(map(len, held.values()))
+        if state.parts:
+            put_filter(filter, target)
+            chosen = _engine(settings, engine, workers, address, surveys)
+            state.engine = chosen.name
+            try:
+                for wave in groups:
+                    items = [_item(name, new[name], surveys[name], index) for name in wave if name not in held]
+                    for record in chosen.run(items):
+                        lock.check()
+                        _count(state, record)
+                        state.seconds = time.perf_counter() - began
+                        done[record["input"]] = record
+                        index.add(record)
+                        if progress is not None:
+                            progress(state)
+            finally:
+                chosen.close()
+        lock.check()
+        whole = manifest.replace(target, settings, index.trimmed(done[name] for name in sorted(done)))
+        _clear(target, whole["parts"])
     state.seconds = time.perf_counter() - began
-    notes = [f"{name}: gone from the input since it was filtered" for name in sorted(set(done) - set(listed))]
-    return BatchResult(whole, state, tuple(notes))
+    notes += [f"{name}: gone from the input since it was filtered" for name in sorted(set(done) - set(listed))]
+    return BatchResult(whole, state, tuple(notes), held)
 
 
-def _existing(target: Store, settings: Settings, resume: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The manifest of earlier runs, and the records of a run that did not finish."""
-    manifest = target.read_json(MANIFEST) if target.exists(MANIFEST) else {}
-    records = [target.read_json(name) for name, _ in target.files(PARTS)]
-    committed = {part["input"] for part in manifest.get("parts", ())}
-    records = [record for record in records if record["input"] not in committed]
+def _unfinished(
+    target: Store, manifest: Manifest, resume: bool, notes: list[str]
+) -> tuple[dict[str, Record], Mapping[str, Any]]:
+    """The records of a run that did not finish, by input, and its settings; none if anything of it is damaged."""
+    records: dict[str, Record] = {}
+    settings = manifest.settings
+    for name, _ in target.files(PARTS):
+        try:
+            record, own = read_record(target, name)
+            whole = all(_is_whole(target, path, digest) for path, digest in files_of(record).items())
+        except DataError:
+            record, own, whole = {"input": name}, {}, False
+        if record["input"] in manifest.parts:
+            continue
+        records[record["input"]] = record
+        settings = settings or own
+        if resume and (not whole or own != settings):
+            # later parts have gone on from it, so that it cannot be done again alone
+            notes.append(f"{name}: damaged; all parts of the run that did not finish are filtered again")
+            return {}, manifest.settings
     if records and not resume:
         raise ConfigError(
             f"{target.uri} has {len(records)} part(s) of a run that did not finish; go on with --resume, or empty it"
         )
-    if manifest and manifest.get("format") != FORMAT:
-        raise DataError(f"{target.uri}: {MANIFEST} has format {manifest.get('format')!r}; this version reads {FORMAT}")
-    _check_settings(manifest, settings, target.uri)
-    return manifest, records
+    return records, settings
 
 
-def _check_settings(manifest: Mapping[str, Any], settings: Settings, output: str) -> None:
-    if not manifest:
-        return
-    before, now = manifest["settings"], settings.kept()
-    changed = [name for name in before if before[name] != now[name] and not (name == "batch_size" and not now[name])]
+def _is_whole(target: Store, path: str, digest: str | None) -> bool:
+    return target.exists(path) and hashlib.sha256(target.read(path)).hexdigest() == digest
+
+
+def _check_settings(before: Mapping[str, Any], settings: Settings, output: str) -> None:
+    now = settings.kept()
+    changed = [name for name in before if before[name] != now[name]]
     if changed:
-        text = "; ".join(f"{name} was {before[name]}, is {now[name]}" for name in changed)
+        text = "; ".join(f"{name} was {_short(before[name])}, is {_short(now[name])}" for name in changed)
         raise ConfigError(f"{output} holds results with other settings ({text}); use another --output for these")
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _check_unchanged(done: Mapping[str, Mapping[str, Any]], listed: Mapping[str, int]) -> None:
@@ -240,19 +272,8 @@ def _most_devices(surveys: Mapping[str, Survey | None]) -> int:
     return max((len(item.device) for item in surveys.values() if item is not None), default=1)
 
 
-def _states_index(target: Store, parts: Any) -> tuple[list[str], list[str]]:
-    """Devices, and the file that holds the last state of each."""
-    parquet = need("pyarrow.parquet", "scale")
-    rows: dict[str, tuple[float, str]] = {}
-    for path in sorted({part["state"] for part in parts if part.get("state")}):
-        if not target.exists(path):
-            continue  # of devices that all have later states
-        with target.open(path) as source:
-            table = parquet.read_table(source, columns=["device", "time"])
-        for device, moment in zip(table.column(0).to_pylist(), table.column(1).to_pylist(), strict=True):
-            if device not in rows or moment >= rows[device][0]:
-                rows[device] = moment, path
-    return list(rows), [path for _, path in rows.values()]
+def _item(name: str, size: int, surveyed: Survey | None, index: StateIndex) -> Item:
+    return Item(name, size, () if surveyed is None else tuple(index.files_for(surveyed.device.tolist())))
 
 
 def _engine(
@@ -277,22 +298,19 @@ def _count(state: Progress, record: dict[str, Any]) -> None:
     state.set_aside += len(record["faults"])
 
 
-def _commit(target: Store, settings: Settings, done: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Write the manifest, then remove what it has made superfluous."""
-    parts = [done[name] for name in sorted(done)]
-    manifest = {"format": FORMAT, "settings": settings.kept(), "parts": parts}
-    target.write_json(MANIFEST, manifest)
-    _, files = _states_index(target, parts)
-    for path in {part["state"] for part in parts if part.get("state")} - set(files):
-        target.delete(path)
+def _clear(target: Store, parts: Sequence[Record]) -> None:
+    """Remove what a manifest has made superfluous: states that it does not name, records, and attempts."""
+    named = {part.get("state") for part in parts}
+    for name, _ in target.files(STATES):
+        if name not in named:
+            target.delete(name)
     for folder in (PARTS, ATTEMPTS):
         target.delete_folder(folder)
-    return manifest
 
 
-def results(output: str) -> Iterator[dict[str, Any]]:
+def results(output: str) -> Iterator[Record]:
     """The parts of a finished output, as its manifest names them."""
-    store = Store(output)
-    if not store.exists(MANIFEST):
+    manifest = Manifest.read(Store(output))
+    if manifest.data is None:
         raise DataError(f"{output} has no {MANIFEST}: no run into it has finished")
-    yield from store.read_json(MANIFEST)["parts"]
+    yield from manifest.parts.values()

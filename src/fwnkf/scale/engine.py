@@ -22,11 +22,11 @@ STARTS = 3
 
 
 class Item(NamedTuple):
-    """A part to filter: its file, the size of it, and the files with the states it goes on from."""
+    """A part to filter: its file, the size of it, and the files with the states it goes on from, with their digests."""
 
     name: str
     size: int
-    before: tuple[str, ...] = ()
+    before: tuple[tuple[str, str | None], ...] = ()
 
 
 class Engine(Protocol):

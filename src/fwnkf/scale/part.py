@@ -15,14 +15,13 @@ from ..extras import need
 from ..logs.results import component_names
 from ..types import numpy_dtype
 from .filtering import Estimates, filter_segments
+from .index import read_table
+from .manifest import FLEET, PARTS, STATES
 from .reading import path_device, read_samples
 from .rows import Fault, Samples, Segments, cut
 from .settings import Settings, get_filter
 from .states import Snapshots, StateBytes, latest, read_states, states_table
 from .store import Store
-
-PARTS, STATES, FLEET = "_parts", "_state", "_fleet"
-"""Folders of an output: records of finished parts, states of the devices, statistics of the sessions."""
 
 
 class PartRunner:
@@ -40,10 +39,13 @@ class PartRunner:
         self.dtype = numpy_dtype(self.model.dtype)
         self.parquet = need("pyarrow.parquet", "scale")
 
-    def __call__(self, name: str, size: int, before: Sequence[str]) -> dict[str, Any]:
-        """Filter the file ``name`` from the states in the files ``before``; returns its record with its timings."""
+    def __call__(self, name: str, size: int, before: Sequence[tuple[str, str | None]]) -> dict[str, Any]:
+        """Filter the file ``name`` from the states in the files ``before``; returns its record with its timings.
+
+        ``before`` has names and digests.
+        """
         began = time.perf_counter()
-        known = latest([self._states(path) for path in before])
+        known = latest([self._states(path, digest) for path, digest in before])
         faults: list[Fault] = []
         record: dict[str, Any] = {"input": name, "size": size, "rows": 0, "sessions": 0, "steps": 0}
         clocks = {}
@@ -55,7 +57,6 @@ class PartRunner:
             faults.append(Fault(_device(name, self.input), str(error)))
             samples = None
         clocks["read"] = time.perf_counter() - began
-        after = known
         if samples is not None:
             clock = self.settings.clock
             count = len(self.settings.channels)
@@ -66,33 +67,33 @@ class PartRunner:
                 failed = _not_finite(samples, segments, estimates)
                 faults += [Fault(str(samples.devices[place]), "its estimates are not finite") for place in failed]
                 kept = ~np.isin(segments.device, failed)
-                record |= self._write(name, samples, segments, estimates, kept)
-                after = _after(known, samples, segments, estimates, kept)
-        if after is not None:
-            record["state"] = f"{STATES}/{_named(name, self.input)}.parquet"
-            self._put(record["state"], states_table(after, self.codec, self.settings.digest), {})
+                if kept.any():
+                    record |= self._write(name, samples, segments, estimates, kept)
         record["faults"] = [fault._asdict() for fault in sorted(faults)]
-        self.output.write_json(f"{PARTS}/{_named(name, self.input)}.json", record)
+        about = self.output.json_bytes({**record, "settings": self.settings.kept()})
+        self.output.write(f"{PARTS}/{_named(name, self.input)}.json", about)
         clocks["write"] = time.perf_counter() - began - sum(clocks.values())
         return {**record, "seconds": clocks}
 
-    def _states(self, path: str) -> Snapshots:
-        with self.output.open(path) as source:
-            table = self.parquet.read_table(source)
+    def _states(self, path: str, digest: str | None) -> Snapshots:
+        table = read_table(self.output, path, digest)
         return read_states(table, self.codec, self.settings.digest, f"{self.output.uri}: {path}")
 
     def _write(
         self, name: str, samples: Samples, segments: Segments, out: Estimates, kept: NDArray[np.bool_]
     ) -> dict[str, Any]:
-        """Write estimates and statistics; returns what the record says of them."""
+        """Write estimates, statistics and states; returns what the record says of them."""
         rows = np.repeat(kept, np.diff(segments.first))
         place = f"{_named(name, self.input)}.parquet"
         table = self._estimates(samples, segments, out, rows)
         digest = self._put(place, table, {"use_dictionary": [self.settings.device]})
-        fleet = f"{FLEET}/{place}"
-        self._put(fleet, self._fleet(samples, segments, out, kept), {})
+        fleet, state = f"{FLEET}/{place}", f"{STATES}/{place}"
+        statistics = self._put(fleet, self._fleet(samples, segments, out, kept), {})
+        after = _after(samples, segments, out, kept)
+        states = self._put(state, states_table(after, self.codec, self.settings.digest), {})
         total = {"rows": int(rows.sum()), "sessions": int(kept.sum()), "steps": int(segments.steps[kept].sum())}
-        return {**total, "output": place, "sha256": digest, "fleet": fleet}
+        files = {"output": place, "sha256": digest, "fleet": fleet, "fleet_sha256": statistics}
+        return {**total, **files, "state": state, "state_sha256": states}
 
     def _put(self, name: str, table: Any, options: dict[str, Any]) -> str:
         arrow = need("pyarrow", "scale")
@@ -153,17 +154,10 @@ def _not_finite(samples: Samples, segments: Segments, out: Estimates) -> NDArray
     return np.unique(np.repeat(segments.device, np.diff(segments.first))[bad])
 
 
-def _after(
-    known: Snapshots | None, samples: Samples, segments: Segments, out: Estimates, kept: NDArray[np.bool_]
-) -> Snapshots:
-    """The states of all devices: those that were filtered, and those known before that were not."""
+def _after(samples: Samples, segments: Segments, out: Estimates, kept: NDArray[np.bool_]) -> Snapshots:
+    """The states of all devices that were filtered; of the others the earlier file stays the last."""
     chosen = np.flatnonzero(segments.last & kept)
     last = segments.rows[segments.first[1:][chosen] - 1]
-    new = Snapshots(
+    return Snapshots(
         samples.devices[segments.device[chosen]], samples.time[last], out.control[chosen], out.state[chosen]
     )
-    if known is None:
-        return new
-    both = latest([known.take(np.isin(known.device.astype(str), samples.devices.astype(str))), new])
-    assert both is not None
-    return both

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import DataError
 from .reading import Survey
+from .rows import Fault
 
 
 def waves(surveys: Mapping[str, Survey | None]) -> tuple[list[list[str]], dict[str, list[str]]]:
@@ -47,14 +48,26 @@ def waves(surveys: Mapping[str, Survey | None]) -> tuple[list[list[str]], dict[s
     return groups, {files[place]: [files[item] for item in sorted(earlier)] for place, earlier in before.items()}
 
 
-def holders(surveys: Mapping[str, Survey | None], devices: Sequence[str], files: Sequence[str]) -> dict[str, list[str]]:
-    """For each surveyed file those of ``files`` that hold the last state of one of its devices.
+def held_back(
+    surveys: Mapping[str, Survey | None],
+    groups: Sequence[Sequence[str]],
+    before: Mapping[str, Sequence[str]],
+    lost: Mapping[str, str],
+) -> dict[str, list[Fault]]:
+    """Files that cannot be filtered now, with the reason: the state of a device is lost, or of a file before it.
 
-    ``devices`` and ``files`` have an entry for each state.
+    >>> day = lambda time: Survey(np.array(["a"], object), np.array([time]), np.array([time]), 1)
+    >>> surveys = {"monday": day(1.0), "sunday": day(0.0)}
+    >>> held_back(surveys, *waves(surveys), {"a": "lost"})["sunday"]
+    [Fault(device='a', reason='lost')]
     """
-    place = dict(zip(devices, files, strict=True))
-    found = {}
-    for name, item in surveys.items():
-        wanted = [] if item is None else [place[device] for device in item.device.tolist() if device in place]
-        found[name] = sorted(set(wanted))
-    return found
+    held: dict[str, list[Fault]] = {}
+    for name in (name for group in groups for name in group):
+        item = surveys[name]
+        faults = [] if item is None else [Fault(k, lost[k]) for k in item.device.tolist() if k in lost]
+        waits = [other for other in before[name] if other in held]
+        if not faults and waits:
+            faults = [Fault("", f"comes after {waits[0]}, which is left for a later run")]
+        if faults:
+            held[name] = faults
+    return held

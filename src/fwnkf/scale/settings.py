@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from .. import load
 from ..checkpoint import CONFIG_FILE, TENSOR_FILE
@@ -19,11 +19,18 @@ from .rows import Clock
 from .store import Store
 
 FILTER = "_filter"
+MOST_ROWS = 1 << 16
+"""Largest number of rows of a batch."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """Where samples come from and go to, and how they are filtered."""
+
+    KEPT: ClassVar[frozenset[str]] = frozenset(
+        ("digest", "channels", "controls", "device", "time", "stamps", "step", "batch_size")
+    )
+    """What must not change between runs into the same output, because estimates would."""
 
     input: str
     output: str
@@ -54,9 +61,8 @@ class Settings:
         return (*self.channels, *self.controls)
 
     def kept(self) -> dict[str, Any]:
-        """What must not change between runs into the same output, because estimates would."""
-        names = ("digest", "channels", "controls", "device", "time", "stamps", "step", "batch_size")
-        return {name: _plain(getattr(self, name)) for name in names}
+        """The values of :data:`KEPT`."""
+        return {name: _plain(getattr(self, name)) for name in sorted(self.KEPT)}
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, from which :meth:`of` makes the same settings."""

@@ -60,6 +60,7 @@ class StateBytes:
     def __init__(self, model: Filter) -> None:
         self.template = model.init(1)
         self.device = model.device
+        self.controls = model.input_sizes.controls
         leaves = list(named_leaves(self.template))
         self.names = [name for name, _ in leaves]
         self.shapes = [tuple(leaf.shape[1:]) for _, leaf in leaves]
@@ -86,6 +87,25 @@ class StateBytes:
             for part, dtype, shape in zip(parts, self.dtypes, self.shapes, strict=True)
         ]
         return tree_unflatten(self.template, iter(leaves))
+
+    def seal(self, row: Bytes, label: bytes) -> bytes:
+        """A row as bytes with a checksum over it, the layout of the state and a label, such as the device it is of."""
+        data = row.tobytes()
+        return data + self._checksum(data, label)
+
+    def unseal(self, data: bytes, label: bytes) -> Bytes:
+        """The row from :meth:`seal`; raises CheckpointError if a bit has changed, or it is of something else."""
+        state, checksum = data[: self.size], data[self.size :]
+        if checksum != self._checksum(state, label):
+            raise CheckpointError(
+                f"a state of {len(data)} bytes is damaged, of another filter, or not that of {ascii(label)[1:][:80]}"
+            )
+        return np.frombuffer(state, np.uint8)
+
+    def _checksum(self, data: bytes, label: bytes) -> bytes:
+        layout = json.dumps(self.describe()).encode()
+        parts = (hashlib.sha256(part).digest() for part in (layout, label, data))
+        return hashlib.sha256(b"".join(parts)).digest()
 
     def describe(self) -> list[list[Any]]:
         """Names, shapes and types of the tensors in a row."""
@@ -117,14 +137,27 @@ def states_table(snapshots: Snapshots, codec: StateBytes, digest: str) -> Any:
 
 def read_states(table: Any, codec: StateBytes, digest: str, where: str) -> Snapshots:
     """The snapshots of a table; raises CheckpointError if they are of another filter."""
-    about = json.loads((table.schema.metadata or {}).get(METADATA, b"{}"))
+    try:
+        about = json.loads((table.schema.metadata or {}).get(METADATA, b"{}"))
+    except (ValueError, RecursionError):
+        about = None
+    about = about if isinstance(about, dict) else {}
     if about.get("filter") != digest or about.get("tensors") != codec.describe():
         raise CheckpointError(
-            f"{where} has states of another filter (digest {str(about.get('filter'))[:12]}, this one is "
+            f"{where} has states of another filter (digest {str(about.get('filter'))[:12]!r}, this one is "
             f"{digest[:12]}); states go on with the filter that made them: use another --output for this one"
         )
+    arrow = need("pyarrow", "scale")
+    controls = [f"control_{k}" for k in range(codec.controls)]
+    number = arrow.float64()
+    wanted = {"device": arrow.string(), "time": number, **dict.fromkeys(controls, number)}
+    wanted["state"] = arrow.binary(codec.size)
+    if dict(zip(table.column_names, table.schema.types, strict=True)) != wanted or any(
+        column.null_count for column in table.columns
+    ):
+        raise CheckpointError(f"{where} is damaged: its columns are not those of states")
     device = np.array(table.column("device").to_pylist(), object)
-    control = [table.column(f"control_{k}").to_numpy() for k in range(about["controls"])]
+    control = [table.column(name).to_numpy() for name in controls]
     state = table.column("state").combine_chunks()
     buffer = np.frombuffer(state.buffers()[1], np.uint8) if len(state) else np.empty(0, np.uint8)
     rows = buffer[state.offset * codec.size :][: len(state) * codec.size].reshape(len(state), codec.size)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,9 @@ class Store:
         self.local = isinstance(self.system, self._fs.LocalFileSystem)
 
     def path(self, name: str) -> str:
-        """The path in the file system."""
+        """The path in the file system; raises DataError for a name that leads outside the folder."""
+        if name and not is_inside(name):
+            raise DataError(f"{self.uri}: {ascii(name)[:80]} is not the name of a file inside this folder")
         return f"{self.root}/{name}" if name else self.root
 
     def files(self, below: str = "") -> list[tuple[str, int]]:
@@ -85,23 +89,30 @@ class Store:
             return
         target = Path(self.path(name))
         attempt = Path(self.path(ATTEMPTS)) / f"{target.name}.{uuid.uuid4().hex}"
-        for folder in (attempt.parent, target.parent):
-            folder.mkdir(parents=True, exist_ok=True)
-        with attempt.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        attempt.replace(target)
-
-    def write_json(self, name: str, value: Any) -> None:
-        """Values as JSON: the same bytes for the same values."""
-        self.write(name, (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
-
-    def read_json(self, name: str) -> Any:
-        """Values written by :meth:`write_json`."""
         try:
-            return json.loads(self.read(name))
-        except ValueError as error:
+            for folder in (attempt.parent, target.parent):
+                folder.mkdir(parents=True, exist_ok=True)
+            with attempt.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            attempt.replace(target)
+        except OSError:
+            with suppress(OSError):
+                attempt.unlink(missing_ok=True)  # on a full disk half a file would take the room that is left
+            raise
+        _sync_folder(target.parent)
+
+    @staticmethod
+    def json_bytes(value: Any) -> bytes:
+        """Values as JSON: the same bytes for the same values."""
+        return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+    def parse_json(self, name: str, data: bytes) -> Any:
+        """The values in the bytes of the file ``name``."""
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{self.uri}: {name} is not JSON: {error}") from error
 
     def delete(self, name: str) -> None:
@@ -111,5 +122,30 @@ class Store:
 
     def delete_folder(self, name: str) -> None:
         """Delete a folder with all that is in it, if it is there."""
+        if self.local:
+            shutil.rmtree(self.path(name), ignore_errors=True)  # what another run writes meanwhile may stay
+            return
         if self.system.get_file_info(self.path(name)).type == self._fs.FileType.Directory:
             self.system.delete_dir(self.path(name))
+
+
+def is_inside(name: str) -> bool:
+    """Whether a name leads to a file inside a folder, whatever the file system.
+
+    >>> is_inside("day=1/a.parquet"), is_inside("../a.parquet"), is_inside("/etc/passwd"), is_inside("a//b")
+    (True, False, False, False)
+    """
+    if os.name == "nt" and ("\\" in name or ":" in name):
+        return False
+    return "\0" not in name and not {"", ".", ".."} & set(name.split("/"))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename survive a power cut, where folders can be opened."""
+    if os.name == "nt":
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
