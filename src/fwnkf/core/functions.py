@@ -21,7 +21,8 @@ from ..shapes import Float
 from .layout import Kind, Layout, Part
 
 Parts = int | Layout | Mapping[str, Any] | Sequence[Any]
-"""Sizes, names, kinds: ``3``, ``["px", "py"]`` or ``{"position": 3, "heading": "angle", "bearing": ("angle", 4)}``."""
+"""Sizes, names, kinds: ``3``, ``["px", "py"]`` or ``{"position": 3, "heading": "angle", "bearing": ("angle", 4)}``; or
+parts, which may have an origin."""
 Values = float | Tensor | Sequence[Any]
 
 
@@ -38,6 +39,9 @@ def parse_parts(parts: Parts, name: str) -> Layout:
     items = parts.items() if isinstance(parts, Mapping) else [_name_and_form(part) for part in parts]
     layout = []
     for part_name, form in items:
+        if isinstance(form, Part):
+            layout.append(form)
+            continue
         words = (form,) if isinstance(form, (str, int)) else tuple(form)
         kind = next((word for word in words if isinstance(word, str)), "euclidean")
         size = next((word for word in words if not isinstance(word, str)), 4 if kind == "quaternion" else 1)
@@ -51,6 +55,8 @@ def parse_parts(parts: Parts, name: str) -> Layout:
 
 
 def _name_and_form(part: Any) -> tuple[str, Any]:
+    if isinstance(part, Part):
+        return part.name, part
     return (part, 1) if isinstance(part, str) else (part[0], tuple(part[1:]) or 1)
 
 

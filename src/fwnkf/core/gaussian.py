@@ -351,6 +351,7 @@ def _condition_sequentially(P: Tensor, drive: Tensor, H: Tensor, noise: Diagonal
     """One scalar Joseph update per channel; equal to the joint update because the channels are independent."""
     S = symmetrize(H @ P @ H.mT + dense(noise))
     eye = torch.eye(P.shape[-1], dtype=P.dtype, device=P.device)
+    start, remaining = P, eye
     correction = farthest = torch.zeros_like(P[..., 0])
     ok = precise = torch.ones_like(correction[..., 0], dtype=torch.bool)
     for i in range(H.shape[-2]):
@@ -366,6 +367,7 @@ def _condition_sequentially(P: Tensor, drive: Tensor, H: Tensor, noise: Diagonal
         correction = correction + k * residual
         farthest = torch.maximum(farthest, correction.detach().abs())
         A = eye - k.unsqueeze(-1) * h.unsqueeze(-2)
+        remaining = A.detach() @ remaining
         before, P = P, A @ P @ A.mT + (r * k).unsqueeze(-1) * k.unsqueeze(-2)
         used = None if weight is None else weight[..., i, None]
         ok = ok & (positive if used is None else positive | (used == 0)).squeeze(-1)
@@ -374,6 +376,11 @@ def _condition_sequentially(P: Tensor, drive: Tensor, H: Tensor, noise: Diagonal
         precise = precise & _resolved(
             before, P, k.unsqueeze(-1), row, s.unsqueeze(-1), residual, residual * inverse, s, used
         )
+    # what one channel loses stays in the updates of the next ones, and an innovation makes as much of it as it is large
+    far = (drive.abs() * torch.diagonal(S, dim1=-2, dim2=-1).rsqrt()).amax(-1, keepdim=True)
+    std = torch.diagonal(start, dim1=-2, dim2=-1).clamp_min(0).sqrt() * (far / 100).clamp_min(1).sqrt()
+    lost = 1000 * torch.finfo(P.dtype).eps * matvec(remaining.abs(), std).square()
+    precise = precise & (lost.detach() <= torch.diagonal(P, dim1=-2, dim2=-1)).all(-1)
     # one channel may move the mean far, and the next one bring it back with the rounding of the way
     rounding = (8 * torch.finfo(P.dtype).eps * farthest).square()
     precise = precise & (rounding <= torch.diagonal(P, dim1=-2, dim2=-1)).all(-1)

@@ -6,6 +6,7 @@ takes a difference. For a Euclidean layout these are plain addition and subtract
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -28,6 +29,7 @@ class Part:
     >>> from fwnkf import Part
     >>> Part("attitude", "quaternion", 4).tangent_size
     3
+    >>> utm = Part("position", "euclidean", 2, origin=(5_400_000.0, 320_000.0))  # numbers are metres from there
     """
 
     name: str
@@ -36,8 +38,23 @@ class Part:
     """``"euclidean"``, ``"angle"`` (radians, wrapped) or ``"quaternion"`` (unit norm; w, x, y, z)."""
     size: int
     """How many numbers are stored: 4 for a quaternion."""
+    origin: tuple[float, ...] = ()
+    """Of a Euclidean part: the point that its numbers are relative to; zero by default.
+
+    Single precision has seven digits, too few for centimetres in UTM or ECEF coordinates. Relative to a point nearby
+    they are enough. Equations and tensors have relative numbers; streams, ``fwnkf run`` and ``fwnkf batch`` take and
+    return absolute ones, which are converted in double precision. See :meth:`Layout.relative`.
+    """
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "origin", tuple(float(number) for number in self.origin))
+        if self.origin and (
+            self.kind != "euclidean" or len(self.origin) != self.size or not all(map(math.isfinite, self.origin))
+        ):
+            raise ConfigError(
+                f"part {self.name!r}: origin {self.origin} must have {self.size} finite numbers, and the part must be "
+                "euclidean"
+            )
         if self.kind not in get_args(Kind):
             raise ConfigError(f"state part {self.name!r}: kind {self.kind!r} is none of {get_args(Kind)}")
         if self.size < 1 or (self.kind == "quaternion" and self.size != 4):
@@ -71,6 +88,8 @@ class Layout:
     """Number of network inputs that :meth:`features` returns."""
     flat: bool = field(init=False, repr=False, compare=False)
     """Whether every part is Euclidean, so that the manifold is a plain vector space."""
+    origins: tuple[float, ...] = field(init=False, repr=False, compare=False)
+    """The origin of every number, zero where a part has none; empty if no part has one."""
     _sizes: list[int] = field(init=False, repr=False, compare=False)
     _tangent_sizes: list[int] = field(init=False, repr=False, compare=False)
 
@@ -82,6 +101,9 @@ class Layout:
             "tangent_size": sum(part.tangent_size for part in self.parts),
             "feature_size": round(sum(widths[part.kind] * part.size for part in self.parts)),
             "flat": all(part.kind == "euclidean" for part in self.parts),
+            "origins": tuple(number for part in self.parts for number in part.origin or (0.0,) * part.size)
+            if any(part.origin for part in self.parts)
+            else (),
             "_sizes": [part.size for part in self.parts],
             "_tangent_sizes": [part.tangent_size for part in self.parts],
         }
@@ -106,20 +128,50 @@ class Layout:
         """From ``[(name, kind, size), …]``, the form stored in ``config.json``.
 
         Args:
-            parts: name, kind and size of each part.
+            parts: name, kind and size of each part, and its origin if it has one.
 
         Returns:
             The layout.
         """
         return cls(tuple(Part(*part) for part in parts))
 
-    def describe(self) -> tuple[tuple[str, str, int], ...]:
+    def describe(self) -> tuple[tuple[Any, ...], ...]:
         """The inverse of :meth:`parse`.
 
         Returns:
-            Name, kind and size of each part.
+            Name, kind and size of each part, and its origin if it has one.
         """
-        return tuple((part.name, part.kind, part.size) for part in self.parts)
+        return tuple(
+            (part.name, part.kind, part.size, part.origin) if part.origin else (part.name, part.kind, part.size)
+            for part in self.parts
+        )
+
+    def relative(self, values: Float[Tensor, "*B n"], like: Tensor) -> Float[Tensor, "*B n"]:
+        """Absolute numbers as those of a filter: relative to the origins, with the dtype and device of ``like``.
+
+        Args:
+            values: absolute numbers.
+            like: a tensor with the dtype and device wanted.
+
+        Returns:
+            Relative numbers.
+
+        >>> layout = Layout((Part("north", "euclidean", 1, origin=(5_400_000.0,)),))
+        >>> layout.relative(torch.tensor([5_400_012.34], dtype=torch.float64), torch.zeros(()))
+        tensor([12.3400])
+        """
+        return (values if not self.origins else values - values.new_tensor(self.origins)).to(like)
+
+    def absolute(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B n"]:
+        """The inverse of :meth:`relative`, in double precision.
+
+        Args:
+            x: relative numbers.
+
+        Returns:
+            Absolute numbers; ``x`` itself if no part has an origin.
+        """
+        return x if not self.origins else x.double() + torch.tensor(self.origins, dtype=torch.float64, device=x.device)
 
     def linear(self) -> Layout:
         """The same parts with angles as plain numbers, so that its features are what a matrix is multiplied with.

@@ -36,6 +36,8 @@ class LinearConfig:
     dt: float = 1.0
     layout: tuple[Any, ...] = ()
     channels: tuple[str, ...] = ()
+    observation_origin: tuple[float, ...] = ()
+    """``H`` of the origin of the layout, if it has one: what measurements are relative to."""
 
 
 @SYSTEMS.register("linear")
@@ -87,11 +89,7 @@ class LinearSystem(System):
             )
         if config.channels and len(config.channels) != m:
             raise ConfigError(f"channels = {config.channels}: wanted one name for each of the {m} measurements")
-        self.observation_layout = (
-            Layout(tuple(Part(name, "euclidean", 1) for name in config.channels))
-            if config.channels
-            else Layout.euclidean(m, "y")
-        )
+        self.observation_layout = _channels(config)
         self.control_dim, self.dt, self.diagonal_noise = p, config.dt, config.diagonal_noise
         start = torch.zeros(n, n) if config.continuous else torch.eye(n)
         values_and_defaults = {
@@ -112,6 +110,8 @@ class LinearSystem(System):
                 self.register_parameter(name, nn.Parameter(value.clone()))
             else:
                 self.register_buffer(name, value.clone())
+        if self.layout.origins and F is not None:
+            _check_at_rest(F, self.layout, config)
         if config.diagonal_noise and R is not None and bool((R - R.diagonal().diag()).any()):
             raise ConfigError("diagonal_noise=True, but R has entries off its diagonal; set it to False")
 
@@ -137,6 +137,7 @@ class LinearSystem(System):
             "observation_dim": H.shape[-2],
             "control_dim": 0 if B is None else B.shape[-1],
             "diagonal_noise": not bool((R - R.diagonal().diag()).any()) and "R" not in options.get("learn", ()),
+            "observation_origin": observation_origin(options.get("layout", ()), H),
         }
         return cls(parse_config(LinearConfig, {**sizes, **options}, "linear system"), F=F, B=B, H=H, Q=Q, R=R)
 
@@ -193,3 +194,37 @@ class LinearSystem(System):
         R: Tensor = self.R()
         # a learned R stays diagonal where the channels are declared independent
         return R.diagonal().diag() if self.diagonal_noise else R
+
+
+def observation_origin(layout: tuple[Any, ...], H: Tensor) -> tuple[float, ...]:
+    """What a state at the origin of its layout measures; empty if the layout has none."""
+    origins = Layout.parse(layout).origins if layout else ()
+    return tuple((H.detach().double() @ torch.tensor(origins, dtype=torch.float64)).tolist()) if origins else ()
+
+
+def _channels(config: LinearConfig) -> Layout:
+    """The layout of the measurements: one part for each named channel, or one for all."""
+    names = config.channels or ("y",)
+    size = 1 if config.channels else config.observation_dim
+    origins = config.observation_origin
+    if origins and len(origins) != config.observation_dim:
+        raise ConfigError(
+            f"observation_origin = {origins}: wanted a number for each of {config.observation_dim} channels"
+        )
+    return Layout(
+        tuple(Part(name, "euclidean", size, origins[k * size : (k + 1) * size]) for k, name in enumerate(names))
+    )
+
+
+def _check_at_rest(F: Tensor, layout: Layout, config: LinearConfig) -> None:
+    """Raise ConfigError if the origin of a state is not a point where the system rests."""
+    if learned := [name for name in ("F", "H") if name in config.learn]:
+        raise ConfigError(f"learn = {config.learn}: a layout with an origin needs {' and '.join(learned)} to be given")
+    origin = torch.tensor(layout.origins, dtype=torch.float64)
+    moved = F.detach().double() @ origin
+    still = torch.zeros_like(origin) if config.continuous else origin
+    if bool(((moved - still).abs() > 1e-9 * origin.abs().max()).any()):
+        raise ConfigError(
+            f"the origin {layout.origins} does not stay where it is. Numbers of the state can be relative only to a "
+            "point where the system rests, such as a position with zero velocity"
+        )

@@ -387,6 +387,17 @@ class Filter(FilterDefinition):
             return InputSizes(self.observation_dim, self.control_dim)
         return InputSizes(preprocess.observation_dim, preprocess.control_dim, preprocess.block)
 
+    @property
+    def input_origin(self) -> tuple[float, ...]:
+        """What raw measurements are relative to, see :class:`fwnkf.Part`; empty if to zero."""
+        origins = self.observation_layout.origins
+        if origins and self.preprocess is not None:
+            raise ConfigError(
+                f"filter {self.name!r}: raw samples before a preprocessing have no origin; give it relative numbers, "
+                "and a layout without an origin"
+            )
+        return origins
+
     # ---- helpers --------------------------------------------------------------------------------------------
 
     def _check(self, y: Tensor, u: Tensor | None, mask: Tensor | None, dt: Tensor | None, time_axes: int) -> None:

@@ -105,6 +105,8 @@ class FilterDefinition(nn.Module):
         self.preprocess = None
         self.register_buffer("covariance_scale", None)
         self.setup(config, system, arrays)
+        if self.system is None and self.layout.origins:
+            raise ConfigError(f"filter {self.name!r} has no system, so its layout cannot have an origin")
         source = list(arrays.values()) if system is None else [*system.parameters(), *system.buffers()]
         reference = next((tensor for tensor in source if tensor.is_floating_point()), None)
         if reference is not None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from ..core.gaussian import Noise, matvec
-from ..core.linear import LinearConfig, LinearSystem
+from ..core.linear import LinearConfig, LinearSystem, observation_origin
 from ..core.smoothing import LinearStep
 from ..core.system import System
 from ..registry import FILTERS
@@ -56,6 +56,8 @@ class KalmanFilter(KalmanRecursion):
         layout: name, kind and size of the parts of the state. Angles are plain numbers in the equations; corrected
             states are wrapped, and errors are taken along the shortest arc.
         channels: names of the measurements, for tables and plots.
+        observation_origin: what measurements are relative to; by default ``H`` of the origin of the layout, if it has
+            one.
         solve: implementation of the small linear solve, as in :class:`ExtendedKalmanFilter`.
 
     >>> import torch, fwnkf
@@ -89,6 +91,7 @@ class KalmanFilter(KalmanRecursion):
         dt: float = 1.0,
         layout: tuple[Any, ...] = (),
         channels: tuple[str, ...] = (),
+        observation_origin: tuple[float, ...] = (),
         solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto",
     ) -> None:
         super().__init__(**arguments(locals()))
@@ -102,7 +105,8 @@ class KalmanFilter(KalmanRecursion):
 
     @classmethod
     def infer_options(cls, options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:
-        return {**infer_sizes(options, arrays), **options}
+        origin = observation_origin(options.get("layout", ()), arrays["H"]) if "H" in arrays else ()
+        return {**infer_sizes(options, arrays), "observation_origin": origin, **options}
 
     def prepare(self) -> Matrices:
         return Matrices(*self.system.matrices(None), self.system.H, self.system.measurement_noise())

@@ -28,7 +28,7 @@ def component_names(parts: Parts, *, tangent: bool = False) -> tuple[str, ...]:
     ('position_x', 'position_y', 'position_z', 'bias', 'q_w', 'q_x', 'q_y', 'q_z')
     """
     names: list[str] = []
-    for name, kind, size in parts:
+    for name, kind, size, *_ in parts:
         if kind == "quaternion":
             names += [f"{name}_r{axis}" for axis in AXES] if tangent else [f"{name}_{axis}" for axis in "wxyz"]
         elif size == 1:
@@ -44,7 +44,7 @@ class ResultFile(ABC):
     def __init__(self, path: Path, parts: Parts, start_ns: int) -> None:
         self.path, self.start_ns = path, start_ns
         self.names, self.tangent_names = component_names(parts), component_names(parts, tangent=True)
-        self.quaternion = next((f"{name}_" for name, kind, _ in parts if kind == "quaternion"), None)
+        self.quaternion = next((f"{name}_" for name, kind, *_ in parts if kind == "quaternion"), None)
 
     def stamps(self, time: Array) -> NDArray[np.int64]:
         return self.start_ns + np.round(time * 1e9).astype(np.int64)

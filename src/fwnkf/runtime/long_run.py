@@ -212,6 +212,8 @@ def inputs_of(model: Filter, piece: Piece) -> tuple[Tensor, Tensor | None, Tenso
 
     values, control = np.split(piece.values, [model.input_sizes.channels], 1)
     known = np.isfinite(values)
+    if model.input_origin:
+        values = values - model.input_origin
     return (
         tensor(np.where(known, values, 0.0)),
         tensor(control) if control.size else None,
@@ -235,7 +237,8 @@ class _Runner:
 
     def put(self, piece: Piece, mean: Tensor, cov: Tensor) -> None:
         time, real = self.rows(piece)
-        self.write(time[real], mean[0].double().cpu().numpy()[real], cov[0].double().cpu().numpy()[real])
+        absolute = self.model.layout.absolute(mean[0])
+        self.write(time[real], absolute.double().cpu().numpy()[real], cov[0].double().cpu().numpy()[real])
         self.summary.samples += int(piece.real.sum())
         self.summary.missing += int((~piece.real).sum())
         self.summary.last = float(piece.time[-1])

@@ -191,7 +191,7 @@ def _inputs(
     def tensor(array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array[filled, part])).to(model.device, model.dtype)
 
-    y = tensor(batch.y)
+    y = tensor(batch.y if not model.input_origin else batch.y.astype(np.float64) - model.input_origin)
     mask = y.isfinite()
     return (
         torch.where(mask, y, 0.0),

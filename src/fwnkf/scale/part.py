@@ -112,7 +112,10 @@ class PartRunner:
         )
         parts = self.model.layout.describe()
         columns = {self.settings.device: device, self.settings.time: samples.time[used]}
-        columns |= {item: out.mean[rows, k] for k, item in enumerate(component_names(parts))}
+        mean = out.mean[rows]
+        if self.model.layout.origins:
+            mean = mean.astype(np.float64) + self.model.layout.origins
+        columns |= {item: mean[:, k] for k, item in enumerate(component_names(parts))}
         columns |= {f"{item}_std": out.std[rows, k] for k, item in enumerate(component_names(parts, tangent=True))}
         return arrow.table(columns)
 
