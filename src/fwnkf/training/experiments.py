@@ -15,7 +15,7 @@ from typing import Any
 from ..data import loaders
 from ..errors import ConfigError
 from ..extras import need
-from ..registry import DATA, FILTERS, SYSTEMS, Registry, as_tuples, import_modules, try_config
+from ..registry import DATA, FILTERS, SYSTEMS, Registry, as_tuples, try_config
 from .config import LOGGERS, DataSection, Experiment
 from .losses import parse_terms
 from .pretrain import NOTHING_LEARNED, regression_of
@@ -25,6 +25,8 @@ __all__ = ["parse_experiment", "read_experiment", "shipped"]
 
 FILE_LIMIT = 1 << 20
 """Largest size of an experiment file in bytes; larger files are refused."""
+MOST_MODULES = 5
+"""Modules that a message lists."""
 SHIPPED_SECTIONS = ("lorenz", "pendulum", "tables")
 """Data whose options are the fields of the data section."""
 
@@ -45,6 +47,8 @@ def parse_experiment(values: Mapping[str, Any], owner: str = "experiment") -> Ex
     >>> parse_experiment({"data": {"name": "lorenz"}, "filter": {"name": "fwnkf"}}).trainer.batch_size
     64
     """
+    if "import" in values:
+        raise ConfigError(f"{owner}: {_not_imported(values['import'])}")
     experiment, faults = try_config(Experiment, _with_data_options(values), owner)
     faults += _unknown(_section(values, "filter").get("name", "fwnkf"), FILTERS, "filter.name", owner)
     faults += _unknown(_section(values, "data").get("name"), DATA, "data.name", owner)
@@ -57,6 +61,17 @@ def parse_experiment(values: Mapping[str, Any], owner: str = "experiment") -> Ex
     if faults or experiment is None:
         raise ConfigError("\n".join(dict.fromkeys(faults)))
     return experiment
+
+
+def _not_imported(modules: Any) -> str:
+    """What to type instead of the key ``import``, which would run code because a file says so."""
+    listed = modules if isinstance(modules, (list, tuple)) else [modules]
+    given = all(isinstance(name, str) and re.fullmatch(r"[\w./-]{1,100}", name) for name in listed)
+    words = " ".join(f"--import {name}" for name in listed[:MOST_MODULES]) if listed and given else "--import MODULE"
+    return (
+        "the key import is not read, because a file must not run code. If you trust the code, remove the key and name "
+        f"the module on the command line: {words}"
+    )
 
 
 def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -186,8 +201,8 @@ def _rates(rates: Mapping[str, Any], names: list[str]) -> list[str]:
 def read_experiment(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> Experiment:
     """An experiment from a YAML file, the name of a shipped experiment, or plain values.
 
-    A file may name modules of the user, ``import: [my_module]``, which are imported before the experiment is checked.
-    They are no part of the experiment, so that a run folder does not import anything.
+    Nothing is imported because a file says so: modules of the user, which register systems, data or filters, are
+    imported before, with ``--import`` or in Python.
 
     Args:
         source: a file, a name of :func:`shipped`, or sections by name.
@@ -206,11 +221,6 @@ def read_experiment(source: str | Path | Mapping[str, Any], overrides: Iterable[
     values, owner = (dict(source), "experiment") if isinstance(source, Mapping) else (read_values(source), str(source))
     for text in overrides:
         _override(values, text)
-    modules = values.pop("import", [])
-    modules = [modules] if isinstance(modules, str) else modules
-    if not isinstance(modules, (list, tuple)) or not all(isinstance(name, str) for name in modules):
-        raise ConfigError(f"{owner}: import = {modules!r}: wanted a list of module names")
-    import_modules(modules)
     return parse_experiment(values, owner)
 
 
