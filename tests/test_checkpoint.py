@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import resource
+import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 import fwnkf
-from fwnkf.errors import CheckpointError, ConfigError, UnknownNameError
+from fwnkf.errors import MESSAGE_LIMIT, CheckpointError, ConfigError, FwnkfError, UnknownNameError
 
 from . import systems
 
@@ -118,3 +121,56 @@ def test_a_state_of_another_filter_raises():
     larger = fwnkf.build("kf", state_dim=3, observation_dim=1)
     with pytest.raises(CheckpointError, match="mean"):
         fwnkf.load_state(kf, fwnkf.dump_state(larger, larger.init(1)))
+
+
+def tensor_file(entries: dict[str, object], data: bytes = b"") -> bytes:
+    header = json.dumps(entries).encode()
+    return struct.pack("<Q", len(header)) + header + data
+
+
+NOTHING = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+CRAFTED = {
+    "60,000 unknown options": ({"config": {f"zz{number}": 1 for number in range(60_000)}}, None),
+    "an option of a megabyte": ({"config": {"hidden": "x" * 1_000_000}}, None),
+    "an unknown option of a megabyte": ({"config": {"x" * 1_000_000: 1}}, None),
+    "a filter with a name of a megabyte": ({"filter": "x" * 1_000_000}, None),
+    "200,000 constants to learn": (
+        {"system": {"name": "linear", "config": {"state_dim": 2, "observation_dim": 1, "learn": ["Q"] * 200_000}}},
+        None,
+    ),
+    "an integer of 5,000 digits": ('{"format": ' + "9" * 5000 + "}", None),
+    "lists within lists": ("[" * 400_000, None),
+    "200,000 empty tensors": ({}, tensor_file({f"t{number}": NOTHING for number in range(200_000)})),
+    "10,000 empty tensors and as many layers": (
+        {"config": {"layers": 10_000}},
+        tensor_file({f"t{number}": NOTHING for number in range(10_000)}),
+    ),
+    "as many empty tensors as a filter may have, and a million layers": (
+        {"config": {"layers": 10**6, "hidden": 1}},
+        tensor_file({f"t{number}": NOTHING for number in range(1000)}),
+    ),
+    "a header of 8 exabytes": ({}, struct.pack("<Q", 2**63) + b"{}"),
+    "no header": ({}, b"1234567"),
+}
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_a_refusal_takes_no_time_no_memory_and_no_page(folder, name):
+    """Within a second and 50 MB, with a message that a person can read."""
+    config, tensors = CRAFTED[name]
+    (folder / "config.json").write_text(config) if isinstance(config, str) else rewrite(folder, **config)
+    if tensors is not None:
+        (folder / "model.safetensors").write_bytes(tensors)
+    before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    with pytest.raises(FwnkfError) as caught:
+        fwnkf.load(folder)
+    assert time.process_time() - begin < 1
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kB
+    assert len(str(caught.value)) <= MESSAGE_LIMIT
+
+
+def test_a_filter_that_could_not_be_read_is_not_saved(tmp_path):
+    model = fwnkf.build("fwnkf", system=systems.pendulum(torch.float32), hidden=1, layers=300)
+    with pytest.raises(CheckpointError, match="tensors; one of more than 1,000 is not read"):
+        fwnkf.save(model, tmp_path / "large")
+    assert not (tmp_path / "large").exists()

@@ -17,7 +17,7 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from ..checkpoint import dump_state, load_state, metadata_of
-from ..errors import CheckpointError, ConfigError, DataError, ShapeError
+from ..errors import CheckpointError, ConfigError, DataError, ShapeError, shown
 from ..filters.base import Filter, PriorAt
 from ..types import Gaussian
 from .estimate import Estimate
@@ -30,6 +30,17 @@ FORMAT = 1
 
 Values = Any
 """A number, a sequence of numbers or a NumPy array; for a batch of streams with one row for each."""
+
+
+def _check_streams(streams: Any, tensors: Mapping[str, Tensor]) -> None:
+    """The tensors of a snapshot must be of as many streams as it states, before anything of that size is made."""
+    if streams is not None and (not isinstance(streams, int) or isinstance(streams, bool)):
+        raise CheckpointError(f"the snapshot: streams = {shown(streams)} is no number of streams")
+    for name, value in tensors.items():
+        if name not in ("filter", "prior.mean", "prior.cov") and (value.ndim == 0 or len(value) != (streams or 1)):
+            raise CheckpointError(
+                f"the snapshot is of {streams or 1} stream(s), but {shown(name)} is {list(value.shape)}"
+            )
 
 
 class Stream:
@@ -291,7 +302,7 @@ class Stream:
             tensors = tensors_from_bytes(data)
             metadata = metadata_of(data)
             facts = json.loads(metadata.get("facts", "null"))
-        except (SafetensorError, json.JSONDecodeError) as error:
+        except (SafetensorError, ValueError, RecursionError) as error:
             raise CheckpointError(f"these bytes are not a snapshot of a stream: {error}") from error
         if metadata.get("fwnkf_stream") != str(FORMAT) or metadata.get("filter") != model.name:
             raise CheckpointError(
@@ -309,6 +320,7 @@ class Stream:
         options.pop("updates_first")
         prior = Gaussian(tensors["prior.mean"], tensors["prior.cov"]) if "prior.mean" in tensors else None
         names = ("streams", "history", "sensors", "prior_at")
+        _check_streams(facts["streams"], tensors)
         stream = cls(model, prior=prior, **{name: facts[name] for name in names}, **options)
         stream._timed, stream.late = facts["timed"], facts["late"]
         if "filter" in tensors:
