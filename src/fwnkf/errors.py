@@ -51,7 +51,11 @@ class DataError(FwnkfError, ValueError):
     """A recording, an archive or a download is invalid; the message names the file and the position."""
 
 
-# ---- words of messages, of a length that no file can choose -----------------------------------------------------------
+class ConcurrencyError(FwnkfError, RuntimeError):
+    """An object that is not thread-safe was used by two threads at the same time."""
+
+
+# ---- words of messages, of a length that no file can choose ----------------------------------------------------------
 
 
 def shown(value: object) -> str:

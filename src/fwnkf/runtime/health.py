@@ -51,8 +51,10 @@ class Reason(IntFlag):
     STALE = 128
     INCONSISTENT = 256
     NOT_TRACKING = 512
-    NOT_FINITE = 1024
-    DIVERGED = 2048
+    OFF_CLOCK = 1024
+    RESTARTED = 2048
+    NOT_FINITE = 4096
+    DIVERGED = 8192
 
 
 EXPLANATIONS = {
@@ -66,6 +68,8 @@ EXPLANATIONS = {
     Reason.STALE: "there has been no measurement for too long",
     Reason.INCONSISTENT: "innovations are larger than their stated covariance: Q or R is too small, or the model wrong",
     Reason.NOT_TRACKING: "the last measurement and the mean of the measurements both predict better than the filter",
+    Reason.OFF_CLOCK: "a time stamp was further ahead than longest_gap, so the measurement was not used",
+    Reason.RESTARTED: "time stamps jumped by more than longest_gap and stayed there, so the filter started anew",
     Reason.NOT_FINITE: "the estimate is not finite",
     Reason.DIVERGED: "the filter predicts worse than the mean of the measurements, and its covariance does not say so",
 }

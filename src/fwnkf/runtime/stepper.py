@@ -62,6 +62,7 @@ class Options(NamedTuple):
 
     step: float | None
     longest_step: float | None
+    longest_gap: float
     gate: float | None
     recover_after: int
     stale_after: float | None

@@ -21,8 +21,11 @@ from ..errors import CheckpointError, ConfigError, DataError, ShapeError, shown
 from ..filters.base import Filter, PriorAt
 from ..types import Gaussian
 from .estimate import Estimate
+from .exclusive import OneThread, one_thread
 from .health import Monitor, Reason
 from .sensors import StreamSizes, sensor_channels
+from .stamps import OtherClock, seconds
+from .stamps import longest_gap as seconds_to_predict
 from .stepper import Moment, Options, Sample, Stepper
 
 FORMAT = 1
@@ -59,6 +62,10 @@ class Stream:
         stale_after: seconds without a measurement that degrade the health.
         step: seconds of a step, for filters that count in steps.
         longest_step: divides longer gaps, for systems whose equations are not accurate over them.
+        longest_gap: seconds that the filter predicts over at most; by default a minute, or 3,000 steps if that is
+            longer, and no more than 3,000 steps for a filter that bridges a gap by steps. A measurement whose stamp is
+            further away is not used. If ``recover_after`` different stamps in a row are, and are near each other, the
+            clock was set or the device was off: the stream starts anew with them.
         compiled: compile the step in the first call.
 
     >>> import numpy as np, torch, fwnkf
@@ -84,6 +91,7 @@ class Stream:
         stale_after: float | None = None,
         step: float | None = None,
         longest_step: float | None = None,
+        longest_gap: float | None = None,
         compiled: bool = False,
     ) -> None:
         if gate is not None and not 0 < gate < 1:
@@ -98,6 +106,8 @@ class Stream:
         for name, value in (("streams", streams), ("step", step), ("longest_step", longest_step)):
             if value is not None and not value > 0:
                 raise ConfigError(f"{name} = {value} must be positive")
+        if not math.isfinite(history):
+            raise ConfigError(f"history = {history}: seconds for which measurements are kept; every one takes memory")
         if prior_at not in get_args(PriorAt):
             raise ConfigError(f"prior_at = {prior_at!r}; wanted one of {', '.join(get_args(PriorAt))}")
         self.filter = model
@@ -107,12 +117,15 @@ class Stream:
         self._prior, self._prior_at = self._gaussian(prior), prior_at
         updates = prior is not None and prior_at == "first_measurement"
         step = model.nominal_step if step is None else step
-        self._options = Options(step, longest_step, gate, recover_after, stale_after, updates, compiled)
+        gap = seconds_to_predict(longest_gap, model.takes_dt, step, longest_step)
+        self._options = Options(step, longest_step, gap, gate, recover_after, stale_after, updates, compiled)
         self._stepper = Stepper(model, self._groups(), self._options)
+        self._busy = OneThread()
         self.reset()
 
     # ---- use ------------------------------------------------------------------------------------------------
 
+    @one_thread
     def reset(self, prior: Any = None) -> None:
         """Forget everything and start anew.
 
@@ -128,9 +141,11 @@ class Stream:
         self._done: list[Moment] = []
         self._timed: bool | None = None
         self._belief_from = 0
+        self._other = OtherClock(self._options.longest_gap, self._options.recover_after)
         self.late = 0
         """Measurements that came too late to be used."""
 
+    @one_thread
     def step(
         self, y: Values | Mapping[str, Values] | None, t: float | None = None, u: Values = None, mask: Values = None
     ) -> Estimate:
@@ -150,13 +165,13 @@ class Stream:
         Returns:
             The newest estimate, also for a measurement that came late.
         """
-        before = self._timed, self._belief_from, [*self._samples], [*self._done]
+        before = self._timed, self._belief_from, [*self._samples], [*self._done], self._base, self.late
+        held = self._other.held
         try:
-            reason, first = self._insert(self._sample(y, t, u, mask))
-            if first is not None:
-                self._replay(first)
+            reason = self._take(self._sample(y, t, u, mask))
         except BaseException:
-            self._timed, self._belief_from, self._samples, self._done = before
+            self._timed, self._belief_from, self._samples, self._done, self._base, self.late = before
+            self._other.held = held
             raise
         self._forget()
         newest = self._done[-1]
@@ -170,6 +185,28 @@ class Stream:
         return self._samples[-1].time if self._samples else math.nan
 
     # ---- late measurements ----------------------------------------------------------------------------------
+
+    def _take(self, sample: Sample) -> Reason:
+        """Use a sample, or hold it if its stamp is not of this clock."""
+        ahead = sample.time - self.time if sample.timed and self._samples else 0.0
+        gap = self._options.longest_gap
+        if -max(gap, self.history) <= ahead <= gap:
+            self._other.held = ()
+            return self._use(sample)
+        samples = self._other.add(sample)
+        if samples is None:
+            self.late += ahead < 0
+            return Reason.LATE if ahead < 0 else Reason.OFF_CLOCK
+        self._base, self._samples, self._done, self._belief_from = None, [], [], 0
+        for item in samples:
+            self._use(item)
+        return Reason.RESTARTED
+
+    def _use(self, sample: Sample) -> Reason:
+        reason, first = self._insert(sample)
+        if first is not None:
+            self._replay(first)
+        return reason
 
     def _insert(self, sample: Sample) -> tuple[Reason, int | None]:
         """Put a sample in its place; returns the first one that must be filtered (again), None if it is not used."""
@@ -249,6 +286,7 @@ class Stream:
 
     # ---- snapshots ------------------------------------------------------------------------------------------
 
+    @one_thread
     def snapshot(self) -> bytes:
         """Everything the stream knows.
 
@@ -264,7 +302,8 @@ class Stream:
             "prior_at": self._prior_at,
             "timed": self._timed,
             "late": self.late,
-            "samples": [[item.time, item.timed, item.u is not None] for item in self._samples],
+            "samples": [[item.time, item.timed, item.u is not None] for item in (*self._samples, *self._other.held)],
+            "held": len(self._other.held),
         }
         if self._prior is not None:
             tensors |= {f"prior.{name}": value for name, value in self._prior._asdict().items()}
@@ -276,7 +315,7 @@ class Stream:
             facts["base"] = [self._base.time, self._base.stamp, self._base.heard]
             if self._base.control is not None:
                 tensors["control"] = self._base.control
-        for number, sample in enumerate(self._samples):
+        for number, sample in enumerate((*self._samples, *self._other.held)):
             tensors |= {f"{number}.y": sample.y, f"{number}.mask": sample.mask}
             if sample.u is not None:
                 tensors[f"{number}.u"] = sample.u
@@ -328,7 +367,7 @@ class Stream:
             state = load_state(model, bytes(tensors["filter"].cpu().numpy()))
             time, stamp, heard = facts["base"]
             stream._base = stream._stepper.moment(state, monitor, time, stamp, heard, tensors.get("control"))
-        stream._samples = [
+        samples = [
             Sample(
                 time,
                 tensors[f"{k}.y"],
@@ -339,6 +378,8 @@ class Stream:
             )
             for k, (time, timed, given) in enumerate(facts["samples"])
         ]
+        used = len(samples) - facts.get("held", 0)
+        stream._samples, stream._other.held = samples[:used], tuple(samples[used:])
         if stream._samples:
             stream._replay(0)
         return stream
@@ -348,14 +389,13 @@ class Stream:
     def _sample(self, y: Any, t: float | None, u: Any, mask: Any) -> Sample:
         sizes, model = self._sizes, self.filter
         timed = t is not None
+        t = None if t is None else seconds(t)
         if self._timed is None:
             self._timed = timed
         elif self._timed != timed:
             raise ConfigError("give the time t of every measurement or of none")
         if t is None:
             t = 0.0 if math.isnan(self.time) else self.time + (self._options.step or 1.0) * sizes.block
-        elif not math.isfinite(t):
-            raise DataError(f"t = {t}: the time of a measurement must be finite")
         elif not model.takes_dt and self._options.step is None:
             raise ConfigError(f"filter {model.name!r} counts in steps: give step=… in seconds, or leave t out")
         values = self._named(y) if isinstance(y, Mapping) else self._rows("y", y, sizes.channels, np.nan)
@@ -366,14 +406,17 @@ class Stream:
             present = allowed & present if isinstance(y, Mapping) else allowed
         control = None if u is None else sizes.tensor(self._rows("u", u, sizes.controls, 0.0))
         measured = bool(present.any())
-        return Sample(float(t), sizes.tensor(values), sizes.tensor(present), control, timed, measured)
+        return Sample(t, sizes.tensor(values), sizes.tensor(present), control, timed, measured)
 
     def _rows(self, name: str, value: Any, width: int, missing: float) -> NDArray[np.float64]:
         """Values as an array of all streams."""
         lead = (self.streams or 1,) if self._sizes.block == 1 else (self.streams or 1, self._sizes.block)
         if value is None:
             return np.full((*lead, width), missing)
-        array = np.array(value, dtype=np.float64)
+        try:
+            array = np.array(value, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise DataError(f"filter {self.filter.name!r}: {name} = {shown(value)} is no array of numbers") from error
         wanted = (*lead, width) if self.streams is not None else (*lead[1:], width)
         if array.ndim == 0 and wanted == (1,):
             array = array.reshape(1)
