@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 import resource
@@ -14,7 +15,9 @@ import torch
 from safetensors.torch import save_file
 
 import fwnkf
+from fwnkf.core.system import build_system
 from fwnkf.errors import MESSAGE_LIMIT, CheckpointError, ConfigError, FwnkfError, UnknownNameError
+from fwnkf.registry import SYSTEMS
 
 from . import systems
 
@@ -174,3 +177,35 @@ def test_a_filter_that_could_not_be_read_is_not_saved(tmp_path):
     with pytest.raises(CheckpointError, match="tensors; one of more than 1,000 is not read"):
         fwnkf.save(model, tmp_path / "large")
     assert not (tmp_path / "large").exists()
+
+
+@pytest.mark.parametrize("step", [0, -1, -0.1, float("nan"), float("inf"), "1", None, True, 10**400])
+@pytest.mark.parametrize("where", ["system", "filter"])
+def test_a_step_of_no_time_or_backwards_is_refused(folder, step, where):
+    """A system from a file must not run backwards in time."""
+    description = json.loads((folder / "config.json").read_text())
+    config = description["system"]["config"] if where == "system" else description["config"]
+    assert config["dt"] > 0
+    config["dt"] = step
+    rewrite(folder, **description)
+    with pytest.raises((ConfigError, CheckpointError), match="dt"):
+        fwnkf.load(folder)
+
+
+@pytest.mark.parametrize("step", [0.0, -0.5, float("nan"), float("inf")])
+def test_every_system_and_filter_refuses_such_a_step(step):
+    eye = torch.eye(1)
+    builds = {
+        "kf": lambda: fwnkf.KF(F=eye, H=eye, Q=eye, R=eye, dt=step),
+        "linear": lambda: fwnkf.LinearSystem.of(F=eye, H=eye, Q=eye, R=eye, dt=step, continuous=True),
+        "functions": lambda: fwnkf.System.of(lambda x: x, lambda x: x, Q=[1.0], R=[1.0], dt=step),
+        "fwnkf": lambda: fwnkf.build("fwnkf", state_dim=1, observation_dim=1, dt=step),
+    }
+    for name in SYSTEMS:
+        if "dt" in {field.name for field in dataclasses.fields(SYSTEMS[name].Config)} and "/" not in name:
+            required = {"state_dim": 1, "observation_dim": 1} if name in ("linear", "learned") else {}
+            builds[f"system {name}"] = lambda name=name, required=required: build_system(name, {**required, "dt": step})
+    assert len(builds) > 8
+    for build in builds.values():
+        with pytest.raises(ConfigError, match="dt"):
+            build()

@@ -229,11 +229,13 @@ def _build_filter(description: dict[str, Any], where: str) -> Filter:
 
 def _check_sizes(model: Filter, where: str) -> None:
     """Sizes in the config of a filter on a system repeat those of the system, and must be equal to them."""
-    actual = {
+    actual: dict[str, float] = {
         "state_dim": model.layout.size,
         "observation_dim": model.observation_layout.size,
         "control_dim": model.control_dim if model.system is None else model.system.control_dim,
     }
+    if model.system is not None and not model.owns_system:
+        actual["dt"] = model.system.dt
     for name, value in actual.items():
         stated = getattr(model.config, name, value)
         if stated != value:
