@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 import fwnkf
+from fwnkf.checkpoint import check_writable
 from fwnkf.core.system import build_system
 from fwnkf.errors import MESSAGE_LIMIT, CheckpointError, ConfigError, FwnkfError, UnknownNameError
 from fwnkf.registry import SYSTEMS
@@ -143,6 +144,7 @@ CRAFTED = {
     ),
     "an integer of 5,000 digits": ('{"format": ' + "9" * 5000 + "}", None),
     "lists within lists": ("[" * 400_000, None),
+    "half of a surrogate pair": ({"system": {"name": "\ud800", "config": {}}}, None),
     "200,000 empty tensors": ({}, tensor_file({f"t{number}": NOTHING for number in range(200_000)})),
     "10,000 empty tensors and as many layers": (
         {"config": {"layers": 10_000}},
@@ -209,3 +211,16 @@ def test_every_system_and_filter_refuses_such_a_step(step):
     for build in builds.values():
         with pytest.raises(ConfigError, match="dt"):
             build()
+
+
+@pytest.mark.parametrize("place", ["/proc/none/here", "a_file", "a_file/below", "/dev/null/x"])
+def test_a_folder_that_cannot_be_written_is_known_before_the_work(place, tmp_path):
+    (tmp_path / "a_file").touch()
+    with pytest.raises(ConfigError, match=r"cannot be written: .*; name another folder"):
+        check_writable(tmp_path / place)  # an absolute path replaces the one before
+
+
+def test_the_check_leaves_nothing_behind(tmp_path):
+    check_writable(tmp_path / "a" / "b")
+    check_writable(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,10 @@ explains, so that a small file cannot take much time or memory.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +25,10 @@ from .core.budget import Budget, BudgetExceededError
 from .core.preprocess import build_preprocess
 from .core.system import build_system
 from .core.tree import named_leaves, tree_unflatten
-from .errors import CheckpointError, FwnkfError, listed, shown
+from .errors import CheckpointError, ConfigError, FwnkfError, listed, shown
 from .filters.base import Filter
 from .filters.factory import options_of
+from .plain import is_text
 from .registry import FILTERS, PREPROCESS, SYSTEMS, Registry, as_tuples, parse_config
 
 FORMAT = 2
@@ -87,6 +91,25 @@ def save(model: Filter, folder: str | Path) -> Path:
     save_file(tensors, folder / TENSOR_FILE, metadata={"format": "pt"})
     (folder / CONFIG_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
     return folder
+
+
+def check_writable(folder: str | Path) -> None:
+    """Raise ConfigError unless a filter can be written there: before hours of training, not after them.
+
+    A file is created and removed again, with the folders that were created for it: permissions alone do not tell.
+    """
+    folder = Path(folder)
+    created = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}; name another folder") from error
+    finally:
+        for place in created:
+            with contextlib.suppress(OSError):
+                place.rmdir()
 
 
 def load(folder: str | Path, device: str | torch.device = "cpu") -> Filter:
@@ -254,6 +277,8 @@ def _read_config(path: Path) -> dict[str, Any]:
         description = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # no text, no JSON, or an integer of thousands of digits
         raise CheckpointError(f"{path} is not JSON: {error}") from error
+    if not is_text(description):
+        raise CheckpointError(f"{path}: a text has half of a surrogate pair, which is no character")
     version = description.get("format") if isinstance(description, dict) else None
     if isinstance(version, bool) or version not in (1, FORMAT):
         raise CheckpointError(f"{path}: format {shown(version)}, this version reads 1 and {FORMAT}")

@@ -1,4 +1,4 @@
-"""Rows as strict JSON has them."""
+"""Plain values: rows as strict JSON has them, and texts that can be written."""
 
 from __future__ import annotations
 
@@ -27,3 +27,16 @@ def number(value: Any) -> Any:
     (-inf, 'fast', None)
     """
     return float(value) if value in ("inf", "-inf") else value
+
+
+def is_text(value: Any) -> bool:
+    r"""Whether all texts in a plain value are of characters: JSON and YAML can hold half of one, which nothing writes.
+
+    >>> is_text({"channels": ["gps"]}), is_text(["\ud800"])
+    (True, False)
+    """
+    if isinstance(value, str):
+        return not any("\ud800" <= letter <= "\udfff" for letter in value)
+    if isinstance(value, Mapping):
+        return all(is_text(name) and is_text(item) for name, item in value.items())
+    return not isinstance(value, (list, tuple, set)) or all(map(is_text, value))

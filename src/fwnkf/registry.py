@@ -127,7 +127,10 @@ def import_modules(names: Iterable[str]) -> None:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value is of the annotated type; a ``bool`` is not a number, an ``int`` is also a float."""
+    """Whether a plain value is of the annotated type; a ``bool`` is not a number, an ``int`` is also a float.
+
+    An integer must not be larger than every float, so that it can be converted.
+    """
     origin = get_origin(hint)
     if hint is Any:
         return True
@@ -140,10 +143,10 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, tuple) and all(fits(item, inner) for item in value)
     if origin is dict:
         return isinstance(value, dict) and all(isinstance(key, str) for key in value)
-    if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+    if hint is float and isinstance(value, float):
+        return True
+    if hint in (int, float):
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     if dataclasses.is_dataclass(hint):
         return isinstance(value, Mapping) or (isinstance(hint, type) and isinstance(value, hint))
     return not isinstance(hint, type) or isinstance(value, hint)

@@ -15,6 +15,7 @@ from typing import Any
 from ..data import loaders
 from ..errors import ConfigError
 from ..extras import need
+from ..plain import is_text
 from ..registry import DATA, FILTERS, SYSTEMS, Registry, as_tuples, try_config
 from .config import LOGGERS, DataSection, Experiment
 from .losses import parse_terms
@@ -23,8 +24,12 @@ from .setup import Signature, build_filter, build_own_system, is_linear, signatu
 
 __all__ = ["parse_experiment", "read_experiment", "shipped"]
 
-FILE_LIMIT = 1 << 20
+FILE_LIMIT = 1 << 16
 """Largest size of an experiment file in bytes; larger files are refused."""
+NODE_LIMIT = 10_000
+"""Most values of an experiment file, each counted as often as aliases repeat it."""
+BRACKET_LIMIT = 2000
+"""Most lists and mappings in brackets: the time of PyYAML grows with the square of those within each other."""
 MOST_MODULES = 5
 """Modules that a message lists."""
 SHIPPED_SECTIONS = ("lorenz", "pendulum", "tables")
@@ -278,15 +283,48 @@ def parse_yaml(text: str, where: str) -> Any:
     class Loader(yaml.SafeLoader):  # type: ignore[misc, name-defined]
         """YAML 1.1 reads 1e-3 as text because it has no decimal point."""
 
+        def get_single_node(self) -> Any:
+            """The document, before any value is made of it: an alias costs nothing here, and every use of it later."""
+            node = super().get_single_node()
+            if expanded_size(node) > NODE_LIMIT:
+                raise ConfigError(
+                    f"{where}: more than {NODE_LIMIT:,} values, aliases counted; is it an experiment file?"
+                )
+            return node
+
     Loader.add_implicit_resolver(
         "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d[\d_]*(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
     )
+    if text.count("[") + text.count("{") > BRACKET_LIMIT:
+        raise ConfigError(f"{where}: more than {BRACKET_LIMIT:,} opening brackets; is it an experiment file?")
     try:
-        return yaml.load(text, Loader)
-    except (yaml.YAMLError, RecursionError) as error:
+        values = yaml.load(text, Loader)
+    except ConfigError:
+        raise
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # also a date or an integer that Python refuses
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark is not None else ""
         raise ConfigError(f"{where}{line}: invalid YAML: {getattr(error, 'problem', None) or error}") from error
+    if not is_text(values):
+        raise ConfigError(f"{where}: a text has half of a surrogate pair, which is no character")
+    return values
+
+
+def expanded_size(node: Any) -> float:
+    """Values below a node of YAML, those of aliases as often as they are used; infinite if one contains itself."""
+    sizes: dict[int, float] = {}
+
+    def size(item: Any) -> float:
+        if isinstance(item, (list, tuple)):
+            return sum(map(size, item))
+        known = sizes.get(id(item))
+        if known is None:
+            sizes[id(item)] = math.inf  # while it is counted: then only itself can ask
+            value = getattr(item, "value", None)
+            known = sizes[id(item)] = 1 + (size(value) if isinstance(value, list) else 0)
+        return known
+
+    return 0 if node is None else size(node)
 
 
 def _override(values: dict[str, Any], text: str) -> None:
