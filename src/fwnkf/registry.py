@@ -129,7 +129,7 @@ def import_modules(names: Iterable[str]) -> None:
 def fits(value: Any, hint: Any) -> bool:
     """Whether a plain value is of the annotated type; a ``bool`` is not a number, an ``int`` is also a float.
 
-    An integer must not be larger than every float, so that it can be converted.
+    Integers are those of 64 bits, as torch has them.
     """
     origin = get_origin(hint)
     if hint is Any:
@@ -146,7 +146,7 @@ def fits(value: Any, hint: Any) -> bool:
     if hint is float and isinstance(value, float):
         return True
     if hint in (int, float):
-        return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+        return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
     if dataclasses.is_dataclass(hint):
         return isinstance(value, Mapping) or (isinstance(hint, type) and isinstance(value, hint))
     return not isinstance(hint, type) or isinstance(value, hint)

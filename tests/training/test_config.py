@@ -120,7 +120,7 @@ FAULTS = {
         "trainer.loggers: unknown logger 'tensorbord'; choose one of",
     ),
     "path as a name": (["name=a/../b"], "name = 'a/../b' is not a valid name"),
-    "huge seed": (["seed=99999999999999999999"], "seed = 9+ is above"),
+    "huge seed": (["seed=99999999999999999999"], "seed = 9+ does not fit"),
     "monitor that is not defined": (
         ["filter.name=rkn", "filter.options={}", "trainer.monitor=val_innovation_nll"],
         "filter 'rkn' has no measurement innovations",
@@ -324,6 +324,11 @@ HOSTILE = {
     "a real of 10,000 hexadecimal digits": "{data: {name: lorenz}, optimizer: {learning_rate: 0x" + "f" * 10_000 + "}}",
     "a date that is none": "seed: 2026-99-99",
     "half of a surrogate pair": 'name: "\\ud800"',
+    "a state of a million numbers": (
+        "{data: {name: simulated}, system: {name: linear, state_dim: 1000000, observation_dim: 1}}"
+    ),
+    "a network of a million units": "{data: {name: lorenz}, filter: {name: fwnkf, options: {hidden: 1000000}}}",
+    "a network of a million layers": "{data: {name: lorenz}, filter: {name: fwnkf, options: {layers: 1000000}}}",
     "a megabyte": "# " + "x" * 1_000_000,
     "60,000 bytes of unknown options": "\n".join(f"z{k}: 1" for k in range(7_000)),
     "a binary": "data: !!binary aGVsbG8=",

@@ -12,8 +12,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from ..core.budget import Budget
 from ..data import loaders
-from ..errors import ConfigError
+from ..errors import ConfigError, FwnkfError
 from ..extras import need
 from ..plain import is_text
 from ..registry import DATA, FILTERS, SYSTEMS, Registry, as_tuples, try_config
@@ -28,6 +29,8 @@ FILE_LIMIT = 1 << 16
 """Largest size of an experiment file in bytes; larger files are refused."""
 NODE_LIMIT = 10_000
 """Most values of an experiment file, each counted as often as aliases repeat it."""
+MODEL_BYTES, MODEL_OPERATIONS = 1 << 27, 20_000
+"""Memory and calls of torch that constructing the system, and then the filter, of an experiment may take."""
 BRACKET_LIMIT = 2000
 """Most lists and mappings in brackets: the time of PyYAML grows with the square of those within each other."""
 MOST_MODULES = 5
@@ -146,16 +149,18 @@ def _combinations(experiment: Experiment) -> list[str]:
         if name not in LOGGERS
     ]
     try:
-        system = build_own_system(experiment)
-    except (ConfigError, ValueError, TypeError, RuntimeError) as error:
+        with Budget(MODEL_BYTES, MODEL_OPERATIONS):
+            system = build_own_system(experiment)
+    except (FwnkfError, ValueError, TypeError, ArithmeticError, RuntimeError) as error:
         return [*faults, *(f"system: {line}" for line in str(error).splitlines())]
     shape = signature(experiment.data, system)
     if shape is None:  # records of the user's own loader, without equations: their sizes are known once loaded
         return faults
     faults += _column_faults(experiment, shape)
     try:
-        model = build_filter(experiment, shape)
-    except (ConfigError, ValueError, TypeError, RuntimeError) as error:
+        with Budget(MODEL_BYTES, MODEL_OPERATIONS):
+            model = build_filter(experiment, shape)
+    except (FwnkfError, ValueError, TypeError, ArithmeticError, RuntimeError) as error:
         return [*faults, *(f"filter.options: {line}" for line in str(error).splitlines())]
     for term in parse_terms(experiment.loss, "")[0]:
         faults += [f"loss: {fault}" for fault in term.check(model)]
@@ -292,6 +297,12 @@ def parse_yaml(text: str, where: str) -> Any:
                 )
             return node
 
+    for tag in ("timestamp", "binary", "set", "omap", "pairs"):  # no experiment has them; a date is a text
+        Loader.add_constructor(f"tag:yaml.org,2002:{tag}", Loader.construct_undefined)
+    Loader.yaml_implicit_resolvers = {
+        letter: [item for item in items if not item[0].endswith(":timestamp")]
+        for letter, items in Loader.yaml_implicit_resolvers.items()
+    }
     Loader.add_implicit_resolver(
         "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d[\d_]*(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
     )
@@ -301,7 +312,7 @@ def parse_yaml(text: str, where: str) -> Any:
         values = yaml.load(text, Loader)
     except ConfigError:
         raise
-    except (yaml.YAMLError, RecursionError, ValueError) as error:  # also a date or an integer that Python refuses
+    except (yaml.YAMLError, RecursionError, ValueError, LookupError) as error:  # also a number that Python refuses
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark is not None else ""
         raise ConfigError(f"{where}{line}: invalid YAML: {getattr(error, 'problem', None) or error}") from error
