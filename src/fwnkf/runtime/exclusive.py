@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 from ..errors import ConcurrencyError
 
-P = ParamSpec("P")
-R = TypeVar("R")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class OneThread:
@@ -33,12 +32,12 @@ class OneThread:
         self._lock.release()
 
 
-def one_thread(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+def one_thread(method: Method) -> Method:
     """A method that raises ConcurrencyError while another such method of the object is under way."""
 
     @functools.wraps(method)
-    def guarded(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+    def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
         with self._busy:
             return method(self, *args, **kwargs)
 
-    return guarded
+    return cast(Method, guarded)

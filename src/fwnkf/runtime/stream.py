@@ -6,7 +6,7 @@ import json
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -17,14 +17,14 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from ..checkpoint import dump_state, load_state, metadata_of
-from ..errors import CheckpointError, ConfigError, DataError, ShapeError, listed, shown
+from ..errors import CheckpointError, ConfigError, DataError, ShapeError, shown
 from ..filters.base import Filter, PriorAt
-from ..registry import fits
 from ..types import Gaussian
 from .estimate import Estimate
 from .exclusive import OneThread, one_thread
 from .health import Monitor, Reason
 from .sensors import StreamSizes, sensor_channels
+from .snapshot_facts import check_facts
 from .stamps import OtherClock, seconds
 from .stamps import longest_gap as seconds_to_predict
 from .stepper import Moment, Options, Sample, Stepper
@@ -34,44 +34,6 @@ FORMAT = 1
 
 Values = Any
 """A number, a sequence of numbers or a NumPy array; for a batch of streams with one row for each."""
-
-
-FACTS: dict[str, Any] = {
-    "options": dict[str, Any],
-    "streams": int | None,
-    "history": float,
-    "sensors": dict[str, Any],
-    "prior_at": str,
-    "timed": bool | None,
-    "late": int,
-    "samples": list,
-}
-"""Types of what a snapshot states ..."""
-LATER_FACTS: dict[str, Any] = {"held": int, "base": list}
-"""... and of what it may state."""
-
-
-def _check_facts(facts: Any, tensors: Mapping[str, Tensor]) -> None:
-    """Check what a snapshot states before anything is made of it; its tensors must be of as many streams."""
-    if not isinstance(facts, dict) or set(FACTS) - set(facts):
-        missing = listed(FACTS) if not isinstance(facts, dict) else listed(sorted(set(FACTS) - set(facts)))
-        raise CheckpointError(f"the snapshot does not state {missing}")
-    hints = {**FACTS, **{name: hint for name, hint in LATER_FACTS.items() if name in facts}}
-    values = {**facts, **facts["options"]} if isinstance(facts["options"], dict) else facts
-    options = get_type_hints(Options) if isinstance(facts["options"], dict) else {}
-    hints |= {name: hint for name, hint in options.items() if name in values}
-    for name, hint in hints.items():
-        if not fits(values[name], hint):
-            raise CheckpointError(f"the snapshot: {name} = {shown(values[name])} is of a wrong type")
-    streams = facts["streams"]
-    for name, value in tensors.items():
-        if name not in ("filter", "prior.mean", "prior.cov") and (value.ndim == 0 or len(value) != (streams or 1)):
-            raise CheckpointError(
-                f"the snapshot is of {streams or 1} stream(s), but {shown(name)} is {list(value.shape)}"
-            )
-    times = [item[0] for item in facts["samples"][: len(facts["samples"]) - facts.get("held", 0)]]
-    if not all(isinstance(time, float) and math.isfinite(time) for time in times) or times != sorted(times):
-        raise CheckpointError("the snapshot: the times of its samples are not in order")
 
 
 class Stream:
@@ -383,7 +345,7 @@ class Stream:
 
     @classmethod
     def _restored(cls, model: Filter, facts: dict[str, Any], tensors: dict[str, Tensor]) -> Stream:
-        _check_facts(facts, tensors)
+        check_facts(facts, tensors)
         options = dict(facts["options"])
         options.pop("updates_first")
         prior = Gaussian(tensors["prior.mean"], tensors["prior.cov"]) if "prior.mean" in tensors else None
