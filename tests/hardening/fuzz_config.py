@@ -39,7 +39,7 @@ from ..mutated_checkpoints import mutate, mutated_bytes, mutated_json, mutated_t
 from .rows import Row, append
 
 ROOT = Path(__file__).parents[2]
-BLOCK = 2000
+BLOCK = 1000
 """Cases of a row."""
 SECONDS, SECONDS_FOR_MEGABYTE = 1.0, 20.0
 """Processor time that a case may take."""
