@@ -8,22 +8,20 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from ..checkpoint import dump_state, load_state, metadata_of
-from ..errors import CheckpointError, ConfigError, DataError, ShapeError, shown
+from ..errors import CheckpointError, ConfigError
 from ..filters.base import Filter, PriorAt
 from ..types import Gaussian
 from .estimate import Estimate
 from .exclusive import OneThread, one_thread
 from .health import Monitor, Reason
-from .sensors import StreamSizes, sensor_channels
+from .inputs import StreamInputs
 from .snapshot_facts import check_facts
 from .stamps import OtherClock, seconds
 from .stamps import longest_gap as seconds_to_predict
@@ -102,14 +100,14 @@ class Stream:
             raise ConfigError(f"prior_at = {prior_at!r}; wanted one of {', '.join(get_args(PriorAt))}")
         self.filter = model
         self.streams, self.history = streams, history
-        self._sizes = StreamSizes(model)
-        self.sensors = sensor_channels(model, self._sizes.channels, sensors)
-        self._prior, self._prior_at = self._gaussian(prior), prior_at
+        self._inputs = StreamInputs(model, streams, sensors)
+        self.sensors = self._inputs.sensors
+        self._prior, self._prior_at = self._inputs.prior(prior), prior_at
         updates = prior is not None and prior_at == "first_measurement"
         step = model.nominal_step if step is None else step
         gap = seconds_to_predict(longest_gap, model.takes_dt, step, longest_step)
         self._options = Options(step, longest_step, gap, gate, recover_after, stale_after, updates, compiled)
-        self._stepper = Stepper(model, self._groups(), self._options)
+        self._stepper = Stepper(model, self._inputs.groups(), self._options)
         self._busy = OneThread()
         self.reset()
 
@@ -123,7 +121,7 @@ class Stream:
             prior: another prior to start from; None keeps the one there is.
         """
         if prior is not None:
-            self._prior = self._gaussian(prior)
+            self._prior = self._inputs.prior(prior)
             self._options = self._options._replace(updates_first=self._prior_at == "first_measurement")
             self._stepper.options = self._options
         self._base: Moment | None = None
@@ -265,7 +263,7 @@ class Stream:
         batch, prior = self.streams or 1, self._prior
         if self._estimates_belief:
             first = self._samples[: self._belief_from]
-            join = torch.stack if self._sizes.block == 1 else torch.cat
+            join = torch.stack if self._inputs.block == 1 else torch.cat
             held: list[Any] = []
             for sample in first:
                 held.append(held[-1] if held and sample.u is None else sample.u)
@@ -377,7 +375,7 @@ class Stream:
     # ---- inputs ---------------------------------------------------------------------------------------------
 
     def _sample(self, y: Any, t: float | None, u: Any, mask: Any) -> Sample:
-        sizes, model = self._sizes, self.filter
+        inputs, model = self._inputs, self.filter
         timed = t is not None
         t = None if t is None else seconds(t)
         if self._timed is None:
@@ -385,60 +383,8 @@ class Stream:
         elif self._timed != timed:
             raise ConfigError("give the time t of every measurement or of none")
         if t is None:
-            t = 0.0 if math.isnan(self.time) else self.time + (self._options.step or 1.0) * sizes.block
+            t = 0.0 if math.isnan(self.time) else self.time + (self._options.step or 1.0) * inputs.block
         elif not model.takes_dt and self._options.step is None:
             raise ConfigError(f"filter {model.name!r} counts in steps: give step=… in seconds, or leave t out")
-        values = self._named(y) if isinstance(y, Mapping) else self._rows("y", y, sizes.channels, np.nan)
-        present = ~np.isnan(values)
-        if mask is not None:
-            allowed = self._rows("mask", mask, sizes.channels, True).astype(bool)
-            # sensors that are not named have no value, whatever the mask says
-            present = allowed & present if isinstance(y, Mapping) else allowed
-        control = None if u is None else sizes.tensor(self._rows("u", u, sizes.controls, 0.0))
-        measured = bool(present.any())
-        return Sample(t, sizes.tensor(values), sizes.tensor(present), control, timed, measured)
-
-    def _rows(self, name: str, value: Any, width: int, missing: float) -> NDArray[np.float64]:
-        """Values as an array of all streams."""
-        lead = (self.streams or 1,) if self._sizes.block == 1 else (self.streams or 1, self._sizes.block)
-        if value is None:
-            return np.full((*lead, width), missing)
-        try:
-            array = np.array(value, dtype=np.float64)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise DataError(f"filter {self.filter.name!r}: {name} = {shown(value)} is no array of numbers") from error
-        wanted = (*lead, width) if self.streams is not None else (*lead[1:], width)
-        if array.ndim == 0 and wanted == (1,):
-            array = array.reshape(1)
-        if array.shape != wanted:
-            raise ShapeError(f"filter {self.filter.name!r}: {name} has shape {array.shape}, wanted {wanted}")
-        return array.reshape(*lead, width)
-
-    def _named(self, values: Mapping[str, Any]) -> NDArray[np.float64]:
-        """Values of some sensors as a measurement of all channels, NaN elsewhere."""
-        whole = self._rows("y", None, self._sizes.channels, np.nan)
-        for name, value in values.items():
-            if name not in self.sensors:
-                raise ConfigError(f"there is no sensor {name!r}; this stream has {', '.join(self.sensors)}")
-            channels = self.sensors[name]
-            whole[..., channels] = self._rows(name, value, len(channels), np.nan)
-        return whole
-
-    def _gaussian(self, prior: Any) -> Gaussian | None:
-        if prior is None:
-            return None
-        like = torch.zeros((), dtype=self.filter.dtype, device=self.filter.device)
-        if not isinstance(prior, (tuple, list)) or len(prior) != 2:
-            raise ConfigError("prior must be a pair (mean, covariance)")
-        mean, cov = (torch.as_tensor(item).to(like) for item in prior)
-        return Gaussian(mean, cov)
-
-    def _groups(self) -> Tensor:
-        """One where an innovation belongs to a sensor; with a preprocessing all of them are one sensor."""
-        model, m = self.filter, self.filter.observation_dim
-        if model.preprocess is not None:
-            return torch.ones(1, m, dtype=model.dtype, device=model.device)
-        groups = torch.zeros(len(self.sensors), m, dtype=model.dtype, device=model.device)
-        for row, channels in zip(groups, self.sensors.values(), strict=True):
-            row[list(channels)] = 1
-        return groups
+        values, present = inputs.measurement(y, mask)
+        return Sample(t, values, present, inputs.control(u), timed, bool(present.any()))
