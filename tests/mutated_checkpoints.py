@@ -114,7 +114,11 @@ def mutated_tree(tree: Any, rng: random.Random) -> Any:
 
 
 def mutated_json(data: bytes, rng: random.Random) -> bytes:
-    return json.dumps(mutated_tree(json.loads(data), rng)).encode()
+    """JSON with another tree; with other bytes if it is too deep for that, or is none."""
+    try:
+        return json.dumps(mutated_tree(json.loads(data), rng)).encode()
+    except (ValueError, RecursionError):
+        return mutated_bytes(data, rng)
 
 
 def mutate(folder: Path, rng: random.Random, other: Path) -> str:

@@ -204,7 +204,7 @@ class Snapshot(Target):
             if rng.random() < 0.3:
                 tensors[f"{key}x"] = tensors.pop(key)
         else:
-            facts = mutated_json(facts, rng) if _is_json(facts) else mutated_bytes(facts, rng)
+            facts = mutated_json(facts, rng)
         # a stream that is to be compiled takes a minute for it, which is no fault
         facts = re.sub(rb'"compiled": (true|1)', b'"compiled": false', facts)
         made = {"fwnkf_stream": "1", "filter": metadata.get("filter", ""), "facts": facts.decode("utf-8", "replace")}
@@ -216,14 +216,6 @@ class Snapshot(Target):
         stream = fwnkf.Stream.restore(model, data)
         shape = (*([] if stream.streams is None else [stream.streams]), model.observation_dim)
         stream.step(torch.zeros(shape).numpy(), t=0.6 if stream._timed is not False else None)
-
-
-def _is_json(data: bytes) -> bool:
-    try:
-        json.loads(data)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 class ExperimentFile(Target):
@@ -263,8 +255,7 @@ class RunFolder(Target):
 
     def mutated(self, case: Case, other: Case, rng: random.Random, folder: Path) -> Case:
         name = rng.choice(sorted(case))
-        whole = rng.random() < 0.7 and _is_json(case[name])
-        return {**case, name: (mutated_json if whole else mutated_bytes)(case[name], rng)}
+        return {**case, name: (mutated_json if rng.random() < 0.7 else mutated_bytes)(case[name], rng)}
 
     def use(self, case: Case, folder: Path) -> None:
         put_files(case, folder)

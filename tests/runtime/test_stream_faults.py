@@ -260,13 +260,28 @@ def test_two_threads_at_once_are_an_error_and_not_a_wrong_result():
 # ---- snapshots ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("streams", [10**9, 0, -1, 2, True, "1", 1.0, [1]])
-def test_a_snapshot_of_another_number_of_streams_is_refused_at_once(streams):
+@pytest.mark.parametrize(
+    "facts",
+    [
+        *({"streams": streams} for streams in (10**9, 0, -1, 2, True, "1", 1.0, [1])),
+        *(
+            {"base": base}
+            for base in ([10**400, 0.0, 0.0], [-1e308, 0.0, 0.0], [0.0, 9.0, 0.0], [0.0, 0.0], None, [None] * 3)
+        ),
+        *(
+            {"samples": samples}
+            for samples in ([[math.nan, True, False]], [[1.9, True]], [[1.9, True, True]], [[2.0, 1, 0]] * 99)
+        ),
+        *({"timed": 1}, {"late": None}, {"history": math.inf}, {"sensors": {"gps": [0, 10**9]}}, {"held": 10**9}),
+    ],
+    ids=repr,
+)
+def test_a_snapshot_that_states_what_cannot_be_is_refused_at_once(facts):
     stream = two_sensors(history=0.5)
     for k in range(20):
         tick(stream, 1.0, 0.1 * k)
     data = stream.snapshot()
-    facts = {**json.loads(metadata_of(data)["facts"]), "streams": streams}
+    facts = {**json.loads(metadata_of(data)["facts"]), **facts}
     # format 1 had no checksum: whoever crafts a snapshot can also compute one
     damaged = save(load(data), {"fwnkf_stream": "1", "filter": stream.filter.name, "facts": json.dumps(facts)})
     begin = time.process_time()

@@ -22,7 +22,7 @@ from .estimate import Estimate
 from .exclusive import OneThread, one_thread
 from .health import Monitor, Reason
 from .inputs import StreamInputs
-from .snapshot_facts import check_facts
+from .snapshot_facts import check_facts, check_tensors
 from .stamps import OtherClock, seconds
 from .stamps import longest_gap as seconds_to_predict
 from .stepper import Moment, Options, Sample, Stepper
@@ -349,6 +349,8 @@ class Stream:
         prior = Gaussian(tensors["prior.mean"], tensors["prior.cov"]) if "prior.mean" in tensors else None
         names = ("streams", "history", "sensors", "prior_at")
         stream = cls(model, prior=prior, **{name: facts[name] for name in names}, **options)
+        monitor = stream._stepper.watch.start(stream.streams or 1)
+        check_tensors(tensors, monitor, stream._inputs, len(facts["samples"]))
         stream._timed, stream.late = facts["timed"], facts["late"]
         if "filter" in tensors:
             monitor = Monitor(*(tensors[f"monitor.{name}"] for name in Monitor._fields))
