@@ -272,7 +272,14 @@ def test_two_threads_at_once_are_an_error_and_not_a_wrong_result():
             {"samples": samples}
             for samples in ([[math.nan, True, False]], [[1.9, True]], [[1.9, True, True]], [[2.0, 1, 0]] * 99)
         ),
-        *({"timed": 1}, {"late": None}, {"history": math.inf}, {"sensors": {"gps": [0, 10**9]}}, {"held": 10**9}),
+        *(
+            {"timed": 1},
+            {"late": None},
+            {"history": math.inf},
+            {"sensors": {"gps": [0, 10**9]}},
+            {"sensors": {"gps": [0, math.inf]}},
+            {"held": 10**9},
+        ),
     ],
     ids=repr,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -97,9 +98,14 @@ class StreamInputs:
 def sensor_channels(model: Filter, channels: int, given: Mapping[str, Sequence[int]] | None) -> dict[str, list[int]]:
     """Channels of each sensor; by default of each part of the measurement."""
     if given is not None:
-        sensors = {name: [int(channel) for channel in numbers] for name, numbers in given.items()}
+        try:
+            sensors = {name: [operator.index(channel) for channel in numbers] for name, numbers in given.items()}
+        except TypeError as error:
+            raise ConfigError(f"sensors = {shown(given)}: wanted numbers of channels by name") from error
         if sorted(channel for numbers in sensors.values() for channel in numbers) != list(range(channels)):
-            raise ConfigError(f"sensors = {sensors}: each of the {channels} channels belongs to exactly one sensor")
+            raise ConfigError(
+                f"sensors = {shown(sensors)}: each of the {channels} channels belongs to exactly one sensor"
+            )
         return sensors
     if model.preprocess is not None:
         return {"y": list(range(channels))}

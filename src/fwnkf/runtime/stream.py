@@ -338,7 +338,7 @@ class Stream:
             )
         try:
             return cls._restored(model, facts, {name: value.to(model.device) for name, value in tensors.items()})
-        except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
+        except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
             raise CheckpointError(f"the snapshot does not fit the filter {model.name!r}: {error}") from error
 
     @classmethod
