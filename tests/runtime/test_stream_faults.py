@@ -279,6 +279,7 @@ def test_two_threads_at_once_are_an_error_and_not_a_wrong_result():
             {"sensors": {"gps": [0, 10**9]}},
             {"sensors": {"gps": [0, math.inf]}},
             {"held": 10**9},
+            {"base": [-500.0, -500.0, -500.0]},
         ),
     ],
     ids=repr,

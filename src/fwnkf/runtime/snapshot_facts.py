@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, get_type_hints
 
 import torch
@@ -53,6 +54,8 @@ def check_facts(facts: Any, tensors: Mapping[str, Tensor]) -> None:
             raise CheckpointError(f"the snapshot: base = {shown(facts['base'])} is no time")
     if not all(isinstance(time, float) and math.isfinite(time) for time in times) or times != sorted(times):
         raise CheckpointError("the snapshot: the times of its samples are not in order")
+    if any(after - before > options.get("longest_gap", math.inf) for before, after in pairwise(times)):
+        raise CheckpointError("the snapshot: a gap between its samples is longer than its longest_gap")
 
 
 def check_tensors(tensors: Mapping[str, Tensor], monitor: Monitor, inputs: StreamInputs, samples: int) -> None:
