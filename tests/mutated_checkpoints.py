@@ -5,6 +5,7 @@ Run in a process of its own, whose peak memory nothing else raises. Prints one J
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import resource
@@ -20,9 +21,32 @@ from fwnkf.errors import FwnkfError
 
 from . import systems as systems  # registers the systems of the tests
 
-SIZES: tuple[Any, ...] = (10**5, 10**6, 10**9, 2**31, 2**63, 10**30)
+SIZES: tuple[Any, ...] = (10**5, 10**6, 10**9, 2**31, 2**63, 10**30, 10**400)
 OTHERS: tuple[Any, ...] = (
-    *(-1, 1e308, float("nan"), float("-inf"), "x" * 10_000, "../../etc/passwd", [], {}, [[[]]], None, True),
+    *(
+        -1,
+        0,
+        1,
+        2,
+        0.5,
+        -0.0,
+        1e-320,
+        1e308,
+        "",
+        "\ud800",
+        "a\0b",
+        "\x1b[2J",
+        False,
+        float("nan"),
+        float("-inf"),
+        "x" * 10_000,
+        "../../etc/passwd",
+        [],
+        {},
+        [[[]]],
+        None,
+        True,
+    ),
     *([10**9] * 3, {"name": "os.system"}, [1e400], "__import__"),
 )
 
@@ -39,13 +63,87 @@ def put(config: dict[str, Any], path: tuple[Any, ...], value: Any) -> None:
     config[path[-1]] = value
 
 
+def mutated_bytes(data: bytes, rng: random.Random) -> bytes:
+    """Some bytes changed, cut, repeated or moved."""
+    raw = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        if not raw:
+            break
+        place, other, length = rng.randrange(len(raw)), rng.randrange(len(raw)), rng.choice((1, 1, 2, 4, 16, 64))
+        action = rng.randrange(6)
+        if action == 0:
+            raw[place] ^= 1 << rng.randrange(8)
+        elif action == 1:
+            raw[place] = rng.choice(b"0129-+.eE\"'{}[]:,*&!|>#%@` \n\t\\\0\xff")
+        elif action == 2:
+            del raw[place : place + length]
+        elif action == 3:
+            raw[place:place] = raw[other : other + length]
+        elif action == 4:
+            raw[place:place] = rng.choice((b"null", b"true", b"NaN", b"-Infinity", b"1e999", b"[[", b"9" * 5000, b"~"))
+        else:
+            raw[place : place + length] = rng.randbytes(length)
+    return bytes(raw)
+
+
+def mutated_tree(tree: Any, rng: random.Random) -> Any:
+    """A copy of a plain value with some of its values replaced, removed, renamed, repeated or exchanged."""
+    holder: dict[str, Any] = {"tree": copy.deepcopy(tree)}
+    for _ in range(rng.choice((1, 1, 1, 2, 4))):
+        places = leaves(holder)
+        path, value = rng.choice(places)
+        action = rng.randrange(6)
+        if action == 0 and isinstance(value, (int, float)) and not isinstance(value, bool):
+            put(holder, path, rng.choice((value + 1, -value, value * 1000, value // 3, value * 0, *SIZES)))
+        elif action <= 1:
+            put(holder, path, rng.choice((*OTHERS, *SIZES)))
+        elif action == 2:
+            put(holder, path, copy.deepcopy(rng.choice(places)[1]))
+        elif action == 3:
+            put(holder, path, [copy.deepcopy(value)] * rng.choice((0, 1, 2, 50)))
+        elif action == 4 and isinstance(value, list) and value:
+            value.reverse() if rng.random() < 0.3 else value.pop() if rng.random() < 0.5 else value.append(value[0])
+        elif isinstance(value, dict) and value:
+            name = rng.choice(list(value))
+            item = value.pop(name)
+            if rng.random() < 0.7:
+                value[rng.choice((f"{name}_", "", "x" * 10_000, "name", "config", "__class__"))] = item
+        if len(leaves(holder)) > 5000:
+            break
+    return holder["tree"]
+
+
+def mutated_json(data: bytes, rng: random.Random) -> bytes:
+    """JSON with another tree; with other bytes if it is too deep for that, or is none."""
+    try:
+        return json.dumps(mutated_tree(json.loads(data), rng)).encode()
+    except (ValueError, RecursionError):
+        return mutated_bytes(data, rng)
+
+
 def mutate(folder: Path, rng: random.Random, other: Path) -> str:
     """Change the checkpoint in place; returns a description of the change."""
     config_file, tensor_file = folder / "config.json", folder / "model.safetensors"
     config, tensors = json.loads(config_file.read_text()), bytearray(tensor_file.read_bytes())
     header_size = struct.unpack("<Q", tensors[:8])[0]
     header = json.loads(tensors[8 : 8 + header_size])
-    kind = rng.choice(("size", "size", "size", "value", "value", "key", "text", "header", "tensors", "bytes", "swap"))
+    kind = rng.choice(
+        (
+            "size",
+            "size",
+            "size",
+            "value",
+            "value",
+            "key",
+            "text",
+            "header",
+            "tensors",
+            "bytes",
+            "swap",
+            "letters",
+            "tree",
+        )
+    )
     what = ""
     if kind == "size":
         sizes = [path for path, value in leaves(config) if isinstance(value, int) and not isinstance(value, bool)]
@@ -68,7 +166,10 @@ def mutate(folder: Path, rng: random.Random, other: Path) -> str:
     if kind in ("size", "value", "key"):
         config_file.write_text(json.dumps(config))
         return f"{kind}: {what}"
-    if kind == "text":
+    if kind in ("letters", "tree"):
+        text = config_file.read_bytes()
+        config_file.write_bytes(mutated_bytes(text, rng) if kind == "letters" else mutated_json(text, rng))
+    elif kind == "text":
         text = config_file.read_bytes()
         choices = (text[: rng.randrange(len(text))], text + b"}", b"[" * 500_000, b"", text.replace(b":", b"="))
         config_file.write_bytes(rng.choice(choices))

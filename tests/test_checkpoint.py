@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
+import resource
+import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +15,10 @@ import torch
 from safetensors.torch import save_file
 
 import fwnkf
-from fwnkf.errors import CheckpointError, ConfigError, UnknownNameError
+from fwnkf.checkpoint import check_writable
+from fwnkf.core.system import build_system
+from fwnkf.errors import MESSAGE_LIMIT, CheckpointError, ConfigError, FwnkfError, UnknownNameError
+from fwnkf.registry import SYSTEMS
 
 from . import systems
 
@@ -118,3 +125,102 @@ def test_a_state_of_another_filter_raises():
     larger = fwnkf.build("kf", state_dim=3, observation_dim=1)
     with pytest.raises(CheckpointError, match="mean"):
         fwnkf.load_state(kf, fwnkf.dump_state(larger, larger.init(1)))
+
+
+def tensor_file(entries: dict[str, object], data: bytes = b"") -> bytes:
+    header = json.dumps(entries).encode()
+    return struct.pack("<Q", len(header)) + header + data
+
+
+NOTHING = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+CRAFTED = {
+    "60,000 unknown options": ({"config": {f"zz{number}": 1 for number in range(60_000)}}, None),
+    "an option of a megabyte": ({"config": {"hidden": "x" * 1_000_000}}, None),
+    "an unknown option of a megabyte": ({"config": {"x" * 1_000_000: 1}}, None),
+    "a filter with a name of a megabyte": ({"filter": "x" * 1_000_000}, None),
+    "200,000 constants to learn": (
+        {"system": {"name": "linear", "config": {"state_dim": 2, "observation_dim": 1, "learn": ["Q"] * 200_000}}},
+        None,
+    ),
+    "an integer of 5,000 digits": ('{"format": ' + "9" * 5000 + "}", None),
+    "lists within lists": ("[" * 400_000, None),
+    "half of a surrogate pair": ({"system": {"name": "\ud800", "config": {}}}, None),
+    "200,000 empty tensors": ({}, tensor_file({f"t{number}": NOTHING for number in range(200_000)})),
+    "10,000 empty tensors and as many layers": (
+        {"config": {"layers": 10_000}},
+        tensor_file({f"t{number}": NOTHING for number in range(10_000)}),
+    ),
+    "as many empty tensors as a filter may have, and a million layers": (
+        {"config": {"layers": 10**6, "hidden": 1}},
+        tensor_file({f"t{number}": NOTHING for number in range(1000)}),
+    ),
+    "a header of 8 exabytes": ({}, struct.pack("<Q", 2**63) + b"{}"),
+    "no header": ({}, b"1234567"),
+}
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_a_refusal_takes_no_time_no_memory_and_no_page(folder, name):
+    """Within a second and 50 MB, with a message that a person can read."""
+    config, tensors = CRAFTED[name]
+    (folder / "config.json").write_text(config) if isinstance(config, str) else rewrite(folder, **config)
+    if tensors is not None:
+        (folder / "model.safetensors").write_bytes(tensors)
+    before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    with pytest.raises(FwnkfError) as caught:
+        fwnkf.load(folder)
+    assert time.process_time() - begin < 1
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kB
+    assert len(str(caught.value)) <= MESSAGE_LIMIT
+
+
+def test_a_filter_that_could_not_be_read_is_not_saved(tmp_path):
+    model = fwnkf.build("fwnkf", system=systems.pendulum(torch.float32), hidden=1, layers=300)
+    with pytest.raises(CheckpointError, match="tensors; one of more than 1,000 is not read"):
+        fwnkf.save(model, tmp_path / "large")
+    assert not (tmp_path / "large").exists()
+
+
+@pytest.mark.parametrize("step", [0, -1, -0.1, float("nan"), float("inf"), "1", None, True, 10**400])
+@pytest.mark.parametrize("where", ["system", "filter"])
+def test_a_step_of_no_time_or_backwards_is_refused(folder, step, where):
+    """A system from a file must not run backwards in time."""
+    description = json.loads((folder / "config.json").read_text())
+    config = description["system"]["config"] if where == "system" else description["config"]
+    assert config["dt"] > 0
+    config["dt"] = step
+    rewrite(folder, **description)
+    with pytest.raises((ConfigError, CheckpointError), match="dt"):
+        fwnkf.load(folder)
+
+
+@pytest.mark.parametrize("step", [0.0, -0.5, float("nan"), float("inf")])
+def test_every_system_and_filter_refuses_such_a_step(step):
+    eye = torch.eye(1)
+    builds = {
+        "kf": lambda: fwnkf.KF(F=eye, H=eye, Q=eye, R=eye, dt=step),
+        "linear": lambda: fwnkf.LinearSystem.of(F=eye, H=eye, Q=eye, R=eye, dt=step, continuous=True),
+        "functions": lambda: fwnkf.System.of(lambda x: x, lambda x: x, Q=[1.0], R=[1.0], dt=step),
+        "fwnkf": lambda: fwnkf.build("fwnkf", state_dim=1, observation_dim=1, dt=step),
+    }
+    for name in SYSTEMS:
+        if "dt" in {field.name for field in dataclasses.fields(SYSTEMS[name].Config)} and "/" not in name:
+            required = {"state_dim": 1, "observation_dim": 1} if name in ("linear", "learned") else {}
+            builds[f"system {name}"] = lambda name=name, required=required: build_system(name, {**required, "dt": step})
+    assert len(builds) > 8
+    for build in builds.values():
+        with pytest.raises(ConfigError, match="dt"):
+            build()
+
+
+@pytest.mark.parametrize("place", ["/proc/none/here", "a_file", "a_file/below", "/dev/null/x"])
+def test_a_folder_that_cannot_be_written_is_known_before_the_work(place, tmp_path):
+    (tmp_path / "a_file").touch()
+    with pytest.raises(ConfigError, match=r"cannot be written: .*; name another folder"):
+        check_writable(tmp_path / place)  # an absolute path replaces the one before
+
+
+def test_the_check_leaves_nothing_behind(tmp_path):
+    check_writable(tmp_path / "a" / "b")
+    check_writable(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -8,9 +8,12 @@ explains, so that a small file cannot take much time or memory.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 import re
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,9 +29,10 @@ from .core.budget import Budget, BudgetExceededError
 from .core.preprocess import build_preprocess
 from .core.system import build_system
 from .core.tree import named_leaves, tree_unflatten
-from .errors import CheckpointError, FwnkfError
+from .errors import CheckpointError, ConfigError, FwnkfError, listed, shown
 from .filters.base import Filter
 from .filters.factory import options_of
+from .plain import is_text
 from .registry import FILTERS, PREPROCESS, SYSTEMS, Registry, as_tuples, parse_config
 
 FORMAT = 2
@@ -41,8 +45,12 @@ CONFIG_LIMIT = 1 << 20
 """Largest size of a config in bytes; a larger file is not read."""
 BYTES_BASE, BYTES_PER_BYTE = 1 << 24, 16
 """Memory that constructing a filter may take: 16 MB for constants, and this many bytes per byte of its tensor file."""
-OPERATIONS_BASE, OPERATIONS_PER_TENSOR = 2000, 200
+OPERATIONS_BASE, OPERATIONS_PER_TENSOR = 2000, 40
 """Calls of torch that constructing a filter may take: a constant, and this many per tensor in its file."""
+TENSOR_LIMIT = 1000
+"""Most tensors of a filter; a GRU of 200 layers has 800."""
+HEADER_LIMIT = 1 << 20
+"""Largest size of the header of a tensor file in bytes: names, shapes and places of its tensors."""
 NESTING_LIMIT = 3
 """A preprocessing may have an inner filter, which may itself have a preprocessing, up to this depth."""
 _DTYPES = {
@@ -81,12 +89,33 @@ def save(model: Filter, folder: str | Path) -> Path:
         "dtype": str(model.dtype).removeprefix("torch."),
         **_describe_filter(model),
     }
+    tensors = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
+    if len(tensors) > TENSOR_LIMIT:
+        raise CheckpointError(f"the filter has {len(tensors):,} tensors; one of more than {TENSOR_LIMIT:,} is not read")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
     save_file(tensors, folder / TENSOR_FILE, metadata={"format": "pt"})
     (folder / CONFIG_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
     return folder
+
+
+def check_writable(folder: str | Path) -> None:
+    """Raise ConfigError unless a filter can be written there: before hours of training, not after them.
+
+    A file is created and removed again, with the folders that were created for it: permissions alone do not tell.
+    """
+    folder = Path(folder)
+    created = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}; name another folder") from error
+    finally:
+        for place in created:
+            with contextlib.suppress(OSError):
+                place.rmdir()
 
 
 def load(folder: str | Path, device: str | torch.device = "cpu") -> Filter:
@@ -261,11 +290,13 @@ def _build_filter(description: dict[str, Any], where: str) -> Filter:
 
 def _check_sizes(model: Filter, where: str) -> None:
     """Sizes in the config of a filter on a system repeat those of the system, and must be equal to them."""
-    actual = {
+    actual: dict[str, float] = {
         "state_dim": model.layout.size,
         "observation_dim": model.observation_layout.size,
         "control_dim": model.control_dim if model.system is None else model.system.control_dim,
     }
+    if model.system is not None and not model.owns_system:
+        actual["dt"] = model.system.dt
     for name, value in actual.items():
         stated = getattr(model.config, name, value)
         if stated != value:
@@ -282,16 +313,18 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is larger than {CONFIG_LIMIT} bytes, so it is not a config of this package")
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # no text, no JSON, or an integer of thousands of digits
         raise CheckpointError(f"{path} is not JSON: {error}") from error
+    if not is_text(description):
+        raise CheckpointError(f"{path}: a text has half of a surrogate pair, which is no character")
     version = description.get("format") if isinstance(description, dict) else None
     if isinstance(version, bool) or version not in (1, FORMAT):
-        raise CheckpointError(f"{path}: format {version!r}, this version reads 1 and {FORMAT}")
+        raise CheckpointError(f"{path}: format {shown(version)}, this version reads 1 and {FORMAT}")
     if version == 1:
         description = {**description, "preprocess": None, "covariance_scale": False}
     _check_names(_FIELDS, set(description), str(path))
     if description["dtype"] not in list(_DTYPES):  # a list, because the value may not be hashable
-        raise CheckpointError(f"{path}: dtype {description['dtype']!r} is none of {', '.join(_DTYPES)}")
+        raise CheckpointError(f"{path}: dtype {shown(description['dtype'])} is none of {', '.join(_DTYPES)}")
     _check_filter({name: description[name] for name in description if name not in ("format", "dtype")}, str(path))
     return description
 
@@ -351,8 +384,14 @@ def _read_header(path: Path) -> dict[str, TensorSignature]:
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist; copy it beside {CONFIG_FILE}")
     try:
+        with path.open("rb") as raw:
+            size = int.from_bytes(raw.read(8), "little")
+        if size > HEADER_LIMIT:
+            raise CheckpointError(f"{path}: its header would have {size:,} bytes; wanted at most {HEADER_LIMIT:,}")
         with safe_open(path, "pt") as file:
             names = file.keys()
+            if len(names) > TENSOR_LIMIT:
+                raise CheckpointError(f"{path} has {len(names):,} tensors; a filter has at most {TENSOR_LIMIT:,}")
             slices = {name: file.get_slice(name) for name in names}
             return {
                 name: (tuple(item.get_shape()), _SAFETENSORS_DTYPES.get(item.get_dtype(), item.get_dtype()))
@@ -376,7 +415,7 @@ def _compare(model: Filter, saved: dict[str, TensorSignature], path: Path) -> No
 def _check_names(wanted: set[str], names: set[str], where: str) -> None:
     if wanted != names:
         raise CheckpointError(
-            f"{where}: missing {sorted(wanted - names) or 'nothing'}, unexpected {sorted(names - wanted) or 'nothing'}"
+            f"{where}: missing {listed(sorted(wanted - names))}; unexpected {listed(sorted(names - wanted))}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Values as strict JSON has them, and text as a terminal can show it."""
+"""Plain values: rows as strict JSON has them, texts that can be written, and text as a terminal can show it."""
 
 from __future__ import annotations
 
@@ -45,3 +45,16 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """The same for text of several lines."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+def is_text(value: Any) -> bool:
+    r"""Whether all texts in a plain value are of characters: JSON and YAML can hold half of one, which nothing writes.
+
+    >>> is_text({"channels": ["gps"]}), is_text(["\ud800"])
+    (True, False)
+    """
+    if isinstance(value, str):
+        return not any("\ud800" <= letter <= "\udfff" for letter in value)
+    if isinstance(value, Mapping):
+        return all(is_text(name) and is_text(item) for name, item in value.items())
+    return not isinstance(value, (list, tuple, set)) or all(map(is_text, value))

@@ -13,10 +13,12 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Generic, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from .errors import ConfigError, FwnkfError, UnknownNameError
+from .errors import MOST_NAMES, ConfigError, FwnkfError, UnknownNameError, listed, shown
 
 T = TypeVar("T")
 C = TypeVar("C")
+MOST_LETTERS = 80
+"""Of a name for which a similar one is looked for."""
 MANY = 24
 """Options above which a fault names the nearest one alone: it is one readable line."""
 
@@ -74,7 +76,7 @@ class Registry(Generic[T]):
             importlib.import_module(self._modules[name])
         if name not in self._classes:
             raise UnknownNameError(
-                f"no {self.kind} is called {name!r}; there are: {', '.join(sorted(self))}. "
+                f"no {self.kind} is called {shown(name)}; there are: {', '.join(sorted(self))}. "
                 f"Your own {self.kind} is known once the module that registers it is imported: import it before "
                 "building or loading, in commands with --import MODULE."
             )
@@ -125,7 +127,10 @@ def import_modules(names: Iterable[str]) -> None:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value is of the annotated type; a ``bool`` is not a number, an ``int`` is also a float."""
+    """Whether a plain value is of the annotated type; a ``bool`` is not a number, an ``int`` is also a float.
+
+    Integers are those of 64 bits, as torch has them.
+    """
     origin = get_origin(hint)
     if hint is Any:
         return True
@@ -138,10 +143,10 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, tuple) and all(fits(item, inner) for item in value)
     if origin is dict:
         return isinstance(value, dict) and all(isinstance(key, str) for key in value)
-    if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+    if hint is float and isinstance(value, float):
+        return True
+    if hint in (int, float):
+        return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
     if dataclasses.is_dataclass(hint):
         return isinstance(value, Mapping) or (isinstance(hint, type) and isinstance(value, hint))
     return not isinstance(hint, type) or isinstance(value, hint)
@@ -165,22 +170,26 @@ def try_config(cls: type[C], values: Mapping[str, Any], owner: str, path: str = 
     hints = get_type_hints(cls)
     faults: list[str] = []
     clean: dict[str, Any] = {}
+    unknown = [name for name in values if name not in fields]
+    for name in unknown[:MOST_NAMES]:
+        near = difflib.get_close_matches(str(name)[:MOST_LETTERS], fields, 1)
+        known = [] if near and len(fields) > MANY else [f"there are: {', '.join(fields)}"]
+        hint = [f"did you mean {path}{near[0]}?"] if near else []
+        faults.append(f"{owner}: no option {shown(f'{path}{name}')}; {'; '.join(known + hint)}")
+    if len(unknown) > MOST_NAMES:
+        faults.append(f"{owner}: no options {listed(unknown[MOST_NAMES:])} either")
     for name, value in values.items():
-        full = f"{path}{name}"
         if name not in fields:
-            near = difflib.get_close_matches(str(name), fields, 1)
-            known = [] if near and len(fields) > MANY else [f"there are: {', '.join(fields)}"]
-            hint = [f"did you mean {path}{near[0]}?"] if near else []
-            faults.append(f"{owner}: no option {full!r}; {'; '.join(known + hint)}")
             continue
+        full = f"{path}{name}"
         clean[name] = as_tuples(value)
         if not fits(clean[name], hints[name]):
-            faults.append(f"{owner}: option {full} = {value!r} does not fit; wanted {_wanted(hints[name])}")
+            faults.append(f"{owner}: option {full} = {shown(value)} does not fit; wanted {_wanted(hints[name])}")
         elif dataclasses.is_dataclass(hints[name]) and isinstance(value, Mapping):
             clean[name], inner = try_config(hints[name], value, owner, f"{full}.")
             faults += inner
         else:
-            faults += _outside(fields[name].metadata, value, f"{owner}: option {full} = {value!r}")
+            faults += _outside(fields[name].metadata, value, f"{owner}: option {full} = {shown(value)}")
     missing = [
         name
         for name, field in fields.items()

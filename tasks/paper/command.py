@@ -41,6 +41,9 @@ def add_commands(commands: Any) -> None:
     command.add_argument("--ray", nargs="?", const="local", metavar="ADDRESS", help="groups as Ray tasks instead")
     command.add_argument("--runtime", action="store_true", help="time a step of each filter instead (a quiet machine)")
     command.add_argument("--recipes", type=Path, default=RECIPES, metavar="FILE", help="recipes, budget and tables")
+    command.add_argument(
+        "--import", dest="modules", action="append", default=[], metavar="MODULE", help="a module that registers data"
+    )
     command.add_argument("--store", type=Path, default=STORE, metavar="FILE", help=f"rows of results ({STORE})")
     command.add_argument("--runs", type=Path, default=RUNS, help=f"folder of trained filters, for drawings ({RUNS})")
     command.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help=f"where the page goes ({PAGE})")
@@ -56,7 +59,7 @@ def run_paper(options: argparse.Namespace) -> int:
 
     if options.workers < 1:
         raise UsageError(f"--workers {options.workers}: at least one")
-    matrix_of_runs, store = matrix.read(options.recipes), Store(options.store)
+    matrix_of_runs, store = matrix.read(options.recipes, options.modules), Store(options.store)
     groups = matrix_of_runs.groups(options.data, options.only)
     if options.list:
         rows = store.rows()
@@ -102,13 +105,13 @@ def _results(
 ) -> Iterator[tuple[Group, list[Row]]]:
     from tasks.paper import workers
 
-    values, runs = matrix_of_runs.values, options.runs
+    runs = options.runs
     if options.ray is not None:
         address = None if options.ray == "local" else options.ray
-        return workers.run_ray(values, groups, runs, address, _say)
+        return workers.run_ray(matrix_of_runs, groups, runs, address, _say)
     if options.workers == 1:
-        return workers.run_here(values, groups, runs, _say)
-    return workers.run_local(values, groups, runs, options.workers, _say)
+        return workers.run_here(matrix_of_runs, groups, runs, _say)
+    return workers.run_local(matrix_of_runs, groups, runs, options.workers, _say)
 
 
 def _state(matrix_of_runs: Matrix, rows: dict[str, Row], group: Group) -> dict[str, Any]:

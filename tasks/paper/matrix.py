@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from fwnkf.errors import ConfigError
 from fwnkf.extras import need
+from fwnkf.registry import import_modules
+from tasks.interface import data_sets
 
 if TYPE_CHECKING:
     from fwnkf.training.config import Experiment
@@ -22,7 +24,7 @@ REFERENCES = "references"
 _FIELDS = {"seeds", "common", "budget", "recipes", "tables"}
 _MERGED = ("filter", "optimizer", "trainer")
 """Sections of an experiment that are merged field by field."""
-_BUDGET_FIELDS = {*_MERGED, "data", "system", "import", "loss"}
+_BUDGET_FIELDS = {*_MERGED, "data", "system", "loss"}
 _RECIPE_FIELDS = {*_MERGED, "title", "about", "loss", "on_data"}
 
 
@@ -67,6 +69,13 @@ class Matrix:
 
     values: Mapping[str, Any]
     source: str = "recipes"
+    modules: tuple[str, ...] = ()
+    """Modules of ``--import``, which register data beside those of the tasks."""
+
+    def register_data(self) -> None:
+        """Make the data of the tasks and of ``modules`` known by name."""
+        data_sets()
+        import_modules(self.modules)
 
     def groups(self, data: Sequence[str] = (), only: Sequence[str] = ()) -> list[Group]:
         """Groups in the order of the file: the references of each table before its first recipe.
@@ -123,8 +132,8 @@ class Matrix:
         need("lightning", extra="train")
         from fwnkf.training.experiments import read_experiment
 
-        modules = self.values["budget"][cell.data].get("import", [])
-        return read_experiment({**self.config(cell), "import": modules})
+        self.register_data()
+        return read_experiment(self.config(cell))
 
     def reference_config(self, group: Group, seed: int) -> dict[str, Any]:
         """What the records of references depend on."""
@@ -137,8 +146,8 @@ class Matrix:
         return {"data": {**budget["data"], "protocol": protocol}, **system}
 
 
-def read(path: Path = RECIPES) -> Matrix:
-    """The matrix of a file of recipes; every name in its tables is checked."""
+def read(path: Path = RECIPES, modules: Sequence[str] = ()) -> Matrix:
+    """The matrix of a file of recipes; every name in its tables is checked. ``modules`` are imported for their data."""
     need("yaml", extra="train")
     from fwnkf.training.experiments import parse_yaml
 
@@ -149,7 +158,7 @@ def read(path: Path = RECIPES) -> Matrix:
     faults = list(_faults(values))
     if faults:
         raise ConfigError("\n".join(f"{path}: {fault}" for fault in faults))
-    return Matrix(values, str(path))
+    return Matrix(values, str(path), tuple(modules))
 
 
 def digest(values: Any) -> str:

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -27,12 +27,8 @@ COMMAND = "python -m tasks paper"
 Say = Callable[[str], None]
 
 
-def measure(values: Any, group: Group, runs: Path, say: Say = print) -> list[Row]:
-    """Rows of a group; a run that cannot be trained is a row with the reason.
-
-    ``values`` are those of the file of recipes, so that a process on another machine needs no file.
-    """
-    matrix_of_runs = Matrix(values)
+def measure(matrix_of_runs: Matrix, group: Group, runs: Path, say: Say = print) -> list[Row]:
+    """Rows of a group; a run that cannot be trained is a row with the reason."""
     torch.set_num_threads(1)
     try:
         if group.recipe == REFERENCES:
@@ -114,10 +110,9 @@ def _scored(member: Member) -> Row:
 
 
 def _references(matrix_of_runs: Matrix, group: Group) -> Iterator[Row]:
-    from fwnkf.registry import import_modules
     from tasks.paper.references import references
 
-    import_modules(matrix_of_runs.values["budget"][group.data].get("import", []))
+    matrix_of_runs.register_data()
     for seed in group.seeds:
         config = matrix_of_runs.reference_config(group, seed)
         data, methods = references(config)

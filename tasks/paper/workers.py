@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,13 @@ Say = Callable[[str], None]
 Done = tuple[Group, list[Row]]
 
 
-def run_here(values: Mapping[str, Any], groups: Sequence[Group], runs: Path, say: Say) -> Iterator[Done]:
+def run_here(matrix: Matrix, groups: Sequence[Group], runs: Path, say: Say) -> Iterator[Done]:
     """One group after the other in this process."""
     for group in groups:
-        yield group, measure(values, group, runs, say)
+        yield group, measure(matrix, group, runs, say)
 
 
-def run_local(values: Mapping[str, Any], groups: Sequence[Group], runs: Path, workers: int, say: Say) -> Iterator[Done]:
+def run_local(matrix: Matrix, groups: Sequence[Group], runs: Path, workers: int, say: Say) -> Iterator[Done]:
     """``workers`` groups at a time, each in a process of its own, which ends when this process does."""
     context = multiprocessing.get_context("spawn")  # torch must not be forked
     waiting = list(groups)
@@ -35,7 +35,7 @@ def run_local(values: Mapping[str, Any], groups: Sequence[Group], runs: Path, wo
         while waiting and len(busy) < workers:
             group = waiting.pop(0)
             receiver, sender = context.Pipe(duplex=False)
-            process = context.Process(target=_work, args=(sender, values, group, runs), daemon=True)
+            process = context.Process(target=_work, args=(sender, matrix, group, runs), daemon=True)
             process.start()
             sender.close()  # the worker's end alone stays open, so that its death is noticed
             busy[receiver] = group, process
@@ -46,7 +46,7 @@ def run_local(values: Mapping[str, Any], groups: Sequence[Group], runs: Path, wo
                 kind, content = ready.recv()
             except EOFError:
                 process.join()
-                kind, content = "rows", failed(Matrix(values), group, f"its process ended with {process.exitcode}")
+                kind, content = "rows", failed(matrix, group, f"its process ended with {process.exitcode}")
             if kind == "text":
                 say(content)
                 continue
@@ -56,30 +56,28 @@ def run_local(values: Mapping[str, Any], groups: Sequence[Group], runs: Path, wo
             yield group, content
 
 
-def run_ray(
-    values: Mapping[str, Any], groups: Sequence[Group], runs: Path, address: str | None, say: Say
-) -> Iterator[Done]:
+def run_ray(matrix: Matrix, groups: Sequence[Group], runs: Path, address: str | None, say: Say) -> Iterator[Done]:
     """Each group as a Ray task on one core; ``address`` is that of a cluster, None starts Ray on this machine."""
     ray = start_ray(os.cpu_count() or 1, address, object_store=None)
     try:
         task = ray.remote(num_cpus=1, max_retries=0)(measure)
         # a folder with a path from the root, because a worker has a working folder of its own
-        open_tasks = {task.remote(dict(values), group, runs.absolute()): group for group in groups}
+        open_tasks = {task.remote(matrix, group, runs.absolute()): group for group in groups}
         while open_tasks:
             (ready,), _ = ray.wait(list(open_tasks), num_returns=1)
             group = open_tasks.pop(ready)
             try:
                 yield group, ray.get(ready)
             except ray.exceptions.RayError as error:
-                yield group, failed(Matrix(values), group, f"{type(error).__name__}: {error}")
+                yield group, failed(matrix, group, f"{type(error).__name__}: {error}")
     finally:
         ray.shutdown()
 
 
-def _work(sender: Connection, values: Mapping[str, Any], group: Group, runs: Path) -> None:
+def _work(sender: Connection, matrix: Matrix, group: Group, runs: Path) -> None:
     """The main function of a worker process."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    rows = measure(values, group, runs, lambda text: sender.send(("text", text)))
+    rows = measure(matrix, group, runs, lambda text: sender.send(("text", text)))
     sender.send(("rows", rows))
     sender.close()
 

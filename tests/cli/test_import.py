@@ -6,7 +6,9 @@ import json
 import sys
 
 import pytest
+import torch
 
+import fwnkf
 from fwnkf import cli
 from fwnkf.registry import DATA, SYSTEMS
 
@@ -68,3 +70,28 @@ def test_a_module_that_fails_is_one_message(folder, capsys, text, message):
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("value", ["[test_import_touch.py]", "test_import_touch.py", "[test_import_touch]", "{a: 1}"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "train own.yaml",
+        "train own.yaml --data x --state a --observe b",
+        "fit own.yaml",
+        "evaluate model --data own.yaml",
+    ],
+)
+def test_an_experiment_file_imports_nothing(folder, capsys, words, value):
+    """A file from outside must not run code; the message says what to type."""
+    pytest.importorskip("lightning")
+    eye = torch.eye(1)
+    fwnkf.save(fwnkf.KF(F=eye, H=eye, Q=eye, R=eye), folder / "model")
+    (folder / "test_import_touch.py").write_text("open('touched', 'w').close()", encoding="utf-8")
+    # with a fault of its own, so that nothing is trained where the key is read
+    (folder / "own.yaml").write_text(f"import: {value}\ndata: {{name: no_such_data}}\n", encoding="utf-8")
+    words = words.split() + (["-o", "out"] if words.startswith("fit") else [])
+    assert cli.main(words) == 1
+    assert not (folder / "touched").exists()
+    expected = "--import MODULE" if value == "{a: 1}" else f"--import {value.strip('[]')}"
+    assert f"name the module on the command line: {expected}\n" in capsys.readouterr().err

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import builtins
 import io
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -66,3 +69,16 @@ def test_a_narrow_terminal_gets_plain_text(monkeypatch):
 def test_a_pipe_gets_plain_text(capsys):
     output.say_table(argparse.Namespace(json=False), ROWS, COLUMNS)
     assert capsys.readouterr().out.splitlines() == output.table(ROWS, COLUMNS)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_an_output_of_few_characters_shows_the_others_by_number(encoding, tmp_path):
+    """Texts of the package have Φ, χ² and ⁺; a pipe, a container or an old terminal may have ASCII only."""
+    commands = ["list filters", "list options fwnkf", "list experiments", "--help", "export --help", "list nothing"]
+    for words in commands:
+        done = subprocess.run(
+            [sys.executable, "-m", "fwnkf.cli", *words.split()], capture_output=True, cwd=tmp_path,
+            env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0", "LC_ALL": "C"},
+        )  # fmt: skip
+        assert b"Traceback" not in done.stderr, done.stderr.decode(encoding)
+        assert done.stdout or done.returncode == 2

@@ -222,3 +222,29 @@ def test_lost_precision_is_a_warning_and_no_failure(tmp_path: Path, capsys: pyte
     assert printed["imprecise_steps"] > 0
     assert main(["run", *map(str, arguments)]) == 0
     assert "rounding may have changed the estimate" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"), [({1000: 1.7e9}, 0), ({1000: 1.7e9, 2000: 5e5}, 0), (dict.fromkeys(range(1500, 1600), 0.0), 1)]
+)
+def test_one_wrong_stamp_of_a_table_costs_one_sample(wrong, code, tmp_path, capsys) -> None:
+    """And where many samples are lost, the exit code says so."""
+    save_imu_filter(tmp_path / "filter")
+    values = np.random.default_rng(1).normal(size=(3000, 6))
+    rows = [[wrong.get(k, 0.01 * k), *row] for k, row in enumerate(values.tolist())]
+    text = "\n".join(",".join(map(repr, row)) for row in rows)
+    (tmp_path / "log.csv").write_text(",".join(["t [s]", *CHANNELS]) + "\n" + text + "\n")
+    words = [
+        "run",
+        str(tmp_path / "log.csv"),
+        "--filter",
+        str(tmp_path / "filter"),
+        "-o",
+        str(tmp_path / "out.parquet"),
+    ]
+    assert main([*words, "--json"]) == code
+    captured = capsys.readouterr()
+    report = json.loads(captured.out)
+    assert report["samples"] == 3000 - len(wrong)
+    assert any(f"{len(wrong)} of 3,000 samples were left out" in note for note in report["notes"])
+    assert ("100 of 3,000 samples were lost" in captured.err) == (code == 1)

@@ -43,6 +43,15 @@ class Memory(Log):
         return tuple(Source(n, n, n, {column: (column, 1.0) for column in s.columns}) for n, s in self.streams.items())
 
 
+class InOrder(Memory):
+    """Blocks by number, with whatever stamps."""
+
+    def blocks(self, wanted: Mapping[str, Sequence[str]], samples: int = BLOCK) -> Iterator[Mapping[str, Stream]]:
+        longest = max(len(self.streams[topic]) for topic in wanted)
+        for begin in range(0, longest, samples):
+            yield {topic: self.streams[topic].take(np.arange(longest)[begin : begin + samples]) for topic in wanted}
+
+
 def turning(time: np.ndarray) -> dict[str, np.ndarray]:
     """A pose that turns about z at 0.5 rad/s and moves along x at 2 m/s."""
     zero = np.zeros_like(time)
@@ -118,6 +127,34 @@ def test_blocks_leave_out_samples_that_go_backwards() -> None:
     kept = np.concatenate([part.values[:, 0] for part in parts])
     assert np.array_equal(kept, np.delete(np.arange(300.0), [50, 120, 200])[: len(kept)])
     assert (np.diff(np.concatenate([part.time for part in parts])) > 0).all()
+
+
+@pytest.mark.parametrize("samples", [7, 100, 1000, 1 << 16])
+def test_wrong_stamps_cost_their_own_samples_alone(samples: int) -> None:
+    """Wherever blocks end, also at the begin and at the end, also several in a row, and beside ordinary faults."""
+    time = 0.01 * np.arange(3000)
+    wrong = [0, 99, 100, 1000, 1500, 1501, 1502, 1503, 2000, 2100, 2998]
+    time[wrong] = [1.7e9, 1e308, 55.0, 1e6, 1e6, 2e6, 3e6, 1e6, -1e9, np.nan, 31.0]
+    log = InOrder(gyro=Stream("gyro", time, {f"gyro_{axis}": np.arange(3000.0) for axis in "xyz"}))
+    blocks = SampleBlocks(log, ["gyro_x"], samples=samples)
+    kept = np.concatenate([part.values[:, 0] for part in blocks])
+    assert np.array_equal(kept, np.delete(np.arange(3000.0), wrong))
+    assert blocks.dropped == len(wrong)
+    assert "11 of 3,000 samples were left out" in " ".join(blocks.notes)
+    assert not blocks.many_lost
+
+
+def test_samples_lost_to_a_clock_that_goes_back_are_announced() -> None:
+    time = np.concatenate([0.01 * np.arange(2000), 0.01 * np.arange(1000)])
+    log = InOrder(gyro=Stream("gyro", time, {f"gyro_{axis}": np.arange(3000.0) for axis in "xyz"}))
+    blocks = SampleBlocks(log, ["gyro_x"])
+    kept = sum(len(part.time) for part in blocks)
+    assert kept == 3000 - blocks.dropped
+    assert "were lost" in blocks.many_lost[0]
+    doubled = InOrder(gyro=Stream("gyro", np.repeat(time[:1000], 2), {f"gyro_{a}": np.arange(2000.0) for a in "xyz"}))
+    blocks = SampleBlocks(doubled, ["gyro_x"])
+    assert sum(len(part.time) for part in blocks) == 1000
+    assert not blocks.many_lost  # repeated stamps are no loss of time
 
 
 def test_irregular_stamps_stay_in_order() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+import resource
+import time
 
 import pytest
 
 from fwnkf.data import loaders, protocols
-from fwnkf.errors import ConfigError
+from fwnkf.errors import MESSAGE_LIMIT, ConfigError
 from fwnkf.training import setup
 from fwnkf.training.config import Experiment
 from fwnkf.training.experiments import parse_experiment, parse_yaml, read_experiment, shipped
@@ -67,8 +69,8 @@ FAULTS = {
         [f"data={json.dumps(TABLES)}", "data.angles=[a]", "system={name: pendulum}"],
         "the system says which states are angles",
     ),
-    "import of a number": (["import=3"], "import = 3: wanted a list of module names"),
-    "import of nothing": (["import=[no_such_module]"], "no module 'no_such_module': there is no no_such_module.py in "),
+    "import of a number": (["import=3"], "import is not read, because a file must not run code.*: --import MODULE$"),
+    "import of a module": (["import=[robot, a/plant.py]"], "command line: --import robot --import a/plant.py$"),
     "unknown filter": (["filter.name=fwnk"], "filter.name = 'fwnk': unknown filter; .*did you mean fwnkf"),
     "unknown option": (["filter.options.hiden=3"], "no option 'hiden'; .*did you mean hidden"),
     "unknown loss": (["loss.0.kind=states"], "loss.0.kind = 'states': unknown loss; choose one of: anchor, "),
@@ -118,7 +120,7 @@ FAULTS = {
         "trainer.loggers: unknown logger 'tensorbord'; choose one of",
     ),
     "path as a name": (["name=a/../b"], "name = 'a/../b' is not a valid name"),
-    "huge seed": (["seed=99999999999999999999"], "seed = 9+ is above"),
+    "huge seed": (["seed=99999999999999999999"], "seed = 9+ does not fit"),
     "monitor that is not defined": (
         ["filter.name=rkn", "filter.options={}", "trainer.monitor=val_innovation_nll"],
         "filter 'rkn' has no measurement innovations",
@@ -298,3 +300,56 @@ def test_yaml_gives_plain_values_only(tmp_path):
         "text",
         "1e-3",
     ]
+
+
+def bomb(levels: int) -> str:
+    """Each level holds the one before ten times: 10 ** levels values in a few hundred bytes."""
+    lines = ["a0: &a0 [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"]
+    lines += [f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, levels)]
+    return "\n".join(lines)
+
+
+HOSTILE = {
+    "aliases of aliases": bomb(9),
+    "an option of aliases": f"{bomb(9)}\nfilter: {{options: *a8}}",
+    "merged aliases": "\n".join(
+        ["a0: &a0 {k: 1}", *(f"a{k}: &a{k} {{<<: [*a{k - 1}, *a{k - 1}, *a{k - 1}]}}" for k in range(1, 30))]
+    ),
+    "a list that holds itself": "data: &a [*a]",
+    "a mapping that holds itself": "data: &a {name: *a}",
+    "many values": "loss: [" + "1, " * 20_000 + "]",
+    "lists within lists": "loss: " + "[" * 30_000,
+    "an integer of 5,000 digits": "seed: " + "9" * 5000,
+    "an integer of 10,000 hexadecimal digits": "seed: 0x" + "f" * 10_000,
+    "a real of 10,000 hexadecimal digits": "{data: {name: lorenz}, optimizer: {learning_rate: 0x" + "f" * 10_000 + "}}",
+    "a date that is none": "seed: 2026-99-99",
+    "half of a surrogate pair": 'name: "\\ud800"',
+    "a state of a million numbers": (
+        "{data: {name: simulated}, system: {name: linear, state_dim: 1000000, observation_dim: 1}}"
+    ),
+    "a network of a million units": "{data: {name: lorenz}, filter: {name: fwnkf, options: {hidden: 1000000}}}",
+    "a network of a million layers": "{data: {name: lorenz}, filter: {name: fwnkf, options: {layers: 1000000}}}",
+    "a megabyte": "# " + "x" * 1_000_000,
+    "60,000 bytes of unknown options": "\n".join(f"z{k}: 1" for k in range(7_000)),
+    "a binary": "data: !!binary aGVsbG8=",
+    "a set": "data: !!set {a, b}",
+    "a tag": "data: !!python/name:os.system",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_refused_at_once(name, tmp_path):
+    """Within two seconds (PyYAML is slow) and 50 MB, with a message that a person can read."""
+    path = tmp_path / "own.yaml"
+    path.write_text(HOSTILE[name], encoding="utf-8")
+    before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    with pytest.raises(ConfigError) as caught:
+        read_experiment(path)
+    assert time.process_time() - begin < 2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kB
+    assert len(str(caught.value)) <= MESSAGE_LIMIT
+
+
+def test_aliases_are_fine_in_moderation():
+    values = parse_yaml("{a: &a {x: 1}, b: *a, c: {<<: *a, y: 2}}", "x")
+    assert values == {"a": {"x": 1}, "b": {"x": 1}, "c": {"x": 1, "y": 2}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from fwnkf.training import memory
 from fwnkf.training.batches import Batches, Piece, Plan, Position, gather
 from fwnkf.training.config import TrainerSection
 from fwnkf.training.experiments import read_experiment
-from fwnkf.training.fit import prepare_filter
+from fwnkf.training.fit import fit, prepare_filter
 from fwnkf.training.setup import build_filter, load_data, measure, signature, signature_of_records, statistics
 
 SMALL = ["data.train=12", "data.val=4", "data.test=4", "data.dtype=float64", "trainer.pretrain=0"]
@@ -195,3 +196,11 @@ def test_training_can_start_from_a_saved_filter(tmp_path, lorenz):
     other = read_experiment("lorenz", [*SMALL, f"filter.start={tmp_path / 'saved'}", "filter.options.hidden=8"])
     with pytest.raises(ConfigError, match="holds a filter with other options"):
         prepare_filter(other, lorenz)
+
+
+def test_a_run_folder_that_cannot_be_written_ends_the_run_before_data_are_loaded(tmp_path, monkeypatch):
+    monkeypatch.setattr("fwnkf.training.fit.load_data", lambda experiment: pytest.fail("data were loaded"))
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file" / "run", Path("/proc/none/run")):
+        with pytest.raises(ConfigError, match="cannot be written"):
+            fit(read_experiment("lorenz", SMALL), folder)

@@ -102,8 +102,10 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read the tables, fit, and write filter and report."""
+    from ..checkpoint import check_writable
     from ..identify import fit
 
+    check_writable(options.output)
     system, inputs, about = (_experiment if options.data.endswith((".yaml", ".yml")) else _tables)(options)
     if options.encoder is not None:  # what it lacks is reported before the fit
         need("lightning", extra="train")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -88,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_command(program: str, command: Callable[[], int]) -> int:
     """Call a command and return its exit code, that of an error after its message; see :data:`EPILOG`."""
+    write_everything()
     try:
         code = command()
         sys.stdout.flush()  # flushed here, where a closed pipe can still be caught
@@ -104,3 +106,10 @@ def run_command(program: str, command: Callable[[], int]) -> int:
         print_status(f"{program}: interrupted")
         return 130
     return code
+
+
+def write_everything() -> None:
+    """Let standard output show characters that its encoding does not have, such as ASCII, by their number."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")

@@ -57,7 +57,7 @@ def add_signal_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the filter; the exit code is 1 if a step failed."""
+    """Run the filter; the exit code is 1 if a step failed, or if many samples were lost."""
     from .. import load
     from ..data.log_blocks import SampleBlocks
     from ..logs import choose, open_log
@@ -103,10 +103,12 @@ def run(options: argparse.Namespace) -> int:
     machine = {
         **facts, "output": str(options.output), "samples": summary.samples, "missing": summary.missing,
         "flagged_steps": summary.flagged, "imprecise_steps": summary.imprecise, "restarts": summary.restarts,
-        "rate_hz": summary.rate, "nis": summary.nis, "seconds": seconds, "notes": notes,
+        "rate_hz": summary.rate, "nis": summary.nis, "seconds": seconds, "notes": notes, "lost": blocks.many_lost,
     }  # fmt: skip
     say(options, machine, "\n".join(_report(options, summary, seconds, notes)))
-    return 1 if summary.flagged else 0
+    for sentence in blocks.many_lost:
+        print_status(printable(sentence))
+    return 1 if summary.flagged or blocks.many_lost else 0
 
 
 def signal_names(model: Filter, log: Log, channels: str | None, controls: str | None) -> list[str]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from ..errors import ConfigError, shown
 from ..shapes import Float
 from ..types import Gaussian, Statistics
 from . import linearize
 from .gaussian import DiagonalNoise, FullNoise, Noise
 from .layout import Layout
+
+LARGEST = sys.float_info.max
 
 
 class SystemDefinition(nn.Module):
@@ -24,8 +28,6 @@ class SystemDefinition(nn.Module):
     """Parts of the measurement."""
     control_dim: int = 0
     """Number of control inputs."""
-    dt: float = 1.0
-    """The nominal step in seconds, used where a call has no ``dt``."""
     diagonal_noise: bool = False
     """Whether the channels of the measurement noise are independent, which allows the fastest updates."""
     discretizes: bool = False
@@ -34,6 +36,20 @@ class SystemDefinition(nn.Module):
     def __init__(self, config: Any) -> None:
         super().__init__()
         self.config = config
+
+    @property
+    def dt(self) -> float:
+        """The nominal step in seconds, used where a call has no ``dt``; 1 if a system states none."""
+        return self._nominal
+
+    @dt.setter
+    def dt(self, seconds: float) -> None:
+        # here, where every system states it: a filter would go back in time, with covariances that are none
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= LARGEST:
+            raise ConfigError(f"dt = {shown(seconds)}: the nominal step must be a positive number of seconds")
+        self._nominal = float(seconds)
+
+    _nominal: float = 1.0
 
     @property
     def takes_dt(self) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import CheckpointError, ConfigError, DataError
+from ..errors import CheckpointError, ConfigError, DataError, shown
 from ..plain import number
 from ..registry import fits
 from .rows import Row
@@ -128,17 +128,15 @@ def read_run(folder: str | Path) -> Run:
     content = _read_json(path, RUN_LIMIT)
     if not isinstance(content, dict) or content.get("format") != FORMAT or isinstance(content.get("format"), bool):
         version = content.get("format") if isinstance(content, dict) else None
-        raise CheckpointError(f"{path}: format {_short(version)}, this version reads {FORMAT}")
+        raise CheckpointError(f"{path}: format {shown(version)}, this version reads {FORMAT}")
     faults = [f"{name} is missing" for name in _FIELDS if name not in content]
     content.setdefault(_TEST_DIGEST, content.get("data_digest"))
     for name, hint in {**_FIELDS, _TEST_DIGEST: str}.items():
         if name in content and not fits(content[name], hint):
-            faults.append(f"{name} = {_short(content[name])} does not fit; wanted {getattr(hint, '__name__', hint)}")
+            faults.append(f"{name} = {shown(content[name])} does not fit; wanted {getattr(hint, '__name__', hint)}")
     if not faults:  # NaN is no amount either
         counts = ("seed", "cpu_seconds", "steps", "parameters")
-        faults += [
-            f"{name} = {_short(content[name])} is no amount" for name in counts if not 0 <= content[name] < 2**63
-        ]
+        faults += [f"{name} = {shown(content[name])} is no amount" for name in counts if not 0 <= content[name] < 2**63]
     if faults:
         raise CheckpointError(f"{path}: " + "; ".join(faults))
     values = {name: content[name] for name in (*_FIELDS, _TEST_DIGEST)}
@@ -157,12 +155,10 @@ def _read_rows(path: Path) -> tuple[Row, ...]:
         for name, value in row.items():
             items = value if isinstance(value, list) else [value]
             if len(name) > TEXT_LIMIT or not all(_is_plain(item) for item in items):
-                raise DataError(
-                    f"{path}, row {at}: {_short(name)} = {_short(value)} is no number, word or list of such"
-                )
+                raise DataError(f"{path}, row {at}: {shown(name)} = {shown(value)} is no number, word or list of such")
         for name in ("data", "protocol", "scenario"):
             if not isinstance(row.get(name, ""), str | None):
-                raise DataError(f"{path}, row {at}: {name} = {_short(row[name])} is no word")
+                raise DataError(f"{path}, row {at}: {name} = {shown(row[name])} is no word")
     return tuple({name: value if name in SAME else number(value) for name, value in row.items()} for row in content)
 
 
@@ -186,11 +182,6 @@ def _read_json(path: Path, limit: int) -> Any:
         return json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # damaged text, damaged JSON, numbers of thousands of digits
         raise DataError(f"{path} is not JSON: {str(error)[:160]}; it is damaged, or was cut short") from error
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 # ---- side by side ---------------------------------------------------------------------------------------------------

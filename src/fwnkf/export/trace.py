@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from ..core.tree import named_leaves, tree_unflatten
 from ..errors import ConfigError
 from ..filters.base import Filter
 from ..types import Gaussian, StepOutput
+from .names import KEYWORDS, check_name
 
 OUTPUTS = tuple(name for name in StepOutput._fields if name != "status")
 """What an exported step can return besides its status."""
@@ -24,20 +24,6 @@ DEFAULT_OUTPUTS = ("mean", "cov", "innovation", "innovation_cov")
 INPUTS = ("y", "mask", "u", "dt")
 METHODS = ("start", "update", "step")
 PRECISIONS = {"float": torch.float32, "double": torch.float64}
-KEYWORDS = """
-alignas alignof and and_eq asm auto bitand bitor bool break case catch char class co_await co_return co_yield compl
-concept const const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast else
-enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq
-nullptr operator or or_eq private protected public register reinterpret_cast requires restrict return short signed
-sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename
-union unsigned using virtual void volatile wchar_t while xor xor_eq
-"""
-"""Of C and C++."""
-TARGETS = """
-std advance
-all clean edit_cache help install list_install_components package package_source rebuild_cache test
-"""
-"""Other names that no filter can have: in the generated files, and of CMake."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +84,7 @@ def program_of(
     rejects: bool = True,
 ) -> StepProgram:
     """The traced filter, after a check of the options that all formats have in common; raises ConfigError."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise ConfigError(f"name {name!r}: wanted a C identifier in lower case, such as my_filter")
-    if name in (KEYWORDS + TARGETS).split():
-        raise ConfigError(f"name {name!r} has a meaning in C++, CMake or the generated files: give another one")
+    check_name(name)
     if steps < 0:
         raise ConfigError(f"steps = {steps} must not be negative")
     if precision not in PRECISIONS:
@@ -221,7 +204,7 @@ def state_names(state: Any) -> list[str]:
     ['y_', 'register_', 'hidden_0', 'hidden_1']
     """
     names: list[str] = []
-    taken = {*INPUTS, "status", *KEYWORDS.split()}
+    taken = {*INPUTS, "status", *KEYWORDS}
     for dotted, _ in named_leaves(state):
         name = dotted.replace(".", "_") or "state"
         while name in taken:

@@ -25,7 +25,7 @@ class Sizes:
     observation_dim: int
     control_dim: int = 0
     layout: tuple[Any, ...] = ()
-    dt: float = 1.0
+    dt: float = limited(1.0, above=0.0)
 
 
 @dataclass(frozen=True)

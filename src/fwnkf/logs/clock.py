@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -19,6 +20,9 @@ SEEN = 0.6
 
 LATE = 0.01
 """Share of late stamps with which a stretch still has a clock."""
+
+AHEAD = 16
+"""Samples after a stamp that say whether it is of their clock."""
 
 NEGATIVE = -0.3
 """Correlation of neighbouring steps below which stamps scatter about a clock; it is -0.5 for independent errors."""
@@ -83,6 +87,30 @@ def clock_counts(time: Array, step: float) -> Array:
         if (np.diff(index) >= 0).all():
             counts[first : last - 1] = np.diff(index)
     return np.asarray(counts, np.float64)
+
+
+def ahead(time: Array, window: int = AHEAD) -> NDArray[np.bool_]:
+    """Stamps of another clock: later than most of the ``window`` samples after them, and not near those before.
+
+    Without it one wrong stamp would make all samples after it seem to go backwards.
+
+    >>> ahead(np.array([0.0, 1.0, 1.7e9, 2.0, 3.0, 5.0, 4.0, 6.0, 7.0])).tolist()
+    [False, False, True, False, False, False, False, False, False]
+    >>> ahead(np.array([5.0, 6.0, 7.0, 8.0, 9.0, 0.0, 0.0, 0.0, 0.0])).any().item()  # here the later ones are wrong
+    False
+    """
+    found = np.zeros(len(time), bool)
+    if (np.diff(time) > 0).all():
+        return found
+    padded = np.concatenate([np.full(window, np.nan), time, np.full(window, np.nan)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, window)
+    before, after = windows[: len(time)], windows[window + 1 :]
+    rows = np.flatnonzero(2 * (after < time[:, None]).sum(1) > np.isfinite(after).sum(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of samples without any before them, or stamps of 1e308
+        distances = [np.abs(time[rows] - np.nanmedian(part[rows], 1)) for part in (before, after)]
+        found[rows] = ~(distances[0] < distances[1])
+    return found
 
 
 def step_counts(time: Array, rate: float) -> NDArray[np.int64]:

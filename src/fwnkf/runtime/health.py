@@ -51,9 +51,11 @@ class Reason(IntFlag):
     STALE = 128
     INCONSISTENT = 256
     NOT_TRACKING = 512
-    REJECTED = 1024
-    NOT_FINITE = 2048
-    DIVERGED = 4096
+    OFF_CLOCK = 1024
+    RESTARTED = 2048
+    REJECTED = 4096
+    NOT_FINITE = 8192
+    DIVERGED = 16384
 
 
 EXPLANATIONS = {
@@ -69,6 +71,8 @@ EXPLANATIONS = {
     Reason.INCONSISTENT: "innovations are larger than their stated covariance: Q or R is too small, or the model wrong",
     Reason.NOT_TRACKING: "the last measurement and the mean of the measurements both predict better than the filter",
     Reason.REJECTED: "the result of the step was not finite: the estimate is that of the step before",
+    Reason.OFF_CLOCK: "a time stamp was further ahead than longest_gap, so the measurement was not used",
+    Reason.RESTARTED: "time stamps jumped by more than longest_gap and stayed there, so the filter started anew",
     Reason.NOT_FINITE: "results are not finite, step after step: the filter stays where it is",
     Reason.DIVERGED: "the filter predicts worse than the mean of the measurements, and its covariance does not say so",
 }

@@ -62,6 +62,7 @@ class Options(NamedTuple):
 
     step: float | None
     longest_step: float | None
+    longest_gap: float
     gate: float | None
     recover_after: int
     stale_after: float | None
@@ -136,6 +137,12 @@ class Stepper:
         if first or not sample.timed:
             return 0, None, first and options.updates_first
         gap = sample.time - moment.time
+        part = options.longest_step if self.model.takes_dt else options.step
+        if part is not None and not abs(gap / part) <= MOST_STEPS:
+            raise DataError(
+                f"a gap of {gap:.6g} s, from {moment.time:.6f} s to {sample.time:.6f} s, would take {gap / part:,.0f} "
+                "steps without measurement; check the time stamps, or start anew with Stream.reset"
+            )
         if self.model.takes_dt:
             parts = 1 if options.longest_step is None else math.ceil(gap / options.longest_step - 1e-9)
             count, still = max(parts, 1) - 1, False
@@ -147,11 +154,6 @@ class Stepper:
             assert options.step is not None  # checked when a time was given
             steps = max(round(gap / options.step), 0)
             count, dt, still = max(steps - 1, 0), None, steps == 0
-        if count > MOST_STEPS:
-            raise DataError(
-                f"a gap of {gap:.6g} s, from {moment.time:.6f} s to {sample.time:.6f} s, would take {count:,} steps "
-                "without measurement; check the time stamps, or start anew with Stream.reset"
-            )
         return count, dt, still
 
     def _step(

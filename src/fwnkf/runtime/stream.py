@@ -8,18 +8,20 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..checkpoint import dump_state, load_state, seal, unseal
-from ..errors import CheckpointError, ConfigError, DataError, ShapeError
+from ..errors import CheckpointError, ConfigError
 from ..filters.base import Filter, PriorAt
 from ..types import Gaussian
 from .estimate import Estimate
+from .exclusive import OneThread, one_thread
 from .health import Monitor, Reason
-from .sensors import StreamSizes, sensor_channels
+from .inputs import StreamInputs
+from .snapshot_facts import check_facts, check_tensors
+from .stamps import OtherClock, seconds
+from .stamps import longest_gap as seconds_to_predict
 from .stepper import Moment, Options, Sample, Stepper
 
 FORMAT = 2
@@ -45,6 +47,10 @@ class Stream:
         stale_after: seconds without a measurement that degrade the health.
         step: seconds of a step, for filters that count in steps.
         longest_step: divides longer gaps, for systems whose equations are not accurate over them.
+        longest_gap: seconds that the filter predicts over at most; by default a minute, or 3,000 steps if that is
+            longer, and no more than 3,000 steps for a filter that bridges a gap by steps. A measurement whose stamp is
+            further away is not used. If ``recover_after`` different stamps in a row are, and are near each other, the
+            clock was set or the device was off: the stream starts anew with them.
         compiled: compile the step in the first call.
 
     >>> import numpy as np, torch, fwnkf
@@ -70,6 +76,7 @@ class Stream:
         stale_after: float | None = None,
         step: float | None = None,
         longest_step: float | None = None,
+        longest_gap: float | None = None,
         compiled: bool = False,
     ) -> None:
         if gate is not None and not 0 < gate < 1:
@@ -84,21 +91,26 @@ class Stream:
         for name, value in (("streams", streams), ("step", step), ("longest_step", longest_step)):
             if value is not None and not value > 0:
                 raise ConfigError(f"{name} = {value} must be positive")
+        if not math.isfinite(history):
+            raise ConfigError(f"history = {history}: seconds for which measurements are kept; every one takes memory")
         if prior_at not in get_args(PriorAt):
             raise ConfigError(f"prior_at = {prior_at!r}; wanted one of {', '.join(get_args(PriorAt))}")
         self.filter = model
         self.streams, self.history = streams, history
-        self._sizes = StreamSizes(model)
-        self.sensors = sensor_channels(model, self._sizes.channels, sensors)
-        self._prior, self._prior_at = self._gaussian(prior), prior_at
+        self._inputs = StreamInputs(model, streams, sensors)
+        self.sensors = self._inputs.sensors
+        self._prior, self._prior_at = self._inputs.prior(prior), prior_at
         updates = prior is not None and prior_at == "first_measurement"
         step = model.nominal_step if step is None else step
-        self._options = Options(step, longest_step, gate, recover_after, stale_after, updates, compiled)
-        self._stepper = Stepper(model, self._groups(), self._options)
+        gap = seconds_to_predict(longest_gap, model.takes_dt, step, longest_step)
+        self._options = Options(step, longest_step, gap, gate, recover_after, stale_after, updates, compiled)
+        self._stepper = Stepper(model, self._inputs.groups(), self._options)
+        self._busy = OneThread()
         self.reset()
 
     # ---- use ------------------------------------------------------------------------------------------------
 
+    @one_thread
     def reset(self, prior: Any = None) -> None:
         """Forget everything and start anew.
 
@@ -106,7 +118,7 @@ class Stream:
             prior: another prior to start from; None keeps the one there is.
         """
         if prior is not None:
-            self._prior = self._gaussian(prior)
+            self._prior = self._inputs.prior(prior)
             self._options = self._options._replace(updates_first=self._prior_at == "first_measurement")
             self._stepper.options = self._options
         self._base: Moment | None = None
@@ -114,9 +126,11 @@ class Stream:
         self._done: list[Moment] = []
         self._timed: bool | None = None
         self._belief_from = 0
+        self._other = OtherClock(self._options.longest_gap, self._options.recover_after)
         self.late = 0
         """Measurements that came too late to be used."""
 
+    @one_thread
     def step(
         self, y: Values | Mapping[str, Values] | None, t: float | None = None, u: Values = None, mask: Values = None
     ) -> Estimate:
@@ -136,13 +150,13 @@ class Stream:
         Returns:
             The newest estimate, also for a measurement that came late.
         """
-        before = self._timed, self._belief_from, [*self._samples], [*self._done]
+        before = self._timed, self._belief_from, [*self._samples], [*self._done], self._base, self.late
+        held = self._other.held
         try:
-            reason, first = self._insert(self._sample(y, t, u, mask))
-            if first is not None:
-                self._replay(first)
+            reason = self._take(self._sample(y, t, u, mask))
         except BaseException:
-            self._timed, self._belief_from, self._samples, self._done = before
+            self._timed, self._belief_from, self._samples, self._done, self._base, self.late = before
+            self._other.held = held
             raise
         self._forget()
         newest = self._done[-1]
@@ -156,6 +170,28 @@ class Stream:
         return self._samples[-1].time if self._samples else math.nan
 
     # ---- late measurements ----------------------------------------------------------------------------------
+
+    def _take(self, sample: Sample) -> Reason:
+        """Use a sample, or hold it if its stamp is not of this clock."""
+        ahead = sample.time - self.time if sample.timed and self._samples else 0.0
+        gap = self._options.longest_gap
+        if -max(gap, self.history) <= ahead <= gap:
+            self._other.held = ()
+            return self._use(sample)
+        samples = self._other.add(sample)
+        if samples is None:
+            self.late += ahead < 0
+            return Reason.LATE if ahead < 0 else Reason.OFF_CLOCK
+        self._base, self._samples, self._done, self._belief_from = None, [], [], 0
+        for item in samples:
+            self._use(item)
+        return Reason.RESTARTED
+
+    def _use(self, sample: Sample) -> Reason:
+        reason, first = self._insert(sample)
+        if first is not None:
+            self._replay(first)
+        return reason
 
     def _insert(self, sample: Sample) -> tuple[Reason, int | None]:
         """Put a sample in its place; returns the first one that must be filtered (again), None if it is not used."""
@@ -224,7 +260,7 @@ class Stream:
         batch, prior = self.streams or 1, self._prior
         if self._estimates_belief:
             first = self._samples[: self._belief_from]
-            join = torch.stack if self._sizes.block == 1 else torch.cat
+            join = torch.stack if self._inputs.block == 1 else torch.cat
             held: list[Any] = []
             for sample in first:
                 held.append(held[-1] if held and sample.u is None else sample.u)
@@ -235,6 +271,7 @@ class Stream:
 
     # ---- snapshots ------------------------------------------------------------------------------------------
 
+    @one_thread
     def snapshot(self) -> bytes:
         """Everything the stream knows.
 
@@ -250,7 +287,8 @@ class Stream:
             "prior_at": self._prior_at,
             "timed": self._timed,
             "late": self.late,
-            "samples": [[item.time, item.timed, item.u is not None] for item in self._samples],
+            "samples": [[item.time, item.timed, item.u is not None] for item in (*self._samples, *self._other.held)],
+            "held": len(self._other.held),
         }
         if self._prior is not None:
             tensors |= {f"prior.{name}": value for name, value in self._prior._asdict().items()}
@@ -262,7 +300,7 @@ class Stream:
             facts["base"] = [self._base.time, self._base.stamp, self._base.heard]
             if self._base.control is not None:
                 tensors["control"] = self._base.control
-        for number, sample in enumerate(self._samples):
+        for number, sample in enumerate((*self._samples, *self._other.held)):
             tensors |= {f"{number}.y": sample.y, f"{number}.mask": sample.mask}
             if sample.u is not None:
                 tensors[f"{number}.u"] = sample.u
@@ -291,27 +329,30 @@ class Stream:
             )
         try:
             facts = json.loads(metadata.get("facts", "null"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CheckpointError(f"these bytes are not a snapshot of a stream: {error}") from error
         try:
             return cls._restored(model, facts, {name: value.to(model.device) for name, value in tensors.items()})
-        except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
+        except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
             raise CheckpointError(f"the snapshot does not fit the filter {model.name!r}: {error}") from error
 
     @classmethod
     def _restored(cls, model: Filter, facts: dict[str, Any], tensors: dict[str, Tensor]) -> Stream:
+        check_facts(facts, tensors)
         options = dict(facts["options"])
         options.pop("updates_first")
         prior = Gaussian(tensors["prior.mean"], tensors["prior.cov"]) if "prior.mean" in tensors else None
         names = ("streams", "history", "sensors", "prior_at")
         stream = cls(model, prior=prior, **{name: facts[name] for name in names}, **options)
+        monitor = stream._stepper.watch.start(stream.streams or 1)
+        check_tensors(tensors, monitor, stream._inputs, len(facts["samples"]))
         stream._timed, stream.late = facts["timed"], facts["late"]
         if "filter" in tensors:
             monitor = Monitor(*(tensors[f"monitor.{name}"] for name in Monitor._fields))
             state = load_state(model, bytes(tensors["filter"].cpu().numpy()))
             time, stamp, heard = facts["base"]
             stream._base = stream._stepper.moment(state, monitor, time, stamp, heard, tensors.get("control"))
-        stream._samples = [
+        samples = [
             Sample(
                 time,
                 tensors[f"{k}.y"],
@@ -322,6 +363,8 @@ class Stream:
             )
             for k, (time, timed, given) in enumerate(facts["samples"])
         ]
+        used = len(samples) - facts.get("held", 0)
+        stream._samples, stream._other.held = samples[:used], tuple(samples[used:])
         if stream._samples:
             stream._replay(0)
         return stream
@@ -329,66 +372,16 @@ class Stream:
     # ---- inputs ---------------------------------------------------------------------------------------------
 
     def _sample(self, y: Any, t: float | None, u: Any, mask: Any) -> Sample:
-        sizes, model = self._sizes, self.filter
+        inputs, model = self._inputs, self.filter
         timed = t is not None
+        t = None if t is None else seconds(t)
         if self._timed is None:
             self._timed = timed
         elif self._timed != timed:
             raise ConfigError("give the time t of every measurement or of none")
         if t is None:
-            t = 0.0 if math.isnan(self.time) else self.time + (self._options.step or 1.0) * sizes.block
-        elif not math.isfinite(t):
-            raise DataError(f"t = {t}: the time of a measurement must be finite")
+            t = 0.0 if math.isnan(self.time) else self.time + (self._options.step or 1.0) * inputs.block
         elif not model.takes_dt and self._options.step is None:
             raise ConfigError(f"filter {model.name!r} counts in steps: give step=… in seconds, or leave t out")
-        values = self._named(y) if isinstance(y, Mapping) else self._rows("y", y, sizes.channels, np.nan)
-        present = ~np.isnan(values)
-        if mask is not None:
-            allowed = self._rows("mask", mask, sizes.channels, True).astype(bool)
-            # sensors that are not named have no value, whatever the mask says
-            present = allowed & present if isinstance(y, Mapping) else allowed
-        control = None if u is None else sizes.tensor(self._rows("u", u, sizes.controls, 0.0))
-        measured = bool(present.any())
-        return Sample(float(t), sizes.tensor(values), sizes.tensor(present), control, timed, measured)
-
-    def _rows(self, name: str, value: Any, width: int, missing: float) -> NDArray[np.float64]:
-        """Values as an array of all streams."""
-        lead = (self.streams or 1,) if self._sizes.block == 1 else (self.streams or 1, self._sizes.block)
-        if value is None:
-            return np.full((*lead, width), missing)
-        array = np.array(value, dtype=np.float64)
-        wanted = (*lead, width) if self.streams is not None else (*lead[1:], width)
-        if array.ndim == 0 and wanted == (1,):
-            array = array.reshape(1)
-        if array.shape != wanted:
-            raise ShapeError(f"filter {self.filter.name!r}: {name} has shape {array.shape}, wanted {wanted}")
-        return array.reshape(*lead, width)
-
-    def _named(self, values: Mapping[str, Any]) -> NDArray[np.float64]:
-        """Values of some sensors as a measurement of all channels, NaN elsewhere."""
-        whole = self._rows("y", None, self._sizes.channels, np.nan)
-        for name, value in values.items():
-            if name not in self.sensors:
-                raise ConfigError(f"there is no sensor {name!r}; this stream has {', '.join(self.sensors)}")
-            channels = self.sensors[name]
-            whole[..., channels] = self._rows(name, value, len(channels), np.nan)
-        return whole
-
-    def _gaussian(self, prior: Any) -> Gaussian | None:
-        if prior is None:
-            return None
-        like = torch.zeros((), dtype=self.filter.dtype, device=self.filter.device)
-        if not isinstance(prior, (tuple, list)) or len(prior) != 2:
-            raise ConfigError("prior must be a pair (mean, covariance)")
-        mean, cov = (torch.as_tensor(item).to(like) for item in prior)
-        return Gaussian(mean, cov)
-
-    def _groups(self) -> Tensor:
-        """One where an innovation belongs to a sensor; with a preprocessing all of them are one sensor."""
-        model, m = self.filter, self.filter.observation_dim
-        if model.preprocess is not None:
-            return torch.ones(1, m, dtype=model.dtype, device=model.device)
-        groups = torch.zeros(len(self.sensors), m, dtype=model.dtype, device=model.device)
-        for row, channels in zip(groups, self.sensors.values(), strict=True):
-            row[list(channels)] = 1
-        return groups
+        values, present = inputs.measurement(y, mask)
+        return Sample(t, values, present, inputs.control(u), timed, bool(present.any()))

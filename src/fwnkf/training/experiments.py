@@ -12,10 +12,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from ..core.budget import Budget
 from ..data import loaders
-from ..errors import ConfigError
+from ..errors import ConfigError, FwnkfError
 from ..extras import need
-from ..registry import DATA, FILTERS, SYSTEMS, Registry, as_tuples, import_modules, try_config
+from ..plain import is_text
+from ..registry import DATA, FILTERS, SYSTEMS, Registry, as_tuples, try_config
 from .config import LOGGERS, DataSection, Experiment
 from .losses import parse_terms
 from .pretrain import NOTHING_LEARNED, regression_of
@@ -23,8 +25,16 @@ from .setup import Signature, build_filter, build_own_system, is_linear, signatu
 
 __all__ = ["parse_experiment", "read_experiment", "shipped"]
 
-FILE_LIMIT = 1 << 20
+FILE_LIMIT = 1 << 16
 """Largest size of an experiment file in bytes; larger files are refused."""
+NODE_LIMIT = 10_000
+"""Most values of an experiment file, each counted as often as aliases repeat it."""
+MODEL_BYTES, MODEL_OPERATIONS = 1 << 27, 20_000
+"""Memory and calls of torch that constructing the system, and then the filter, of an experiment may take."""
+BRACKET_LIMIT = 2000
+"""Most lists and mappings in brackets: the time of PyYAML grows with the square of those within each other."""
+MOST_MODULES = 5
+"""Modules that a message lists."""
 SHIPPED_SECTIONS = ("lorenz", "pendulum", "tables")
 """Data whose options are the fields of the data section."""
 
@@ -45,6 +55,8 @@ def parse_experiment(values: Mapping[str, Any], owner: str = "experiment") -> Ex
     >>> parse_experiment({"data": {"name": "lorenz"}, "filter": {"name": "fwnkf"}}).trainer.batch_size
     64
     """
+    if "import" in values:
+        raise ConfigError(f"{owner}: {_not_imported(values['import'])}")
     experiment, faults = try_config(Experiment, _with_data_options(values), owner)
     faults += _unknown(_section(values, "filter").get("name", "fwnkf"), FILTERS, "filter.name", owner)
     faults += _unknown(_section(values, "data").get("name"), DATA, "data.name", owner)
@@ -57,6 +69,17 @@ def parse_experiment(values: Mapping[str, Any], owner: str = "experiment") -> Ex
     if faults or experiment is None:
         raise ConfigError("\n".join(dict.fromkeys(faults)))
     return experiment
+
+
+def _not_imported(modules: Any) -> str:
+    """What to type instead of the key ``import``, which would run code because a file says so."""
+    listed = modules if isinstance(modules, (list, tuple)) else [modules]
+    given = all(isinstance(name, str) and re.fullmatch(r"[\w./-]{1,100}", name) for name in listed)
+    words = " ".join(f"--import {name}" for name in listed[:MOST_MODULES]) if listed and given else "--import MODULE"
+    return (
+        "the key import is not read, because a file must not run code. If you trust the code, remove the key and name "
+        f"the module on the command line: {words}"
+    )
 
 
 def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -126,16 +149,18 @@ def _combinations(experiment: Experiment) -> list[str]:
         if name not in LOGGERS
     ]
     try:
-        system = build_own_system(experiment)
-    except (ConfigError, ValueError, TypeError, RuntimeError) as error:
+        with Budget(MODEL_BYTES, MODEL_OPERATIONS):
+            system = build_own_system(experiment)
+    except (FwnkfError, ValueError, TypeError, ArithmeticError, RuntimeError) as error:
         return [*faults, *(f"system: {line}" for line in str(error).splitlines())]
     shape = signature(experiment.data, system)
     if shape is None:  # records of the user's own loader, without equations: their sizes are known once loaded
         return faults
     faults += _column_faults(experiment, shape)
     try:
-        model = build_filter(experiment, shape)
-    except (ConfigError, ValueError, TypeError, RuntimeError) as error:
+        with Budget(MODEL_BYTES, MODEL_OPERATIONS):
+            model = build_filter(experiment, shape)
+    except (FwnkfError, ValueError, TypeError, ArithmeticError, RuntimeError) as error:
         return [*faults, *(f"filter.options: {line}" for line in str(error).splitlines())]
     for term in parse_terms(experiment.loss, "")[0]:
         faults += [f"loss: {fault}" for fault in term.check(model)]
@@ -186,8 +211,8 @@ def _rates(rates: Mapping[str, Any], names: list[str]) -> list[str]:
 def read_experiment(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> Experiment:
     """An experiment from a YAML file, the name of a shipped experiment, or plain values.
 
-    A file may name modules of the user, ``import: [my_module]``, which are imported before the experiment is checked.
-    They are no part of the experiment, so that a run folder does not import anything.
+    Nothing is imported because a file says so: modules of the user, which register systems, data or filters, are
+    imported before, with ``--import`` or in Python.
 
     Args:
         source: a file, a name of :func:`shipped`, or sections by name.
@@ -206,11 +231,6 @@ def read_experiment(source: str | Path | Mapping[str, Any], overrides: Iterable[
     values, owner = (dict(source), "experiment") if isinstance(source, Mapping) else (read_values(source), str(source))
     for text in overrides:
         _override(values, text)
-    modules = values.pop("import", [])
-    modules = [modules] if isinstance(modules, str) else modules
-    if not isinstance(modules, (list, tuple)) or not all(isinstance(name, str) for name in modules):
-        raise ConfigError(f"{owner}: import = {modules!r}: wanted a list of module names")
-    import_modules(modules)
     return parse_experiment(values, owner)
 
 
@@ -268,15 +288,54 @@ def parse_yaml(text: str, where: str) -> Any:
     class Loader(yaml.SafeLoader):  # type: ignore[misc, name-defined]
         """YAML 1.1 reads 1e-3 as text because it has no decimal point."""
 
+        def get_single_node(self) -> Any:
+            """The document, before any value is made of it: an alias costs nothing here, and every use of it later."""
+            node = super().get_single_node()
+            if expanded_size(node) > NODE_LIMIT:
+                raise ConfigError(
+                    f"{where}: more than {NODE_LIMIT:,} values, aliases counted; is it an experiment file?"
+                )
+            return node
+
+    for tag in ("timestamp", "binary", "set", "omap", "pairs"):  # no experiment has them; a date is a text
+        Loader.add_constructor(f"tag:yaml.org,2002:{tag}", Loader.construct_undefined)
+    Loader.yaml_implicit_resolvers = {
+        letter: [item for item in items if not item[0].endswith(":timestamp")]
+        for letter, items in Loader.yaml_implicit_resolvers.items()
+    }
     Loader.add_implicit_resolver(
         "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d[\d_]*(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
     )
+    if text.count("[") + text.count("{") > BRACKET_LIMIT:
+        raise ConfigError(f"{where}: more than {BRACKET_LIMIT:,} opening brackets; is it an experiment file?")
     try:
-        return yaml.load(text, Loader)
-    except (yaml.YAMLError, RecursionError) as error:
+        values = yaml.load(text, Loader)
+    except ConfigError:
+        raise
+    except (yaml.YAMLError, RecursionError, ValueError, LookupError) as error:  # also a number that Python refuses
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark is not None else ""
         raise ConfigError(f"{where}{line}: invalid YAML: {getattr(error, 'problem', None) or error}") from error
+    if not is_text(values):
+        raise ConfigError(f"{where}: a text has half of a surrogate pair, which is no character")
+    return values
+
+
+def expanded_size(node: Any) -> float:
+    """Values below a node of YAML, those of aliases as often as they are used; infinite if one contains itself."""
+    sizes: dict[int, float] = {}
+
+    def size(item: Any) -> float:
+        if isinstance(item, (list, tuple)):
+            return sum(map(size, item))
+        known = sizes.get(id(item))
+        if known is None:
+            sizes[id(item)] = math.inf  # while it is counted: then only itself can ask
+            value = getattr(item, "value", None)
+            known = sizes[id(item)] = 1 + (size(value) if isinstance(value, list) else 0)
+        return known
+
+    return 0 if node is None else size(node)
 
 
 def _override(values: dict[str, Any], text: str) -> None:

@@ -20,7 +20,7 @@ import lightning
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
-from ..checkpoint import load
+from ..checkpoint import check_writable, load
 from ..data.protocols import Protocol, Records, digest
 from ..errors import ConfigError
 from ..extras import need
@@ -101,6 +101,7 @@ def fit(
     folder, begin = Path(folder), cpu_time()
     options = experiment.trainer
     previous = _previous(folder, experiment, resume)
+    check_writable(folder)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     protocol = load_data(experiment) if data is None else data

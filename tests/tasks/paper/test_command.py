@@ -25,7 +25,7 @@ TINY = Path(__file__).parent / "tiny.yaml"
 
 def arguments(folder: Path, *more: str) -> list[str]:
     places = ["--store", str(folder / "runs.jsonl"), "--runs", str(folder / "runs"), "--page", str(folder / "page.md")]
-    return ["paper", "--recipes", str(TINY), "--no-images", *places, *more]
+    return ["paper", "--recipes", str(TINY), "--import", "tests.tasks.paper.short", "--no-images", *places, *more]
 
 
 def stored(folder: Path) -> dict[str, dict]:
