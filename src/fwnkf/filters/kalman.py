@@ -91,7 +91,7 @@ class KalmanFilter(KalmanRecursion):
         dt: float = 1.0,
         layout: tuple[Any, ...] = (),
         channels: tuple[str, ...] = (),
-        observation_origin: tuple[float, ...] = (),
+        observation_origin: tuple[float, ...] | None = None,
         solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto",
     ) -> None:
         super().__init__(**arguments(locals()))

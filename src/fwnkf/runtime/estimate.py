@@ -33,8 +33,8 @@ class Estimate:
 
     @property
     def mean(self) -> NDArray[Any]:
-        """The state, in the order of the filter's layout."""
-        return self._array(self._stepped.out.mean)
+        """The state, in the order of the filter's layout; absolute and in double precision if a part has an origin."""
+        return self._array(self._layout.absolute(self._stepped.out.mean))
 
     @property
     def cov(self) -> NDArray[Any]:
@@ -59,7 +59,9 @@ class Estimate:
 
     def __getitem__(self, part: str) -> NDArray[Any]:
         """The part of the state with this name."""
-        for known, piece in zip(self._layout.parts, self._layout.split(self._stepped.out.mean), strict=True):
+        for known, piece in zip(
+            self._layout.parts, self._layout.split(self._layout.absolute(self._stepped.out.mean)), strict=True
+        ):
             if known.name == part:
                 return self._array(piece)
         names = ", ".join(known.name for known in self._layout.parts)

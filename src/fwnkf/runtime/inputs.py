@@ -24,6 +24,7 @@ class StreamInputs:
         self.dtype, self.device = model.dtype, model.device  # a filter looks for them among its tensors in every call
         self.channels, self.controls, self.block = model.input_sizes
         self.sensors = sensor_channels(model, self.channels, sensors)
+        self._origin = np.array(model.input_origin) if model.input_origin else None
         on_cpu = self.device.type == "cpu" and self.dtype in (torch.float32, torch.float64)
         self._number = numpy_dtype(self.dtype) if on_cpu else None
 
@@ -36,20 +37,26 @@ class StreamInputs:
             allowed = self._rows("mask", mask, self.channels, True).astype(bool)
             # sensors that are not named have no value, whatever the mask says
             present = allowed & present if named else allowed
+        if self._origin is not None:
+            values = values - self._origin
         return self._tensor(values), self._tensor(present)
 
     def control(self, u: Any) -> Tensor | None:
         return None if u is None else self._tensor(self._rows("u", u, self.controls, 0.0))
 
     def prior(self, prior: Any) -> Gaussian | None:
-        """A pair of mean and covariance as tensors."""
+        """A pair of mean and covariance as tensors, relative to the origins of the state; numbers are absolute."""
         if prior is None:
             return None
         like = torch.zeros((), dtype=self.dtype, device=self.device)
         if not isinstance(prior, (tuple, list)) or len(prior) != 2:
             raise ConfigError("prior must be a pair (mean, covariance)")
-        mean, cov = (torch.as_tensor(item).to(like) for item in prior)
-        return Gaussian(mean, cov)
+        mean, cov = prior
+        if not isinstance(mean, Tensor):
+            mean = torch.as_tensor(np.asarray(mean, np.float64))
+            if self.model.layout.origins:
+                mean = mean - mean.new_tensor(self.model.layout.origins)[: mean.shape[-1]]
+        return Gaussian(mean.to(like), torch.as_tensor(cov).to(like))
 
     def groups(self) -> Tensor:
         """One where an innovation belongs to a sensor; with a preprocessing all of them are one sensor."""

@@ -37,7 +37,8 @@ class Stream:
     Args:
         model: the filter.
         streams: number of streams; None is a single one, whose arrays have no batch axis.
-        prior, prior_at: as in :meth:`fwnkf.Filter.run`, in tensors or NumPy arrays.
+        prior, prior_at: as in :meth:`fwnkf.Filter.run`, in tensors or NumPy arrays. Measurements, estimates and a prior
+            that is no tensor are absolute numbers, where parts of the layouts have an origin.
         history: seconds for which measurements are kept: one that arrives late by at most as much is put in its place
             and the later ones are filtered again, to the same bits as if all had arrived in order.
         sensors: names of groups of channels; by default the parts of the filter's measurement.
