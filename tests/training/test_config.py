@@ -331,6 +331,7 @@ HOSTILE = {
     "a network of a million layers": "{data: {name: lorenz}, filter: {name: fwnkf, options: {layers: 1000000}}}",
     "a megabyte": "# " + "x" * 1_000_000,
     "60,000 bytes of unknown options": "\n".join(f"z{k}: 1" for k in range(7_000)),
+    "options that are no mapping": "data: {name: simulated, options: 3}",
     "a binary": "data: !!binary aGVsbG8=",
     "a set": "data: !!set {a, b}",
     "a tag": "data: !!python/name:os.system",

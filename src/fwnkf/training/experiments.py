@@ -102,6 +102,8 @@ def _with_data_options(values: Mapping[str, Any]) -> Mapping[str, Any]:
     data = _section(values, "data")
     if data.get("name") in SHIPPED_SECTIONS or data.get("name") not in list(DATA):
         return values
+    if not isinstance(data.get("options", {}), Mapping):
+        return values  # a fault of its own
     fields = {entry.name for entry in dataclasses.fields(DataSection)}
     own = {name: value for name, value in data.items() if name not in fields}
     section = {name: value for name, value in data.items() if name in fields}
