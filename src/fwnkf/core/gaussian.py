@@ -256,7 +256,7 @@ def keeps_digits(
 
     The posterior must hold what was measured: its rounding, seen through ``H``, is below ``R``. And the rounding of the
     prior, which the update multiplies by ``I - K H``, is below the posterior variances. With these factors no drawn
-    problem was wrong by more than two percent.
+    problem was wrong by more than five percent.
     """
     eps = torch.finfo(after.dtype).eps
     variance = noise.variance if isinstance(noise, DiagonalNoise) else torch.diagonal(noise.cov, dim1=-2, dim2=-1)

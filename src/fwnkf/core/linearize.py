@@ -83,7 +83,9 @@ def _factor(cov: Float[Tensor, "B d d"]) -> tuple[Float[Tensor, "B d d"], Bool[T
     with torch.no_grad():  # decided before, so that no gradient passes through a factorisation that failed
         _, regular = safe_cholesky(cov)
         variance = torch.diagonal(cov, dim1=-2, dim2=-1)
-        added = torch.where(regular[:, None], 0.0, 16 * torch.finfo(cov.dtype).eps * variance + 1e-30)
+        kind = torch.finfo(cov.dtype)
+        # a state that is known exactly gets the least that can be squared and divided by
+        added = torch.where(regular[:, None], 0.0, 16 * kind.eps * variance + kind.tiny**0.9)
     return safe_cholesky(cov + torch.diag_embed(added))
 
 

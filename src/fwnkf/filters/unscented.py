@@ -8,9 +8,8 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from ..core.forms import measured_precisely, points_resolved
-from ..core.gaussian import FullNoise, condition, dense, symmetrize
+from ..core.gaussian import FullNoise, condition, dense, prediction_keeps_digits, symmetrize
 from ..core.linearize import (
-    SigmaPoints,
     repeated,
     sigma_moments,
     sigma_points,
@@ -40,11 +39,9 @@ class UnscentedConfig:
 class Used(NamedTuple):
     """What a step computed, from which its linear model follows."""
 
-    drawn: SigmaPoints
-    """Sigma points before the transition."""
-    moved: Tensor
-    """Those after it, as deviations from their mean."""
+    F: Tensor
     Q: Tensor
+    """With the covariance of what ``F`` does not explain."""
     measurement: Measurement
     correction: Tensor
 
@@ -93,8 +90,7 @@ class UnscentedKalmanFilter(SystemFilter):
         self, prepared: Any, state: Gaussian, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
     ) -> tuple[Gaussian, StepOutput, LinearStep]:
         posterior, out, used = self._step(prepared, state, y, weight, u, dt)
-        F, residual_cov = statistical_linearization(used.drawn, used.moved, self.rule)
-        return posterior, out, LinearStep(F, used.Q + residual_cov, used.measurement, used.correction, posterior.mean)
+        return posterior, out, LinearStep(used.F, used.Q, used.measurement, used.correction, posterior.mean)
 
     def _step(
         self, prepared: Any, state: Gaussian, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
@@ -126,7 +122,9 @@ class UnscentedKalmanFilter(SystemFilter):
             (self.observation_layout.magnitude(predicted), cov_y),
         )
         precise = measured_precisely(update.precise, y, prepared.R, weight)
+        F, unexplained = statistical_linearization(drawn, deviations, self.rule)
         precise = precise & points_resolved(drawn_from, update, innovation)
+        precise = precise & prediction_keeps_digits(state.cov, F, prior.cov)
         out = step_output(prior, posterior, innovation, update.innovation_cov, ok, precise)
         measurement = Measurement(innovation, H, noise, weight, update.ok)
-        return posterior, out, Used(drawn, deviations, Q, measurement, update.correction)
+        return posterior, out, Used(F, Q + unexplained, measurement, update.correction)

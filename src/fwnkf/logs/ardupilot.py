@@ -147,8 +147,7 @@ def _rotors(log: RecordLog, names: Mapping[str, str], field: str) -> Stream:
 
 def _motor_channels(log: RecordLog) -> dict[str, str]:
     """Field of ``RCOU`` for each motor, by the servo functions or, without them, those that move."""
-    names = instances(log, "RCOU", "C1")
-    if not names:
+    if "RCOU" not in instances(log, "RCOU", "C1"):  # servo outputs have no instances
         return {}
     fields = log.series["RCOU"].fields
     functions = {log.parameters.get(f"SERVO{index}_FUNCTION"): f"C{index}" for index in range(1, 15)}
