@@ -15,7 +15,7 @@ def test_the_page_sums_blocks_of_one_target(tmp_path: Path) -> None:
         )
     append(file, Row("faults", "kill", "kill it", 3, 7, 0, 1.0))
     text = page(read([file]))
-    assert "2,007 cases in 3 runs, 2 failures." in text
+    assert "2,007 cases in 3 runs by hand, 2 failures." in text
     assert "| csv | 2,000 | 2 | named error 796, read 1,200 | 0, 1 | 0.50 | 3.0 | 1.0 |" in text
     assert "| kill | 7 | 0 |" in text
     assert "Drawn estimation problems" not in text
