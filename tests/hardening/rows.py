@@ -20,7 +20,7 @@ HARNESSES = {
         "A linear system, prior, noises, masks, outliers and a precision are drawn over many orders of magnitude, and "
         "every step is compared with the same step in extended precision; what seems wrong is computed again with 100 "
         "digits. A failure is a step without a status whose standard deviation is wrong by more than 5 percent, or its "
-        "mean by more than half a standard deviation. *Flagged* runs have a status that says so, and are wrong or right "
+        "mean by more than half a standard deviation. *Flagged* runs have a status that says so, and are wrong or not "
         "to that tolerance. *Inherited*: every step is right, and errors of earlier ones have added up. "
         "`square_root` is compared over whole runs. `discretize` is process noise over steps of 1e-6 to 1e6 seconds.",
     ),
