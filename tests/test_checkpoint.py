@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 import fwnkf
-from fwnkf.checkpoint import check_writable
+from fwnkf.checkpoint import HEADER_LIMIT, check_writable
 from fwnkf.core.system import build_system
 from fwnkf.errors import MESSAGE_LIMIT, CheckpointError, ConfigError, FwnkfError, UnknownNameError
 from fwnkf.registry import SYSTEMS
@@ -224,3 +224,48 @@ def test_the_check_leaves_nothing_behind(tmp_path):
     check_writable(tmp_path / "a" / "b")
     check_writable(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("depth", [100, 300, 900, 5000])
+def test_values_within_each_other_are_refused_at_every_depth(folder, depth):
+    """Below the limit of the JSON parser too, where functions of the package would call themselves as often."""
+    text = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(text.replace('"hidden": 4', '"hidden": ' + "[" * depth + "]" * depth))
+    with pytest.raises(FwnkfError):
+        fwnkf.load(folder)
+
+
+@pytest.mark.parametrize("depth", [10, 200])
+def test_filters_within_each_other_are_refused(folder, depth):
+    description = json.loads((folder / "config.json").read_text())
+    inner = {name: description[name] for name in description if name not in ("format", "dtype")}
+    nested = inner
+    for _ in range(depth):
+        nested = {**inner, "preprocess": {"name": "filter", "config": {}, "filter": nested}}
+    rewrite(folder, preprocess={"name": "filter", "config": {}, "filter": nested})
+    with pytest.raises(FwnkfError):
+        fwnkf.load(folder)
+
+
+@pytest.mark.parametrize("size", [10**8, 20 * 10**9])
+def test_a_sparse_file_buys_no_memory(folder, size):
+    """A file of zeros takes no place on the disk, and must not explain a filter of its size."""
+    header = json.dumps({"a": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}}).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + size)
+    description = json.loads((folder / "config.json").read_text())
+    rewrite(folder, config={**description["config"], "hidden": 20_000})
+    before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    with pytest.raises(FwnkfError):
+        fwnkf.load(folder)
+    assert time.process_time() - begin < 1
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kB
+
+
+def test_a_filter_that_is_too_large_to_be_read_is_not_saved(tmp_path, monkeypatch):
+    monkeypatch.setattr("fwnkf.checkpoint.FILE_LIMIT", HEADER_LIMIT + 100)
+    eye = torch.eye(8)
+    with pytest.raises(CheckpointError, match="bytes of tensors; a file above"):
+        fwnkf.save(fwnkf.KF(F=eye, H=eye, Q=eye, R=eye), tmp_path / "large")
+    assert not (tmp_path / "large").exists()

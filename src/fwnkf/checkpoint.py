@@ -43,12 +43,14 @@ CONFIG_FILE = "config.json"
 TENSOR_FILE = "model.safetensors"
 CONFIG_LIMIT = 1 << 20
 """Largest size of a config in bytes; a larger file is not read."""
-BYTES_BASE, BYTES_PER_BYTE = 1 << 24, 16
+BYTES_BASE, BYTES_PER_BYTE = 1 << 24, 12
 """Memory that constructing a filter may take: 16 MB for constants, and this many bytes per byte of its tensor file."""
 OPERATIONS_BASE, OPERATIONS_PER_TENSOR = 2000, 40
 """Calls of torch that constructing a filter may take: a constant, and this many per tensor in its file."""
 TENSOR_LIMIT = 1000
 """Most tensors of a filter; a GRU of 200 layers has 800."""
+FILE_LIMIT = 1 << 26
+"""Largest size of a tensor file in bytes, 16 million numbers: one of zeros takes no place on a disk, however large."""
 HEADER_LIMIT = 1 << 20
 """Largest size of the header of a tensor file in bytes: names, shapes and places of its tensors."""
 NESTING_LIMIT = 3
@@ -92,6 +94,9 @@ def save(model: Filter, folder: str | Path) -> Path:
     tensors = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
     if len(tensors) > TENSOR_LIMIT:
         raise CheckpointError(f"the filter has {len(tensors):,} tensors; one of more than {TENSOR_LIMIT:,} is not read")
+    size = sum(value.numel() * value.element_size() for value in tensors.values())
+    if size > FILE_LIMIT - HEADER_LIMIT:
+        raise CheckpointError(f"the filter has {size:,} bytes of tensors; a file above {FILE_LIMIT:,} is not read")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / TENSOR_FILE, metadata={"format": "pt"})
@@ -383,6 +388,8 @@ def _read_header(path: Path) -> dict[str, TensorSignature]:
     """Names, shapes and dtypes of the tensors in a file, without reading the tensors."""
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist; copy it beside {CONFIG_FILE}")
+    if path.stat().st_size > FILE_LIMIT:
+        raise CheckpointError(f"{path} has {path.stat().st_size:,} bytes; a filter has at most {FILE_LIMIT:,}")
     try:
         with path.open("rb") as raw:
             size = int.from_bytes(raw.read(8), "little")

@@ -53,8 +53,14 @@ def is_text(value: Any) -> bool:
     >>> is_text({"channels": ["gps"]}), is_text(["\ud800"])
     (True, False)
     """
-    if isinstance(value, str):
-        return not any("\ud800" <= letter <= "\udfff" for letter in value)
-    if isinstance(value, Mapping):
-        return all(is_text(name) and is_text(item) for name, item in value.items())
-    return not isinstance(value, (list, tuple, set)) or all(map(is_text, value))
+    waiting = [value]  # not by recursion: a value from a file may be deeper than Python calls
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            if any("\ud800" <= letter <= "\udfff" for letter in item):
+                return False
+        elif isinstance(item, Mapping):
+            waiting += [*item.keys(), *item.values()]
+        elif isinstance(item, (list, tuple, set)):
+            waiting += item
+    return True
