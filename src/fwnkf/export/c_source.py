@@ -141,14 +141,9 @@ def _advancing(lowered: Lowered, program: StepProgram, moves: bool) -> Function:
 
 
 def _signs_of_dt(program: StepProgram) -> list[str]:
-    """Checks of ``dt``, a number or one for each sample of a block."""
-    lengths = [field for field in program.step.inputs if field.name == "dt"]
-    return [
-        f"for (int i = 0; i < {field.size}; ++i) {{ bad |= !(dt[i] >= R(0.0)); }}"
-        if field.shape
-        else "bad |= !(dt >= R(0.0));"
-        for field in lengths
-    ]
+    """Checks of ``dt``, one number for each sample of a block."""
+    sizes = [field.size for field in program.step.inputs if field.name == "dt"]
+    return [f"for (int i = 0; i < {size}; ++i) {{ bad |= !(dt[i] >= R(0.0)); }}" for size in sizes]
 
 
 def _apart(build: Builder, value: Scalars | Array) -> Scalars | Array:
