@@ -426,7 +426,9 @@ def check_discretize(rng: np.random.Generator, count: int) -> tuple[Any, Verdict
     size = np.maximum(np.abs(F).max((-1, -2)), 1)
     bad = (np.abs(stated - std) > 1e-3 * std + 1e-6 * std.max(-1, keepdims=True)).any(-1)
     bad |= resolved & (np.abs(np.asarray(found_F.double()) - F).max((-1, -2)) > 5e-3 * size)
-    inside = size < 1e15
+    inside = (size < 1e15) & (
+        np.abs(Q).max((-1, -2)) < 0.1 * float(torch.finfo(dtype).max)
+    )  # of the range of the dtype
     wrong = bad & inside & resolved | ~np.isfinite(stated).all(-1) & inside
     return (A, S, dt), Verdict(wrong, Counter({"right": int((~wrong).sum())}))
 
