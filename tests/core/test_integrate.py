@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from pathlib import Path
 
 import mpmath
 import pytest
@@ -13,10 +12,6 @@ from torch import Tensor
 
 import fwnkf
 from fwnkf.core.integrate import MOST_DOUBLINGS, discretize, discretize_with
-from fwnkf.export.c import export_c
-from fwnkf.export.native import Native
-from fwnkf.export.onnx import export_onnx
-from fwnkf.export.reference import Record
 
 SYSTEMS: dict[str, tuple[list[list[float]], list[list[float]]]] = {
     "integrating": ([[0, 1], [0, 0]], [[0, 0], [0, 0.5]]),
@@ -157,29 +152,3 @@ def test_the_written_out_form_equals_the_operator() -> None:
         discretize_with(A, B, S, 100 * dt, MOST_DOUBLINGS), discretize(A, B, S, 100 * dt), strict=True
     ):
         torch.testing.assert_close(given, wanted, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.export
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_generated_c_is_as_exact(name: str, dtype: torch.dtype) -> None:
-    A, S = (torch.tensor(item, dtype=dtype) for item in SYSTEMS[name])
-    native = Native(lambda dt: [*discretize(A, S[:, :1], S, dt)], [torch.ones(1, dtype=dtype)])
-    for dt in torch.tensor(RATIOS, dtype=dtype).split(1):
-        block = native([dt.data_ptr()])
-        F, Gamma, Q = (native.tensor(block, place) for place in range(3))
-        assert_exact(name, float(dt), F[0], Q[0])
-        if dt <= 1:
-            torch.testing.assert_close(Gamma, discretize(A, S[:, :1], S, dt)[1], rtol=1e-5, atol=1e-6)
-
-
-GAPS = [0.01, 0.01, 20.0, 0.01, 60.0, 0.02, 1000.0, 0.01, 0.01, 1e5, 0.01, 0.01]
-
-
-@pytest.mark.export
-@pytest.mark.parametrize("export", [export_c, pytest.param(export_onnx, marks=pytest.mark.slow)])
-def test_exported_filters_cross_gaps_like_the_filter(export, tmp_path: Path) -> None:
-    model = fwnkf.EKF(decaying(1.0, torch.float32))
-    record = Record(torch.zeros(len(GAPS), 1), dt=torch.tensor(GAPS))
-    facts = export(model, tmp_path, "gaps", steps=len(GAPS), records=[record])
-    assert facts["parity"]["ok"], facts["parity"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,9 +11,6 @@ import fwnkf
 from fwnkf import Status
 from fwnkf.core.tree import named_leaves
 from fwnkf.errors import DataError, NumericalFailureError
-from fwnkf.export.c import export_c
-from fwnkf.export.c_parity import Library
-from fwnkf.export.trace import DEFAULT_OUTPUTS, program_of
 
 from ..conformance.cases import CASES, Case
 
@@ -105,18 +101,3 @@ def test_a_stream_keeps_its_last_estimate(compiled: bool) -> None:
     assert bad.health == "degraded"
     assert "not finite" in bad.reason
     assert stream.step(1.0, t=0.6, u=0.0).health == "ok"
-
-
-@pytest.mark.export
-def test_exported_c_rejects_the_same_steps(tmp_path: Path) -> None:
-    model = fwnkf.EKF(walk())
-    export_c(model, tmp_path, "walk", steps=0, measure=False)
-    library = Library(program_of(model, "walk", "float", DEFAULT_OUTPUTS, 0, rejects=False), tmp_path, "walk")
-    mask = torch.ones(1, 1, dtype=torch.bool)
-    good = {"y": torch.ones(1, 1), "mask": mask, "u": torch.zeros(1, 1), "dt": torch.tensor([0.1])}
-    assert library.advance("step", good) == 0
-    before = {name: list(value) for name, value in library.values().items()}
-    for wrong in ({"dt": torch.tensor([-0.1])}, {"u": torch.tensor([[math.nan]])}, {"dt": torch.tensor([math.nan])}):
-        assert library.advance("step", {**good, **wrong}) & int(Status.REJECTED)
-        assert {name: list(value) for name, value in library.values().items()} == before
-    assert library.advance("step", good) == 0

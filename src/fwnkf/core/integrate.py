@@ -78,6 +78,9 @@ MOST_DOUBLINGS = 40
 """Doublings where their number cannot follow from values, in traced programs: enough for a norm of 5e11 over a step."""
 
 
+SCHEMA = "(Tensor drift, Tensor B, Tensor density, Tensor dt) -> (Tensor, Tensor, Tensor)"
+
+
 def discretize(
     drift: Float[Tensor, "n n"],
     B: Float[Tensor, "n p"],
@@ -155,7 +158,7 @@ def _range_of(needed: Tensor) -> tuple[int, int]:
     return (int(fewest), int(most)) if readable(most) else (0, MOST_DOUBLINGS)
 
 
-@torch.library.custom_op("fwnkf::discretize", mutates_args=())
+@torch.library.custom_op("fwnkf::discretize", mutates_args=(), schema=SCHEMA)
 def _discretize(drift: Tensor, B: Tensor, density: Tensor, dt: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return discretize_with(drift, B, density, dt, doublings=None)
 
