@@ -87,7 +87,7 @@ def page(rows: list[Row]) -> str:
         mine = [row for row in rows if row.harness == harness]
         if not mine:
             continue
-        total = f"{sum(row.cases for row in mine):,} cases, {sum(row.failures for row in mine):,} failures."
+        total = f"{sum(row.cases for row in mine):,} cases, failures: {sum(row.failures for row in mine):,}."
         lines += [f"## {title}", "", f"{text} {total}", ""]
         lines += ["| target | cases | failures | outcomes | seeds | longest (s) | memory (MB) | processor (min) |"]
         lines += ["|---|---|---|---|---|---|---|---|"]

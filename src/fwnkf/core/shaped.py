@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..shapes import Bool, Float
-from .gaussian import DiagonalNoise, FullNoise, Noise, dense, gain, keeps_digits, matvec, symmetrize
+from .gaussian import DiagonalNoise, FullNoise, Noise, condition, dense, gain, keeps_digits, matvec, symmetrize
 
 GainKind = Literal["kalman", "shaped", "joint"]
 
@@ -111,6 +111,8 @@ def condition_shaped(
     joint_cov = symmetrize(M @ Pi @ M.mT + N @ dense(noise) @ N.mT)
     next_memory = matvec(shaper.A, memory) + matvec(shaper.B, innovation)
     precise = keeps_digits(P, joint_cov[..., :d, :d], M[..., :d, :d], H, noise, weight)
+    plain = condition(P, innovation, H, noise, weight)  # the same gain without a shaper
+    precise = precise if plain.precise is None else precise & plain.precise
     return ShapedUpdate(correction, joint_cov, shaped, next_memory, S, ok, precise)
 
 
