@@ -21,10 +21,8 @@ import torch
 from tables import write
 from torch import Tensor
 
-from fwnkf.core.forms import covariance_form, representable
+from fwnkf.core.forms import covariance_form, measured_precisely, resolved
 from fwnkf.core.gaussian import DiagonalNoise, SolveForm, matvec
-from fwnkf.core.layout import Layout
-from fwnkf.types import Gaussian
 
 STATES, CHANNELS, STEPS = 4, 2, 20
 NOISE = 1e-8
@@ -78,19 +76,19 @@ def draw(count: int, low: float, high: float, generator: torch.Generator) -> Sys
 
 def run(systems: Systems, solve: SolveForm, dtype: torch.dtype) -> Result:
     F, H, Q, R, P, y = systems.to(dtype)
-    form, layout = covariance_form(solve), Layout.euclidean(STATES)
+    form = covariance_form(solve)
     carried, mean, noise = form.start(P), torch.zeros_like(P[..., 0]), DiagonalNoise(R)
     weight = torch.ones_like(R)
     failed = torch.zeros(len(F), dtype=torch.bool)
     imprecise, means, stds = failed.clone(), [], []
     for t in range(STEPS):
+        before = carried
         mean, carried = matvec(F, mean), form.propagate(carried, F, Q)
+        predicted = form.predicts_precisely(before, F, carried)
         update = form.condition(carried, y[:, t] - matvec(H, mean), H, noise, weight)
         mean, carried = mean + update.correction, update.cov
         cov = form.covariance(carried)
-        precise = update.precise
-        if precise is None:
-            precise = representable(layout, Gaussian(mean, cov), y[:, t], noise, weight)
+        precise = predicted & measured_precisely(update.precise, y[:, t], noise, weight) & resolved(mean.abs(), cov)
         failed, imprecise = failed | ~update.ok, imprecise | ~precise
         means.append(mean.double())
         stds.append(torch.diagonal(cov, dim1=-2, dim2=-1).double().clamp_min(0).sqrt())

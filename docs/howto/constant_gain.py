@@ -52,7 +52,8 @@ class ConstantGainFilter(fwnkf.Filter):
         posterior = Gaussian(corrected, joseph(prior.cov, K, H, prepared.R))  # Joseph's form holds for any gain
         S = symmetrize(H @ prior.cov @ H.mT + dense(prepared.R))
         factored = torch.ones(len(y), dtype=torch.bool, device=y.device)  # nothing is factored, so nothing can fail
-        return posterior, step_output(prior, posterior, innovation, S, factored)
+        precise = torch.ones_like(factored)  # nothing is subtracted that could lose its digits
+        return posterior, step_output(prior, posterior, innovation, S, factored, precise)
 
     def observe(self, x: Tensor) -> Tensor:  # for losses and reports that compare estimates with measurements
         return self.system.observe(x)
