@@ -17,7 +17,6 @@ FOLDERS = {path.parent.name for path in TASKS.glob("*/__init__.py")}
 DATA_SETS = FOLDERS - STUDIES - {"simulated"}
 READERS = {*(f"{name}.py" for name in DATA_SETS), "catalogue.py"}
 """Files of ``fwnkf.data`` that may name a data set: its reader, and the table of where data sets come from."""
-LINE_LIMIT = 400
 
 
 def python_files(folder: Path) -> list[Path]:
@@ -57,15 +56,6 @@ def _reached(graph: dict[str, set[str]], start: str) -> set[str]:
         seen.add(module)
         waiting += graph[module]
     return seen
-
-
-def test_files_stay_below_400_lines():
-    lengths = {
-        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
-        for folder in (LIBRARY, TASKS)
-        for path in python_files(folder)
-    }
-    assert {name: length for name, length in lengths.items() if length > LINE_LIMIT} == {}
 
 
 def test_the_library_names_no_data_set_outside_its_reader():

@@ -146,7 +146,8 @@ def told_levels(model: FrequencyHypotheses, records: Records) -> Estimate:
     level = torch.arange(len(records.y)) // (len(records.y) // len(LEVELS))
     own = (torch.arange(bank.count) % len(LEVELS)) == level.unsqueeze(-1)
     own[:, -2:] = True
-    state = state._replace(log_weight=torch.where(own, spread, -torch.inf))
+    # no probability, by a number: a state that is not finite would be rejected
+    state = state._replace(log_weight=torch.where(own, spread, -1e6))
     track = bank.run(records.y, dt=records.dt, state=state)
     return Estimate(track.mean, track.cov)
 
