@@ -70,6 +70,7 @@ def resolved(size: Float[Tensor, "*B d"], cov: Float[Tensor, "*B d d"]) -> Bool[
     return _digits_left(size, torch.diagonal(cov, dim1=-2, dim2=-1)).all(-1)
 
 
+@torch.no_grad()
 def points_resolved(
     drawn: Sequence[tuple[Float[Tensor, "B _"], Float[Tensor, "B _ _"]]], update: gaussian.Update, innovation: Tensor
 ) -> Bool[Tensor, "B"]:
@@ -83,6 +84,7 @@ def points_resolved(
     return torch.stack([resolved(beyond * size, cov) for size, cov in drawn]).all(0)
 
 
+@torch.no_grad()
 def measured_precisely(
     precise: Bool[Tensor, "*B"] | None, y: Float[Tensor, "*B m"], noise: Noise, weight: Float[Tensor, "*B m"]
 ) -> Bool[Tensor, "*B"]:

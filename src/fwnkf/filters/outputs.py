@@ -43,11 +43,16 @@ def step_output(
     return StepOutput(*posterior, *prior, innovation, shaped, innovation_cov, status)
 
 
-def with_resolution(layout: Layout, out: StepOutput) -> StepOutput:
-    """The output with ``PRECISION_LOST`` where the dtype has no digits left for the stated standard deviations."""
+@torch.no_grad()
+def _has_digits(layout: Layout, out: StepOutput) -> Bool[Tensor, "B"]:
     # a prediction that an update moves far leaves the rounding of its own size
     size = torch.maximum(layout.magnitude(out.mean), layout.magnitude(out.prior_mean))
-    lost = ~resolved(size, out.cov) & ((out.status & int(Status.FACTORIZATION_FAILED)) == 0)
+    return resolved(size, out.cov)
+
+
+def with_resolution(layout: Layout, out: StepOutput) -> StepOutput:
+    """The output with ``PRECISION_LOST`` where the dtype has no digits left for the stated standard deviations."""
+    lost = ~_has_digits(layout, out) & ((out.status & int(Status.FACTORIZATION_FAILED)) == 0)
     return out._replace(status=out.status | lost * int(Status.PRECISION_LOST))
 
 
@@ -64,13 +69,14 @@ def rejected(
     """
     rows = len(out.status)
     leaves = {id(leaf): leaf for _, leaf in named_leaves((after, out.mean, out.cov, out.innovation_cov, u))}
-    # a difference to itself is zero only where a number is finite
-    sums = [
-        (leaf - leaf).reshape(rows, -1).sum(-1)
-        for leaf in leaves.values()
-        if leaf is not None and leaf.is_floating_point()
-    ]
-    fine = torch.stack(sums).sum(0) == 0
+    with torch.no_grad():
+        numbers = [
+            leaf.reshape(rows, -1)
+            for leaf in leaves.values()
+            if leaf is not None and leaf.is_floating_point() and leaf.numel()
+        ]
+        flat = torch.cat(numbers, -1)
+        fine = (flat - flat).sum(-1) == 0  # a difference to itself is zero only where a number is finite
     if dt is not None:
         fine = fine & (dt >= 0).reshape(rows, -1).all(-1)
     state = tree_select(fine, after, before)
