@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
+import fwnkf
 from fwnkf.core import gaussian
 from fwnkf.core.gaussian import DiagonalNoise, FullNoise, condition
 
@@ -263,3 +264,21 @@ def test_nearly_equal_sensors_are_never_silently_wrong(form: gaussian.SolveForm,
         assert alarms <= {1e-2: 0.0, 1e-4: 0.05}.get(variance, 1.0)
         flagged += int((~found.precise).sum())
     assert flagged > 0 or difference == 1.0
+
+
+@pytest.mark.parametrize("form", ["auto", "unrolled", "cholesky", "sequential", "square_root"])
+@pytest.mark.parametrize("variance", [1e-9, 1e-6, 1e-2])
+def test_a_masked_channel_does_not_cancel_the_update_of_its_twin(form, variance: float):
+    """What the elimination leaves of a channel that repeats another one is zero, or negative by rounding."""
+    one, prior = torch.ones(1, 1), fwnkf.Gaussian(torch.zeros(1), torch.eye(1))
+    twins = fwnkf.KF(F=one, H=torch.ones(2, 1), Q=0 * one, R=variance * torch.eye(2), solve=form)
+    alone = fwnkf.KF(F=one, H=one, Q=0 * one, R=variance * one, solve=form)
+    _, wanted = alone.update(alone.init(1, prior), torch.tensor([[3.0]]))
+    assert wanted.status.item() == 0
+    for mask in ([True, False], [False, True]):
+        measured = torch.tensor([mask])
+        y = torch.where(measured, 3.0, torch.nan)
+        _, out = twins.update(twins.init(1, prior), y, mask=measured)
+        assert out.status.item() == 0
+        assert_close(out.mean, wanted.mean, "algebra")
+        assert_close(out.cov, wanted.cov, "algebra")
