@@ -80,9 +80,9 @@ def page(rows: list[Row]) -> str:
         "# Hardening",
         "",
         f"{cases:,} cases in {len(rows):,} runs by hand, {failures:,} failures. Small versions of all harnesses run in "
-        "CI (`tests/hardening`); what a failure is stands above each table. These are the runs after faults that earlier "
-        "runs found were mended: rows of a target with such faults were replaced. The bounds behind the status were set "
-        "on other seeds of the drawn problems, and the tolerance, first 2 percent, was widened to 5 while doing so.",
+        "CI (`tests/hardening`); what a failure is stands above each table. These are the runs after faults that "
+        "earlier runs found were mended: rows of a target with such faults were replaced. The bounds behind the status "
+        "were set on other seeds of the drawn problems, and the tolerance was widened from 2 to 5 percent meanwhile.",
         "",
     ]
     for harness, (title, text) in HARNESSES.items():
