@@ -56,6 +56,15 @@ class SystemDefinition(nn.Module):
         """Whether ``dt`` can be given for each step; a discrete system has a fixed step length."""
         return True
 
+    @property
+    def sensor_channels(self) -> dict[str, slice]:
+        """The channels of each sensor by its name; by default the parts of the measurement are the sensors."""
+        channels, begin = {}, 0
+        for part in self.observation_layout.parts:
+            channels[part.name] = slice(begin, begin + part.size)
+            begin += part.size
+        return channels
+
     initial_steps: int = 0
     """Number of steps that :meth:`initial_belief` reads; 0 for a system that needs a prior."""
 
