@@ -19,19 +19,17 @@ if TYPE_CHECKING:
     from .core.system import System
     from .core.trajectory import Trajectory
     from .filters.adaptive import AdaptiveKalmanFilter as AdaptiveKF
-    from .filters.autoregressive import AutoregressiveKalmanFilter as ARKF
     from .filters.base import Filter
-    from .filters.bayesian_kalmannet import BayesianKalmanNet
+    from .filters.baselines.autoregressive import AutoregressiveKalmanFilter as ARKF
+    from .filters.baselines.bayesian_kalmannet import BayesianKalmanNet
+    from .filters.baselines.kalmannet import KalmanNet
+    from .filters.baselines.recursive_kalmannet import RecursiveKalmanNet
+    from .filters.baselines.rkn import RecurrentKalmanNetwork as RKN
     from .filters.extended import ExtendedKalmanFilter as EKF
     from .filters.factory import build
     from .filters.fwnkf import FrequencyWeightedNeuralKalmanFilter as FWNKF
-    from .filters.hypotheses import FrequencyHypotheses as FWNKFHypotheses
     from .filters.kalman import KalmanFilter as KF
-    from .filters.kalmannet import KalmanNet
-    from .filters.level import AdaptiveLevelFilter as FWNKFAdaptive
-    from .filters.orders import OrderTrackingFilter as OrderTracking
-    from .filters.recursive_kalmannet import RecursiveKalmanNet
-    from .filters.rkn import RecurrentKalmanNetwork as RKN
+    from .filters.parts import GRU, MLP, Drift, Hypotheses, Level, Lines, LocallyLinear, Modes, Orders, Phi
     from .filters.smoothing import Smoothed, smooth, smooth_in_chunks
     from .filters.unscented import UnscentedKalmanFilter as UKF
     from .identify import fit
@@ -60,18 +58,27 @@ _attribute = attach(
         "filters.base": ("Filter",),
         "filters.factory": ("build",),
         "filters.adaptive": {"AdaptiveKF": "AdaptiveKalmanFilter"},
-        "filters.autoregressive": {"ARKF": "AutoregressiveKalmanFilter"},
-        "filters.bayesian_kalmannet": ("BayesianKalmanNet",),
+        "filters.baselines.autoregressive": {"ARKF": "AutoregressiveKalmanFilter"},
+        "filters.baselines.bayesian_kalmannet": ("BayesianKalmanNet",),
         "filters.extended": {"EKF": "ExtendedKalmanFilter"},
         "filters.fwnkf": {"FWNKF": "FrequencyWeightedNeuralKalmanFilter"},
-        "filters.hypotheses": {"FWNKFHypotheses": "FrequencyHypotheses"},
-        "filters.level": {"FWNKFAdaptive": "AdaptiveLevelFilter"},
         "filters.kalman": {"KF": "KalmanFilter"},
-        "filters.kalmannet": ("KalmanNet",),
-        "filters.orders": {"OrderTracking": "OrderTrackingFilter"},
-        "filters.recursive_kalmannet": ("RecursiveKalmanNet",),
-        "filters.rkn": {"RKN": "RecurrentKalmanNetwork"},
+        "filters.baselines.kalmannet": ("KalmanNet",),
+        "filters.baselines.recursive_kalmannet": ("RecursiveKalmanNet",),
+        "filters.baselines.rkn": {"RKN": "RecurrentKalmanNetwork"},
         "filters.unscented": {"UKF": "UnscentedKalmanFilter"},
+        "filters.parts": (
+            "GRU",
+            "MLP",
+            "Drift",
+            "Hypotheses",
+            "Level",
+            "Lines",
+            "LocallyLinear",
+            "Modes",
+            "Orders",
+            "Phi",
+        ),
         "filters.smoothing": ("Smoothed", "smooth", "smooth_in_chunks"),
         "identify": ("fit",),
         "runtime.compiled": ("compile_step",),
@@ -90,20 +97,27 @@ __all__ = [
     "ARKF",
     "EKF",
     "FWNKF",
+    "GRU",
     "KF",
+    "MLP",
     "RKN",
     "UKF",
     "AdaptiveKF",
     "BayesianKalmanNet",
-    "FWNKFAdaptive",
-    "FWNKFHypotheses",
+    "Drift",
     "Filter",
     "Gaussian",
+    "Hypotheses",
     "KalmanNet",
     "Layout",
+    "Level",
     "LinearSystem",
-    "OrderTracking",
+    "Lines",
+    "LocallyLinear",
+    "Modes",
+    "Orders",
     "Part",
+    "Phi",
     "Preprocess",
     "RecursiveKalmanNet",
     "Smoothed",

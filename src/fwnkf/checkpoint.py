@@ -32,10 +32,11 @@ from .core.tree import named_leaves, tree_unflatten
 from .errors import CheckpointError, ConfigError, FwnkfError, listed, shown
 from .filters.base import Filter
 from .filters.factory import options_of
+from .migration import Migrated, migrate, renamed
 from .plain import is_text
 from .registry import FILTERS, PREPROCESS, SYSTEMS, Registry, as_tuples, parse_config
 
-FORMAT = 2
+FORMAT = 3
 """Format 2 added preprocessing and covariance calibration; format 1 is read as a filter without them."""
 STATE_FORMAT = 3
 """Format 3 of a state added a checksum; states of format 2, which version 0.2 wrote, are read without one."""
@@ -146,9 +147,15 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Filter:
     folder = Path(folder)
     description = _read_config(folder / CONFIG_FILE)
     saved = _read_header(folder / TENSOR_FILE)
-    model = _construct(description, folder, len(saved))
-    _compare(model, saved, folder / TENSOR_FILE)
-    model.load_state_dict(load_file(folder / TENSOR_FILE), strict=True)
+    place = str(folder / CONFIG_FILE)
+    migrated = Migrated(description, {}) if description["format"] == FORMAT else migrate(description, place)
+    names = {name: renamed(name, migrated) for name in saved}
+    saved = {new: saved[name] for name, new in names.items() if new is not None}
+    model = _construct(migrated.description, folder, len(saved))
+    own = model.state_dict()
+    _compare({name: value for name, value in own.items() if name not in migrated.added}, saved, folder / TENSOR_FILE)
+    tensors = {names[name]: value for name, value in load_file(folder / TENSOR_FILE).items() if names[name] is not None}
+    model.load_state_dict({name: own[name] for name in migrated.added} | tensors, strict=True)
     return model.to(device)
 
 
@@ -323,8 +330,8 @@ def _read_config(path: Path) -> dict[str, Any]:
     if not is_text(description):
         raise CheckpointError(f"{path}: a text has half of a surrogate pair, which is no character")
     version = description.get("format") if isinstance(description, dict) else None
-    if isinstance(version, bool) or version not in (1, FORMAT):
-        raise CheckpointError(f"{path}: format {shown(version)}, this version reads 1 and {FORMAT}")
+    if isinstance(version, bool) or version not in range(1, FORMAT + 1):
+        raise CheckpointError(f"{path}: format {shown(version)}, this version reads 1 to {FORMAT}")
     if version == 1:
         description = {**description, "preprocess": None, "covariance_scale": False}
     _check_names(_FIELDS, set(description), str(path))
@@ -408,9 +415,8 @@ def _read_header(path: Path) -> dict[str, TensorSignature]:
         raise CheckpointError(f"{path} is not a safetensors file: {error}") from error
 
 
-def _compare(model: Filter, saved: dict[str, TensorSignature], path: Path) -> None:
+def _compare(wanted: dict[str, Tensor], saved: dict[str, TensorSignature], path: Path) -> None:
     """Names, shapes and dtypes must match exactly."""
-    wanted = model.state_dict()
     _check_names(set(wanted), set(saved), str(path))
     for name, tensor in wanted.items():
         shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")

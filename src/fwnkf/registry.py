@@ -94,6 +94,8 @@ class Registry(Generic[T]):
 FILTERS: Registry[Any] = Registry("filter")
 SYSTEMS: Registry[Any] = Registry("system")
 PREPROCESS: Registry[Any] = Registry("preprocess")
+PARTS: Registry[Any] = Registry("part")
+"""Options of the parts of filters, see :mod:`fwnkf.filters.parts`."""
 DATA: Registry[Any] = Registry("data")
 """Functions with keyword options that return the records of an experiment, see :mod:`fwnkf.data.loaders`."""
 
@@ -185,8 +187,8 @@ def try_config(cls: type[C], values: Mapping[str, Any], owner: str, path: str = 
         clean[name] = as_tuples(value)
         if not fits(clean[name], hints[name]):
             faults.append(f"{owner}: option {full} = {shown(value)} does not fit; wanted {_wanted(hints[name])}")
-        elif dataclasses.is_dataclass(hints[name]) and isinstance(value, Mapping):
-            clean[name], inner = try_config(hints[name], value, owner, f"{full}.")
+        elif (nested := _nested(hints[name], clean[name])) is not None:
+            clean[name], inner = _try_nested(nested, clean[name], owner, full)
             faults += inner
         else:
             faults += _outside(fields[name].metadata, value, f"{owner}: option {full} = {shown(value)}")
@@ -203,6 +205,35 @@ def try_config(cls: type[C], values: Mapping[str, Any], owner: str, path: str = 
         return cls(**clean), []
     except ConfigError as error:  # from __post_init__: invalid combinations of fields
         return None, str(error).splitlines()
+
+
+def _nested(hint: Any, value: Any) -> Any:
+    """The dataclass that a mapping, or a sequence with mappings, is parsed as; None for other values."""
+    if isinstance(value, tuple):
+        if not any(isinstance(item, Mapping) for item in value):
+            return None
+        hint = get_args(hint)[0]
+    elif not isinstance(value, Mapping):
+        return None
+    choices = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return next((choice for choice in choices if dataclasses.is_dataclass(choice)), None)
+
+
+def _try_nested(cls: Any, value: Any, owner: str, path: str) -> tuple[Any, list[str]]:
+    """A dataclass, or several, from plain values; ``part`` names which one it is where a field takes several kinds."""
+    if isinstance(value, tuple):
+        items = [_try_nested(cls, item, owner, f"{path}[{place}]") for place, item in enumerate(value)]
+        return tuple(item for item, _ in items), [fault for _, faults in items for fault in faults]
+    if not isinstance(value, Mapping):
+        return value, []
+    options = dict(value)
+    if hasattr(cls, "kind") or "part" in options:
+        kinds = [name for name in PARTS if issubclass(PARTS[name], cls)]
+        name = options.pop("part", kinds[0] if len(kinds) == 1 else None)
+        if name not in kinds:
+            return None, [f"{owner}: option {path} is of part {shown(name)}; wanted part: {', '.join(sorted(kinds))}"]
+        cls = PARTS[name]
+    return try_config(cls, options, owner, f"{path}.")
 
 
 def _wanted(hint: Any) -> str:

@@ -55,6 +55,10 @@ class FullNoise(NamedTuple):
 Noise = DiagonalNoise | FullNoise
 
 
+ROUNDINGS = 1000
+"""Rounding errors of a variance, in units of its last digit, that a covariance may have lost at most."""
+
+
 class Update(NamedTuple):
     """The result of :func:`condition`."""
 
@@ -68,6 +72,8 @@ class Update(NamedTuple):
     """False where ``S`` was not positive definite."""
     precise: Bool[Tensor, "*B"] | None = None
     """False where rounding may have changed the result by more than a percent; None if not examined."""
+    gain: Float[Tensor, "*B d m"] | None = None
+    """``K``, zero where masked; None where channels were used one by one."""
 
 
 def matvec(A: Float[Tensor, "*A m n"], x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B m"]:
@@ -255,15 +261,15 @@ def keeps_digits(
     """Whether rounding leaves a dense posterior its first digits, from bounds on the errors that it makes.
 
     The posterior must hold what was measured: its rounding, seen through ``H``, is below ``R``. And the rounding of the
-    prior, which the update multiplies by ``I - K H``, is below the posterior variances. With these factors no drawn
-    problem was wrong by more than five percent.
+    prior, which the update multiplies by ``I - K H``, is below the posterior variances. The factors are from drawn
+    problems; ``docs/results/hardening.md`` counts those of which this says too much.
     """
     eps = torch.finfo(after.dtype).eps
     variance = noise.variance if isinstance(noise, DiagonalNoise) else torch.diagonal(noise.cov, dim1=-2, dim2=-1)
     prior_std, std = (torch.diagonal(item, dim1=-2, dim2=-1).clamp_min(0).sqrt() for item in (before, after))
     held = variance > 100 * eps * matvec(H.abs(), std).square()
     held = (held if weight is None else held | (weight == 0)).all(-1)
-    return held & (std.square() >= 1000 * eps * matvec(IKH.abs(), prior_std).square()).all(-1)
+    return held & (std.square() >= ROUNDINGS * eps * matvec(IKH.abs(), prior_std).square()).all(-1)
 
 
 @torch.no_grad()
@@ -271,11 +277,9 @@ def prediction_keeps_digits(
     before: Float[Tensor, "*B n n"], F: Float[Tensor, "*F n n"], after: Float[Tensor, "*B n n"]
 ) -> Bool[Tensor, "*B"]:
     """Whether ``F P Fᵀ + Q`` is above the rounding of its terms, which correlated states may cancel."""
-    std, variance = (
-        torch.diagonal(before, dim1=-2, dim2=-1).clamp_min(0).sqrt(),
-        torch.diagonal(after, dim1=-2, dim2=-1),
-    )
-    return (variance >= 1000 * torch.finfo(after.dtype).eps * matvec(F.abs(), std).square()).all(-1)
+    std = torch.diagonal(before, dim1=-2, dim2=-1).clamp_min(0).sqrt()
+    rounding = ROUNDINGS * torch.finfo(after.dtype).eps * matvec(F.abs(), std).square()
+    return (torch.diagonal(after, dim1=-2, dim2=-1) >= rounding).all(-1)
 
 
 def masked(S: Float[Tensor, "*A m m"], weight: Float[Tensor, "*B m"]) -> Float[Tensor, "*C m m"]:
@@ -379,7 +383,7 @@ def _condition_sequentially(P: Tensor, drive: Tensor, H: Tensor, noise: Diagonal
     # what one channel loses stays in the updates of the next ones, and an innovation makes as much of it as it is large
     far = (drive.abs() * torch.diagonal(S, dim1=-2, dim2=-1).rsqrt()).amax(-1, keepdim=True)
     std = torch.diagonal(start, dim1=-2, dim2=-1).clamp_min(0).sqrt() * (far / 100).clamp_min(1).sqrt()
-    lost = 1000 * torch.finfo(P.dtype).eps * matvec(remaining.abs(), std).square()
+    lost = ROUNDINGS * torch.finfo(P.dtype).eps * matvec(remaining.abs(), std).square()
     precise = precise & (lost.detach() <= torch.diagonal(P, dim1=-2, dim2=-1)).all(-1)
     # one channel may move the mean far, and the next one bring it back with the rounding of the way
     rounding = (8 * torch.finfo(P.dtype).eps * farthest).square()
@@ -427,7 +431,7 @@ def condition(
     posterior = _joseph(P, IKH, K, noise)
     precise = keeps_digits(P, posterior, IKH, H, noise, weight)
     precise = precise & _resolved(P, posterior, K, H, S, innovation, weighted, pivots, weight)
-    return Update(matvec(K, innovation), posterior, S, ok, precise)
+    return Update(matvec(K, innovation), posterior, S, ok, precise, K)
 
 
 def log_prob(

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from ..shapes import Float
-from .gaussian import FullNoise, gain, matvec, right_solve, symmetrize
+from .gaussian import FullNoise, Update, gain, matvec, right_solve, symmetrize
 
 SPREAD = 0.8
 """Standard deviation of the logarithm of a level before anything is measured: a factor of about two either way."""
@@ -47,13 +47,6 @@ class Levels(NamedTuple):
     """Parts of the covariance that are due to each source."""
 
 
-class Sources(NamedTuple):
-    """What noise of each source, at its level, adds in a step: to the predicted covariance, and to the measurement."""
-
-    Q: Float[Tensor, "B L j j"]
-    R: Float[Tensor, "B L m m"]
-
-
 class Change(NamedTuple):
     """What a change of levels adds to mean and covariance of the belief."""
 
@@ -74,61 +67,75 @@ def start(shares: Float[Tensor, "B L j j"]) -> Levels:
     return Levels(zeros[..., 0].clone(), _least(shares).expand(len(shares), -1, -1).clone(), zeros, shares)
 
 
-def predict(levels: Levels, F: Float[Tensor, "*K j j"], sources: Sources) -> Levels:
-    """The derivatives after a transition ``F``."""
-    wide = F.unsqueeze(-3)
-    cov = symmetrize(wide @ levels.cov @ wide.mT + sources.Q)
-    return levels._replace(mean=matvec(wide, levels.mean), cov=cov)
+def predict(
+    levels: Levels, F: Float[Tensor, "*K j j"], Q: Float[Tensor, "*B L j j"], kept: Float[Tensor, " B"]
+) -> Levels:
+    """The derivatives after a transition, and what is left of the information.
+
+    Args:
+        levels: as :func:`follow` returned them.
+        F: the transition.
+        Q: what the noise of each source, at its level, adds to the covariance.
+        kept: share of the information that is not forgotten in this step.
+
+    Returns:
+        The levels before the next measurement.
+    """
+    wide, share = F.unsqueeze(-3), kept[:, None, None]
+    cov = symmetrize(wide @ levels.cov @ wide.mT + Q)
+    information = share * levels.information + (1 - share) * _least(levels.cov)
+    return levels._replace(information=information, mean=matvec(wide, levels.mean), cov=cov)
 
 
 def follow(
     levels: Levels,
-    sources: Sources,
+    R: Float[Tensor, "B L m m"],
     P: Float[Tensor, "B j j"],
+    update: Update,
     innovation: Float[Tensor, "B m"],
     H: Float[Tensor, "*K m j"],
     weight: Float[Tensor, "B m"],
-    kept: Float[Tensor, " B"],
     free: Float[Tensor, " B"],
 ) -> tuple[Levels, Change]:
     """Levels after a measurement, and what their change adds to the posterior belief.
 
     Args:
         levels: as :func:`predict` returned them.
-        sources: those of the step.
+        R: what the noise of each source, at its level, adds to the measurement.
         P: covariance of the prior, of which ``levels.cov`` are parts.
+        update: of that prior with this measurement.
         innovation: zero where masked.
         H: Jacobian of the observation.
         weight: 1 where a channel was measured, else 0.
-        kept: share of the information that is not forgotten in this step.
         free: 1 where levels may move, 0 where they stay.
 
     Returns:
         The levels, and the change of mean and covariance.
 
-    >>> one = torch.ones(1, 1)
-    >>> wide = torch.ones(1, 1, 1)
-    >>> noise = Sources(torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1))
+    >>> from fwnkf.core.gaussian import DiagonalNoise, condition
+    >>> one, wide = torch.ones(1, 1), torch.ones(1, 1, 1)
+    >>> prior = condition(0 * wide, 3 * one, wide, DiagonalNoise(one), one)
     >>> known = start(torch.zeros(1, 1, 1, 1))
-    >>> after, _ = follow(known, noise, 0 * wide, 3 * one, wide, one, one[0], one[0])
+    >>> after, _ = follow(known, torch.ones(1, 1, 1, 1), 0 * wide, prior, 3 * one, wide, one, one[0])
     >>> a = 1 / SPREAD**2  # of an inverse gamma distribution, whose scale is a too
     >>> bool((after.log.exp() - (a + 0.5 * 9) / (a + 0.5)).abs() < 1e-5)
     True
     """
-    K, S, ok = gain(P, H, FullNoise(sources.R.sum(-3)), weight)
+    K, S, ok = update.gain, update.innovation_cov, update.ok
+    if K is None:  # channels were used one by one
+        K, _, _ = gain(P, H, FullNoise(R.sum(-3)), weight)
     eye = torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
     inverse, _ = right_solve(eye.expand_as(S), S, weight)
     wide_H, wide_K = H.unsqueeze(-3), K.unsqueeze(-3)
     # derivatives of S, of the innovation and of the gain with respect to each log-level
     cross = levels.cov @ wide_H.mT
-    parts = wide_H @ cross + sources.R
+    parts = wide_H @ cross + R
     moved = matvec(wide_H, levels.mean)
     turned = (cross - wide_K @ parts) @ inverse.unsqueeze(-3)
     score, curvature = _likelihood(innovation, inverse, parts, moved)
 
     known = (free * ok).unsqueeze(-1)
-    share = kept[:, None, None]
-    information = share * levels.information + (1 - share) * _least(levels.cov) + known.unsqueeze(-1) * curvature
+    information = levels.information + known.unsqueeze(-1) * curvature
     step, solved = right_solve((known * score).unsqueeze(-2), information)
     relative = torch.where(solved.unsqueeze(-1), step.squeeze(-2), 0.0).clamp(LARGEST_DROP, LARGEST_RISE)
     log = (levels.log + torch.log1p(relative)).clamp(-LIMIT, LIMIT)
@@ -136,7 +143,7 @@ def follow(
 
     left = torch.eye(P.shape[-1], dtype=P.dtype, device=P.device) - wide_K @ wide_H
     mean = matvec(left, levels.mean) + matvec(turned, innovation.unsqueeze(-2).expand(*turned.shape[:-2], -1))
-    cov = symmetrize(left @ levels.cov @ left.mT + wide_K @ sources.R @ wide_K.mT)
+    cov = symmetrize(left @ levels.cov @ left.mT + wide_K @ R @ wide_K.mT)
     growth = torch.expm1(change)[..., None, None] * cov
     following = Levels(log, information, mean, cov + growth)
     return following, Change((change.unsqueeze(-1) * mean).sum(-2), growth.sum(-3))

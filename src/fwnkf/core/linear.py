@@ -16,6 +16,7 @@ from .gaussian import matvec
 from .integrate import discretize
 from .layout import Layout, Part
 from .system import System
+from .system_definition import Nominal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,6 +184,19 @@ class LinearSystem(System):
         F, B, _ = self.matrices(dt)
         moved = matvec(F, x)
         return (moved if u is None else moved + matvec(B, u)), F
+
+    def nominal(self) -> Nominal:
+        F, B, Q = self.matrices(None)
+        return Nominal(Q, F, B)
+
+    def linearized_step(
+        self, nominal: Nominal, x: Tensor, u: Tensor | None, dt: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        F, B, Q = (nominal.F, nominal.B, nominal.Q) if dt is None else self.matrices(dt)
+        assert F is not None
+        assert B is not None
+        moved = matvec(F, x)
+        return (moved if u is None else moved + matvec(B, u)), F, Q
 
     def observe(self, x: Tensor) -> Tensor:
         return matvec(self.H, x)

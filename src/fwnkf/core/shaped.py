@@ -16,7 +16,7 @@ from torch import Tensor
 from ..shapes import Bool, Float
 from .gaussian import DiagonalNoise, FullNoise, Noise, condition, dense, gain, keeps_digits, matvec, symmetrize
 
-GainKind = Literal["kalman", "shaped", "joint"]
+GainKind = Literal["kalman", "shaped"]
 
 
 class Shaper(NamedTuple):
@@ -78,8 +78,8 @@ def condition_shaped(
     """Update with a shaped innovation and the exact joint covariance of error and shaper memory.
 
     ``kind`` is the gain: ``"kalman"`` is the paper's ``P Hᵀ S⁻¹`` (with the exact ``P``), ``"shaped"`` the one-step
-    optimal gain on the shaped innovation, ``"joint"`` the optimal gain on innovation and memory together, which for
-    white noise is the Kalman filter. The input of the shaper is zero in a masked channel, and so is its gain.
+    optimal gain on the shaped innovation. The optimal gain on innovation and memory together is not offered: it is that
+    of the Kalman filter, whatever ``Φ`` is. The input of the shaper is zero in a masked channel, and so is its gain.
     """
     d = H.shape[-1]
     P = Pi[..., :d, :d]
@@ -90,7 +90,7 @@ def condition_shaped(
     if kind == "kalman":
         on_innovation = kalman_gain * shaper.D
         on_memory = kalman_gain @ shaper.C
-    elif kind == "shaped":
+    else:
         observed = _stack([[D * H, shaper.C]])
         scaled = (
             DiagonalNoise(shaper.D**2 * noise.variance)
@@ -101,9 +101,6 @@ def condition_shaped(
         ok = ok & solved
         on_innovation = optimal[..., :d, :] * shaper.D
         on_memory = optimal[..., :d, :] @ shaper.C
-    else:
-        on_innovation, on_memory, solved = _joint_gain(Pi, H, noise, weight)
-        ok = ok & solved
     correction = matvec(on_innovation, innovation) + matvec(on_memory, memory)
     input_matrix = shaper.B * weight.unsqueeze(-2)
     M = _stack([[eye - on_innovation @ H, -on_memory], [input_matrix @ H, shaper.A]])
@@ -114,22 +111,6 @@ def condition_shaped(
     plain = condition(P, innovation, H, noise, weight)  # the same gain without a shaper
     precise = precise if plain.precise is None else precise & plain.precise
     return ShapedUpdate(correction, joint_cov, shaped, next_memory, S, ok, precise)
-
-
-def _joint_gain(Pi: Tensor, H: Tensor, noise: Noise, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Optimal gain on ``[r; σ]``. The memory is noise-free, so a small ridge keeps its covariance definite."""
-    d, s = H.shape[-1], Pi.shape[-1] - H.shape[-1]
-    batch = Pi.shape[:-2]
-    m = H.shape[-2]
-    observed = _stack([[H, Pi.new_zeros(m, s)], [Pi.new_zeros(s, d), torch.eye(s).to(Pi)]])
-    R = dense(noise)
-    floor = torch.finfo(Pi.dtype).eps ** 0.75 * torch.diagonal(R, dim1=-2, dim2=-1).mean(-1)
-    joint = torch.nn.functional.pad(R, (0, s, 0, s)).expand(*batch, m + s, m + s)
-    ridge = torch.nn.functional.pad(Pi.new_ones(s), (m, 0))
-    joint = joint + torch.diag_embed(ridge * floor.unsqueeze(-1))
-    all_weights = torch.cat((weight, weight.new_ones(*batch, s)), -1)
-    K, _, ok = gain(Pi, observed, FullNoise(joint), all_weights, "cholesky")
-    return K[..., :d, :m], K[..., :d, m:], ok
 
 
 def loop_matrix(

@@ -52,9 +52,9 @@ class LinearStep(NamedTuple):
     states or lagged states.
     """
 
-    F: Float[Tensor, "*F D D"]
-    """From the tangent space at the estimate of the step before to that at the prediction."""
-    Q: Float[Tensor, "*Q D D"]
+    F: Float[Tensor, "*F D D"] | None
+    """From the tangent space at the estimate of the step before to that at the prediction; None if nothing moved."""
+    Q: Float[Tensor, "*Q D D"] | None
     update: Measurement | StatedCovariance
     correction: Float[Tensor, "*B D"]
     """What the update added, in the tangent space at the prediction."""

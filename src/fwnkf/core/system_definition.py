@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,16 @@ from .gaussian import DiagonalNoise, FullNoise, Noise
 from .layout import Layout
 
 LARGEST = sys.float_info.max
+
+
+class Nominal(NamedTuple):
+    """What the steps of the nominal length share."""
+
+    Q: Float[Tensor, "d d"]
+    F: Float[Tensor, "d d"] | None = None
+    B: Float[Tensor, "d p"] | None = None
+
+
 Linearity = Literal["constant", "time_varying", "state_dependent"]
 """What the Jacobians of a function depend on, from the simplest to the most general:
 
@@ -207,6 +217,67 @@ class SystemDefinition(nn.Module):
             The state after the step and ``F``, which may lack the batch axis.
         """
         return linearize.jacobian(lambda z: self.transition(z, u, dt), x, self.layout, self.layout)
+
+    def matrices(
+        self, dt: Float[Tensor, "*T"] | None
+    ) -> tuple[Float[Tensor, "*T d d"], Float[Tensor, "*T d p"], Float[Tensor, "*T d d"]]:
+        """The matrices ``F, B, Q`` of a step of a system whose transition is ``"constant"``.
+
+        Args:
+            dt: the length of the step in seconds; None for the nominal one.
+
+        Returns:
+            ``F``, ``B`` and ``Q``, without a batch axis if there is no ``dt``.
+
+        Raises:
+            ConfigError: the transition depends on the state or the control.
+        """
+        if self.transition_linearity != "constant":
+            raise ConfigError(
+                f"system {type(self).__name__} has no constant matrices: its transition depends on x or u"
+            )
+        Q = self.process_noise(dt)
+        lengths = None if dt is None else dt.reshape(-1)
+        rows = 1 if lengths is None else len(lengths)
+        zero = self.layout.origin(Q).expand(rows, -1)
+        _, F = self.linearize_transition(zero, None, lengths)
+        F = F.expand(rows, *F.shape[-2:])
+        columns = [
+            self.transition(zero, Q.new_zeros(rows, self.control_dim).index_fill(1, place, 1.0), lengths) - zero
+            for place in torch.arange(self.control_dim, device=Q.device)
+        ]
+        B = torch.stack(columns, -1) if columns else F.new_zeros(*F.shape[:-1], 0)
+        lead = () if dt is None else tuple(dt.shape)
+        return F.reshape(*lead, *F.shape[-2:]), B.reshape(*lead, *B.shape[-2:]), Q
+
+    def nominal(self) -> Nominal:
+        """What steps of the nominal length share, computed once for all of them.
+
+        Returns:
+            ``Q``, and for a system of constant matrices also ``F`` and ``B``.
+        """
+        return Nominal(self.process_noise(None))
+
+    def linearized_step(
+        self,
+        nominal: Nominal,
+        x: Float[Tensor, "B n"],
+        u: Float[Tensor, "B p"] | None,
+        dt: Float[Tensor, "B"] | None,
+    ) -> tuple[Float[Tensor, "B n"], Float[Tensor, "*B d d"], Float[Tensor, "*B d d"]]:
+        """The next state, its Jacobian and the process noise of one step.
+
+        Args:
+            nominal: what :meth:`nominal` returned.
+            x: the state.
+            u: the control since the last step; None for none.
+            dt: the length of the step in seconds; None for the nominal one.
+
+        Returns:
+            The state after the step, ``F`` and ``Q``; matrices may lack the batch axis.
+        """
+        mean, F = self.linearize_transition(x, u, dt)
+        return mean, F, nominal.Q if dt is None else self.process_noise(dt)
 
     def linearize_observation(self, x: Float[Tensor, "B n"]) -> tuple[Float[Tensor, "B m"], Float[Tensor, "*B m d"]]:
         """The measurement and its Jacobian ``H`` in the tangent space.

@@ -7,17 +7,14 @@ from .factory import available, build, with_solve
 
 _MODULES = {
     "adaptive_kf": "adaptive",
-    "arkf": "autoregressive",
-    "bayesian_kalmannet": "bayesian_kalmannet",
+    "arkf": "baselines.autoregressive",
+    "bayesian_kalmannet": "baselines.bayesian_kalmannet",
     "ekf": "extended",
     "fwnkf": "fwnkf",
-    "fwnkf_adaptive": "level",
-    "fwnkf_hypotheses": "hypotheses",
-    "kalmannet": "kalmannet",
+    "kalmannet": "baselines.kalmannet",
     "kf": "kalman",
-    "order_tracking": "orders",
-    "recursive_kalmannet": "recursive_kalmannet",
-    "rkn": "rkn",
+    "recursive_kalmannet": "baselines.recursive_kalmannet",
+    "rkn": "baselines.rkn",
     "ukf": "unscented",
 }
 FILTERS.declare(__name__, **_MODULES)

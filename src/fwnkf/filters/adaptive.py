@@ -34,7 +34,7 @@ from ..errors import ConfigError
 from ..registry import FILTERS, at_least, limited
 from ..shapes import Float, Int
 from ..types import Gaussian, StepOutput
-from .base import Filter
+from .base import Filter, Prediction
 from .kalman import infer_sizes
 from .options import arguments
 from .outputs import step_output
@@ -68,6 +68,8 @@ class AdaptiveState(NamedTuple):
     """How many of those there were."""
     steps: Int[Tensor, " B"]
     """Steps since ``Σ`` last moved."""
+    predicted: Int[Tensor, " B"]
+    """Predictions since the last measurement."""
 
 
 class Matrices(NamedTuple):
@@ -79,8 +81,6 @@ class Matrices(NamedTuple):
     G: Tensor
     H: Tensor
     R: Noise
-    moves: bool = True
-    """False in a step of zero length, which has no ``e`` that ``Σ`` could follow."""
 
 
 @FILTERS.register("adaptive_kf")
@@ -203,53 +203,57 @@ class AdaptiveKalmanFilter(Filter):
         batch = len(belief.mean)
         noise = self.S.expand(batch, -1, -1).clone()
         counter = torch.zeros(batch, dtype=torch.int64, device=noise.device)
-        return AdaptiveState(*belief, noise, torch.zeros_like(noise), counter, counter.clone())
+        return AdaptiveState(*belief, noise, torch.zeros_like(noise), counter, counter.clone(), counter.clone())
 
     def prepare(self) -> Matrices:
         noise = DiagonalNoise(self.R.diagonal()) if self.config.diagonal_noise else FullNoise(self.R)
         return Matrices(self.F, self.B, self.c, self.G, self.H, noise)
 
-    def at_rest(self, prepared: Matrices, y: Tensor) -> tuple[Any, Matrices, Tensor | None]:
-        F, B, c, G = (torch.zeros_like(item) for item in prepared[:4])
-        return self, prepared._replace(F=F + torch.eye(len(F)).to(F), B=B, c=c, G=G, moves=False), None
-
     def observe(self, x: Tensor) -> Tensor:
         return matvec(self.H, x)
 
-    def advance_linearized(
+    def predict_state(
         self,
         prepared: Matrices,
         state: AdaptiveState,
-        y: Tensor,
-        weight: Tensor,
         u: Tensor | None,
         dt: Tensor | None,
-    ) -> tuple[AdaptiveState, StepOutput, LinearStep]:
+        measured: tuple[Tensor, Tensor] | None = None,
+    ) -> Prediction:
         if dt is not None:
-            raise ConfigError("filter 'adaptive_kf' counts in steps: its F has no length in seconds, leave dt out")
-        F, B, c, _, H, R, moves = prepared
+            raise ConfigError("filter 'adaptive_kf' is discrete: its matrices are those of one step; leave dt out")
+        F, B, c = prepared.F, prepared.B, prepared.c
         mean = matvec(F, state.mean) + c
         mean = mean if u is None else mean + matvec(B, u)
         Q = self._process_noise(prepared, state.noise_cov)
         cov = propagate(state.cov, F, Q)
+        moved = state._replace(mean=mean, cov=cov, predicted=state.predicted + 1)
+        return Prediction(moved, F, Q, prediction_keeps_digits(state.cov, F, cov))
+
+    def update_state(
+        self, prepared: Matrices, ahead: Prediction, y: Tensor, weight: Tensor
+    ) -> tuple[AdaptiveState, StepOutput, LinearStep]:
+        state: AdaptiveState = ahead.state
+        mean, cov, H, R = state.mean, state.cov, prepared.H, prepared.R
         innovation = (y - matvec(H, mean)) * weight
         update = condition(cov, innovation, H, R, weight, self.config.solve)
         prior, posterior = Gaussian(mean, cov), Gaussian(mean + update.correction, update.cov)
         added = self._moment(prepared, state.noise_cov, update.correction, update.cov, cov)
-        measured = (weight > 0).any(-1) & update.ok
-        following = state._replace(mean=posterior.mean, cov=posterior.cov)
-        if moves:
-            following = self._follow(
-                following._replace(
-                    moment=state.moment + torch.where(measured[:, None, None], added, 0.0),
-                    measured=state.measured + measured,
-                    steps=state.steps + 1,
-                )
-            )
-        precise = measured_precisely(update.precise, y, R, weight) & prediction_keeps_digits(state.cov, F, cov)
+        # without a prediction there is no e that Σ could follow
+        moved = state.predicted > 0
+        measured = (weight > 0).any(-1) & update.ok & moved
+        following = state._replace(
+            mean=posterior.mean, cov=posterior.cov, predicted=torch.zeros_like(state.predicted),
+            moment=state.moment + torch.where(measured[:, None, None], added, 0.0),
+            measured=state.measured + measured,
+            steps=state.steps + moved,
+        )  # fmt: skip
+        following = self._follow(following)
+        precise = measured_precisely(update.precise, y, R, weight)
+        precise = precise if ahead.precise is None else precise & ahead.precise
         out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, precise)
         measurement = Measurement(innovation, H, R, weight, update.ok)
-        return following, out, LinearStep(F, Q, measurement, update.correction, posterior.mean)
+        return following, out, LinearStep(ahead.F, ahead.Q, measurement, update.correction, posterior.mean)
 
     def _process_noise(self, prepared: Matrices, noise_cov: Tensor) -> Float[Tensor, "B n n"]:
         """``G Σ Gᵀ`` of the shrunk ``Σ``, and the nugget."""

@@ -1,34 +1,67 @@
-"""The interface of all filters: ``init``, a pure ``step``, and ``run`` over time.
+"""The interface of all filters: ``init``, pure ``predict``, ``update`` and ``step``, and ``run`` over time.
 
-What each filter implements is in :mod:`.definition`. Cleaning, checks and the loop over time are implemented here.
+A filter implements ``setup``, which creates its tensors, and the recursion: ``prepare`` computes what is the same in
+all steps (differentiably, once per run), ``predict_state`` and ``update_state`` are the halves of one step on clean
+inputs. Cleaning, checks and the loop over time are here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..core.preprocess import Inputs, Preprocessed, grouped
+from ..core.gaussian import Noise
+from ..core.layout import Layout
+from ..core.preprocess import Inputs, Preprocess, Preprocessed, grouped
 from ..core.scan import scan
 from ..core.smoothing import LinearStep, LinearSteps, batched
 from ..core.system import System
+from ..core.system_definition import Linearity
 from ..core.trajectory import Trajectory
-from ..errors import ConfigError, ShapeError
+from ..errors import ConfigError, NoObservationModelError, ShapeError
+from ..registry import FILTERS
 from ..shapes import Bool, Float
-from ..types import Gaussian, StepOutput
-from .definition import FilterDefinition
+from ..types import Gaussian, Statistics, StepOutput
 from .inputs import InputSizes, batched_prior, check_inputs, check_lengths, clean
-from .outputs import per_step, rejected, scale_covariance, with_resolution
+from .options import check_system, parse_options
+from .outputs import per_step, rejected, rejected_prediction, scale_covariance, with_resolution
 
+FilterType = TypeVar("FilterType", bound="Filter")
 PriorAt = Literal["first_measurement", "before_first_step"]
 """The time to which a prior belongs."""
 
 
-class Filter(FilterDefinition):
+class Prediction(NamedTuple):
+    """A state before its measurement, and how the prediction was made; None where nothing was predicted."""
+
+    state: Any
+    F: Float[Tensor, "*B D D"] | None = None
+    """The linear model of the prediction over all coordinates that the filter carries a covariance of."""
+    Q: Float[Tensor, "*B D D"] | None = None
+    precise: Bool[Tensor, " B"] | None = None
+    """Whether the prediction kept its digits."""
+    ok: Bool[Tensor, " B"] | None = None
+    """Whether its factorisations worked."""
+    drawn: tuple[Float[Tensor, "B d"], Float[Tensor, "B d d"]] | None = None
+    """Size of the mean and covariance about which points were drawn."""
+
+
+class LinearModel(NamedTuple):
+    """``x⁺ = F x + B u + N(0, Q)``, ``y = H x + N(0, R)`` over all coordinates of a filter, noise states included."""
+
+    kind: Linearity
+    """``"constant"``, ``"time_varying"`` (with the lengths of the steps) or ``"state_dependent"``."""
+    F: Float[Tensor, "*T D D"] | None = None
+    B: Float[Tensor, "*T D p"] | None = None
+    H: Float[Tensor, "m D"] | None = None
+    Q: Float[Tensor, "*T D D"] | None = None
+    R: Noise | None = None
+
+
+class Filter(nn.Module):
     """Base class of all filters. The state is a NamedTuple of tensors; a step changes nothing on ``self``.
 
     Args:
@@ -42,6 +75,280 @@ class Filter(FilterDefinition):
     >>> filter.run(torch.ones(1, 100, 1)).mean.shape  # a recording
     torch.Size([1, 100, 1])
     """
+
+    Config: ClassVar[type]
+    arrays: ClassVar[tuple[str, ...]] = ()
+    """Tensors that :func:`build` takes by name; they become tensors of the module and are not in its config."""
+    layout: Layout
+    observation_layout: Layout
+    control_dim: int = 0
+    system: System | None
+    owns_system: ClassVar[bool] = False
+    """Whether the system is rebuilt from the filter's own config instead of being saved with it."""
+    takes_system: ClassVar[bool] = True
+    """Whether the filter takes ``system=…``, the equations of motion."""
+    instead_of_system: ClassVar[str] = ""
+    """What to give to a filter that takes no system."""
+    latent_innovations: ClassVar[bool] = False
+    """Whether the innovations are those of a learned latent space, so that they say nothing about the measurements."""
+    smooths: bool = True
+    """Whether each step has a linear model, so that :func:`fwnkf.smooth` can be used."""
+    predicts_from_measurement: bool = False
+    """Whether :meth:`step` gives the measurement to the prediction already, as the encoder of the paper reads it."""
+    takes_missing_controls: bool = False
+    """Whether NaN in ``u`` is a missing value; otherwise a step with a control that is not finite is rejected."""
+    preprocess: Preprocess | None
+    """Preprocessing of raw samples; saved with the filter, applied by both :meth:`run` and :meth:`step`."""
+    covariance_scale: Tensor | None
+    """Factors on the reported variances of the state, see :meth:`calibrate_covariance`."""
+
+    def __init__(self, system: System | None = None, **options: Any) -> None:
+        config, arrays = self.parse(system, options)
+        self._set_up(config, system, arrays)
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "Config" in vars(cls) and "__init__" not in vars(cls):
+            cls.__init__ = Filter.__init__  # type: ignore[method-assign]  # the parent's has not these options
+
+    @classmethod
+    def from_config(cls: type[FilterType], config: Any, system: System | None = None, **arrays: Tensor) -> FilterType:
+        """A filter from a config that is complete, such as one that was saved.
+
+        Args:
+            config: an instance of ``cls.Config``.
+            system: the equations of motion.
+            **arrays: tensors by name, see :attr:`arrays`.
+
+        Returns:
+            The filter.
+        """
+        model = cls.__new__(cls)
+        model._set_up(config, system, arrays)
+        return model
+
+    @classmethod
+    def parse(cls, system: System | None, options: Mapping[str, Any]) -> tuple[Any, dict[str, Tensor]]:
+        """The config and the tensors of a constructor's arguments.
+
+        Args:
+            system: the equations of motion.
+            options: the arguments; None stands for an option that was not given.
+
+        Returns:
+            The config, and the tensors by name.
+        """
+        return parse_options(cls, system, options)
+
+    def _set_up(self, config: Any, system: System | None, arrays: dict[str, Tensor]) -> None:
+        check_system(type(self), system)
+        super().__init__()
+        self.config = config
+        self.system = None
+        self.preprocess = None
+        self.register_buffer("covariance_scale", None)
+        self.setup(config, system, arrays)
+        if self.system is None and self.layout.origins:
+            raise ConfigError(f"filter {self.name!r} has no system, so its layout cannot have an origin")
+        source = list(arrays.values()) if system is None else [*system.parameters(), *system.buffers()]
+        reference = next((tensor for tensor in source if tensor.is_floating_point()), None)
+        if reference is not None:
+            self.to(dtype=reference.dtype, device=reference.device)
+
+    # ---- implemented by each filter -------------------------------------------------------------------------
+
+    def setup(self, config: Any, system: System | None, arrays: dict[str, Tensor]) -> None:
+        """Create layouts, parameters and buffers; called by the constructor, which then sets dtype and device.
+
+        Args:
+            config: the options, complete.
+            system: the equations of motion, or None.
+            arrays: tensors by name.
+        """
+        raise NotImplementedError
+
+    def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Any:
+        """The state before the first step.
+
+        Args:
+            belief: mean and covariance with a batch axis.
+            generator: for filters that sample.
+
+        Returns:
+            A NamedTuple of tensors.
+        """
+        raise NotImplementedError
+
+    def prepare(self) -> Any:
+        """Values that all steps share: matrices from raw parameters, folded weights.
+
+        Returns:
+            What :meth:`advance` takes as ``prepared``.
+        """
+        return None
+
+    def predict_state(
+        self,
+        prepared: Any,
+        state: Any,
+        u: Float[Tensor, "B p"] | None,
+        dt: Float[Tensor, "B"] | None,
+        measured: tuple[Float[Tensor, "B m"], Float[Tensor, "B m"]] | None = None,
+    ) -> Prediction:
+        """The state after one step, before its measurement.
+
+        Args:
+            prepared: what :meth:`prepare` returned.
+            state: the state of the last step.
+            u: the control since the last step.
+            dt: the length of the step in seconds; None for the nominal one.
+            measured: the measurement and its weights, for a filter with :attr:`predicts_from_measurement`.
+
+        Returns:
+            The prediction.
+        """
+        raise NotImplementedError
+
+    def update_state(
+        self, prepared: Any, ahead: Prediction, y: Float[Tensor, "B m"], weight: Float[Tensor, "B m"]
+    ) -> tuple[Any, StepOutput, LinearStep | None]:
+        """A prediction conditioned on clean inputs: ``y`` is finite, ``weight`` is 1 where a channel was measured.
+
+        Args:
+            prepared: what :meth:`prepare` returned.
+            ahead: what :meth:`predict_state` returned, or :meth:`hold`.
+            y: measurements after preprocessing, zero where missing.
+            weight: 1 where a channel was measured, else 0.
+
+        Returns:
+            The next state, the output of the step, and its linear model; None for a filter that cannot be smoothed.
+        """
+        raise NotImplementedError
+
+    def hold(
+        self,
+        prepared: Any,
+        state: Any,
+        u: Float[Tensor, "B p"] | None,
+        measured: tuple[Float[Tensor, "B m"], Float[Tensor, "B m"]] | None = None,
+    ) -> Prediction:
+        """A state as it is, to be conditioned on a measurement without a prediction.
+
+        Args:
+            prepared: what :meth:`prepare` returned.
+            state: the state.
+            u: the control, for an encoder that reads it, and for speeds of rotors that come with it.
+            measured: as in :meth:`predict_state`.
+
+        Returns:
+            The state in the form in which :meth:`update_state` takes it.
+        """
+        return Prediction(state)
+
+    def linear_model(self, prepared: Any = None, dt: Float[Tensor, "*T"] | None = None) -> LinearModel:
+        """The matrices of a step, as far as they do not depend on the state.
+
+        A filter *states* what its matrices depend on; fits, smoothers and loops over time read it here and do not try
+        to find out.
+
+        Args:
+            prepared: what :meth:`prepare` returned; None computes it.
+            dt: the length of the step in seconds, or lengths of steps; None for the nominal one.
+
+        Returns:
+            The model: its ``kind``, and the matrices unless that is ``"state_dependent"``.
+        """
+        return LinearModel("state_dependent")
+
+    def _check_smoothing(self) -> None:
+        """Raise ConfigError if this filter, with its options, cannot be smoothed."""
+        if not self.smooths:
+            raise ConfigError(self._not_smoothed())
+
+    def _not_smoothed(self) -> str:
+        return (
+            f"filter {self.name!r} cannot be smoothed: the covariance it states, if any, does not follow from a linear "
+            "model of each step. Use a filter with a covariance recursion, such as 'ekf' or 'fwnkf'"
+        )
+
+    def joint_covariance(self, state: Any) -> Float[Tensor, "B D D"]:
+        """The covariance in a state, over all coordinates of :class:`LinearStep`.
+
+        Args:
+            state: a state of the filter.
+
+        Returns:
+            The covariance of the state's coordinates, then those of noise states.
+        """
+        return state.cov
+
+    def observe(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B m"]:
+        """``H(x)``, where the filter has an observation model.
+
+        Args:
+            x: the state.
+
+        Returns:
+            The measurement without noise.
+
+        Raises:
+            NoObservationModelError: the filter has none.
+        """
+        raise NoObservationModelError(
+            f"filter {self.name!r} has no observation model, so its estimates cannot be compared with measurements "
+            "(no spectral loss, no innovations); use a filter that has one, or set the weight of the loss to 0"
+        )
+
+    @property
+    def observes(self) -> bool:
+        """Whether the filter has an observation model, so that :meth:`observe` can be called."""
+        return type(self).observe is not Filter.observe
+
+    def regularization(self) -> Float[Tensor, ""]:
+        """The filter's own term of the training loss, such as a KL divergence; zero by default.
+
+        Returns:
+            The term, a scalar.
+        """
+        return self._like().new_zeros(())
+
+    def normalize(self, statistics: Statistics) -> None:
+        """Store the scales of training data in buffers, so that they are saved; by default those of the system.
+
+        Args:
+            statistics: means and standard deviations of the training data.
+        """
+        if self.system is not None:
+            self.system.normalize(statistics)
+
+    @classmethod
+    def infer_options(cls, options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:
+        """Options completed with what follows from the arrays or the system, mostly sizes.
+
+        Args:
+            options: the options given.
+            arrays: the tensors given.
+            system: the system given.
+
+        Returns:
+            The options, completed.
+        """
+        return options
+
+    @classmethod
+    def unused_options(cls, config: Any, given: Mapping[str, Any]) -> list[str]:
+        """A sentence for each option given that has no effect with the others.
+
+        Args:
+            config: the config of the filter.
+            given: the options that were given.
+
+        Returns:
+            The sentences.
+        """
+        return []
+
+    # ---- use -----------------------------------------------------------------------------------------------
 
     @property
     def initial_steps(self) -> int:
@@ -146,6 +453,77 @@ class Filter(FilterDefinition):
         state = self.init_state(belief, generator)
         return state if self.preprocess is None else Preprocessed(self.preprocess.init(batch_size, like), state)
 
+    def predict(
+        self,
+        state: Any,
+        u: Float[Tensor, "B p"] | None = None,
+        dt: Float[Tensor, "B"] | None = None,
+        *,
+        prepared: Any = None,
+    ) -> Any:
+        """The state after one step, before its measurement. Pure: same inputs, same bits.
+
+        Where the result is not finite, the state stays as it was.
+
+        Args:
+            state: the state of the last step, or that of :meth:`init`.
+            u: the control since the last step.
+            dt: the length of the step in seconds; by default the nominal one.
+            prepared: ``filter.prepare()``, computed once for all steps of a stream; compute it again whenever a
+                parameter changes.
+
+        Returns:
+            The predicted state, for :meth:`update` or for another :meth:`predict`.
+
+        Raises:
+            ConfigError: the filter preprocesses raw samples, so that a step needs all of them.
+            ShapeError: inputs do not have the sizes or the dtype of the filter.
+            DataError: ``dt`` is negative or not finite.
+        """
+        self._takes_halves("predict")
+        like = self._like()
+        check_inputs(self.name, self.input_sizes, like, None, u, None, dt, time_axes=0)
+        check_lengths(dt)
+        prepared = self.prepare() if prepared is None else prepared
+        after = self.predict_state(prepared, state, u, dt).state
+        return rejected_prediction(state, after, *self._moved_by(u, dt, moves=True))
+
+    def update(
+        self,
+        state: Any,
+        y: Float[Tensor, "B *N k"],
+        mask: Bool[Tensor, "B *N k"] | None = None,
+        sensor: str | None = None,
+        *,
+        u: Float[Tensor, "B *N p"] | None = None,
+        dt: Float[Tensor, "B *N"] | None = None,
+        prepared: Any = None,
+        reject: bool = True,
+    ) -> tuple[Any, StepOutput]:
+        """Condition on ``y`` without predicting; pure.
+
+        After :meth:`predict` it completes a step; several sensors are conditioned on one after the other. After
+        :meth:`init` it takes a first measurement at the time of the prior: ``init``, ``update``, then ``step`` compute
+        the same bits as ``run``.
+
+        Args:
+            state: that of :meth:`predict` or :meth:`init`.
+            y: measurements, of all channels or of ``sensor``.
+            mask: True where a channel was measured; by default everywhere.
+            sensor: the sensor that was measured, see :attr:`fwnkf.System.sensor_channels`; by default all.
+            u: the control, which moves nothing; an encoder that no prediction has advanced reads it.
+            dt: read by a preprocessing only.
+            prepared: as in :meth:`predict`.
+            reject: False leaves out the check of the result, for generated code that makes it itself.
+
+        Returns:
+            The next state, and the output of the step.
+        """
+        if sensor is not None:
+            y, mask = self._only(sensor, y, mask)
+        self._check(y, u, mask, dt, time_axes=0)
+        return self._single(self._advance_held, state, y, mask, u, dt, prepared, moves=False, reject=reject)
+
     def step(
         self,
         state: Any,
@@ -169,9 +547,7 @@ class Filter(FilterDefinition):
             u: the control since the last step.
             mask: True where a channel was measured; by default everywhere.
             dt: the length of the step in seconds; by default the nominal one.
-            prepared: ``filter.prepare()``, computed once for all steps of a stream; compute it again whenever a
-                parameter changes.
-            reject: False leaves out the check of the result, for generated code that makes it itself.
+            prepared, reject: as in :meth:`update`.
 
         Returns:
             The next state, and the output of the step.
@@ -184,35 +560,31 @@ class Filter(FilterDefinition):
         check_lengths(dt)
         return self._single(self.advance, state, y, mask, u, dt, prepared, moves=True, reject=reject)
 
-    def update(
-        self,
-        state: Any,
-        y: Float[Tensor, "B *N m"],
-        u: Float[Tensor, "B *N p"] | None = None,
-        mask: Bool[Tensor, "B *N m"] | None = None,
-        dt: Float[Tensor, "B *N"] | None = None,
-        *,
-        prepared: Any = None,
-        reject: bool = True,
-    ) -> tuple[Any, StepOutput]:
-        """Condition on ``y`` without predicting, as a step of zero length would; pure.
-
-        For a first measurement at the time of the prior: ``init``, ``update``, then ``step`` compute the same bits as
-        ``run``.
+    def advance(
+        self, prepared: Any, state: Any, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
+    ) -> tuple[Any, StepOutput, LinearStep | None]:
+        """One step on clean inputs: :meth:`predict_state`, then :meth:`update_state`.
 
         Args:
-            state: that of :meth:`init`.
-            y: measurements.
-            u: the control, which moves nothing; an encoder reads it.
-            mask: True where a channel was measured; by default everywhere.
-            dt: read by a preprocessing only.
-            prepared, reject: as in :meth:`step`.
+            prepared: what :meth:`prepare` returned.
+            state: the state of the last step.
+            y: measurements after preprocessing, zero where missing.
+            weight: 1 where a channel was measured, else 0.
+            u: the control since the last step.
+            dt: the length of the step in seconds; None for the nominal one.
 
         Returns:
-            The next state, and the output of the step.
+            The next state, the output of the step, and its linear model.
         """
-        self._check(y, u, mask, dt, time_axes=0)
-        return self._single(self._advance_at_rest, state, y, mask, u, dt, prepared, moves=False, reject=reject)
+        measured = (y, weight) if self.predicts_from_measurement else None
+        return self.update_state(prepared, self.predict_state(prepared, state, u, dt, measured), y, weight)
+
+    def _advance_held(
+        self, prepared: Any, state: Any, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
+    ) -> tuple[Any, StepOutput, LinearStep | None]:
+        """As :meth:`advance`, without a prediction."""
+        measured = (y, weight) if self.predicts_from_measurement else None
+        return self.update_state(prepared, self.hold(prepared, state, u, measured), y, weight)
 
     def _single(
         self,
@@ -228,45 +600,53 @@ class Filter(FilterDefinition):
     ) -> tuple[Any, StepOutput]:
         y, weight, flagged = clean(y, mask)
         prepared = self.prepare() if prepared is None else prepared
-        after, _, out = self._advance(advance, prepared, state, Inputs(y, weight, u, dt))
+        after, _, out, _ = self._preprocessed_step(advance, prepared, state, Inputs(y, weight, u, dt))
         if reject:
             after, out = rejected(state, after, out, *self._moved_by(u, dt, moves))
         return after, out._replace(status=out.status | per_step(flagged, 1))
 
-    def _advance(
+    def _preprocessed_step(
         self, advance: Callable[..., tuple[Any, ...]], prepared: Any, state: Any, inputs: Inputs
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Any, Tensor, StepOutput, LinearStep | None]:
         """Preprocessing, one step of the filter, and calibration of the covariance it reports.
 
         Returns the state, the weights of the channels after preprocessing, and the outputs of ``advance``.
         """
         if self.preprocess is None:
-            state, out, *more = advance(prepared, state, *inputs)
+            state, out, linear = advance(prepared, state, *inputs)
         else:
             memory, inputs = self.preprocess(state.preprocess, inputs)
-            filter_state, out, *more = advance(prepared, state.filter, *inputs)
+            filter_state, out, linear = advance(prepared, state.filter, *inputs)
             state = Preprocessed(memory, filter_state)
         out = with_resolution(self.layout, out)
         out = out if self.covariance_scale is None else scale_covariance(out, self.covariance_scale)
-        return state, inputs.weight, out, *more
+        return state, inputs.weight, out, linear
 
     def _moved_by(self, u: Tensor | None, dt: Tensor | None, moves: bool) -> tuple[Tensor | None, Tensor | None]:
         """The control and the length that must be numbers for a step to be made."""
         return None if self.takes_missing_controls or not moves else u, dt if moves else None
 
-    def _advance_at_rest(
-        self,
-        prepared: Any,
-        state: Any,
-        y: Tensor,
-        weight: Tensor,
-        u: Tensor | None,
-        dt: Tensor | None,
-        linearized: bool = False,
-    ) -> tuple[Any, ...]:
-        """As :meth:`advance` or :meth:`advance_linearized`, in a step of zero length whatever ``dt`` is."""
-        still, prepared, dt = self.at_rest(prepared, y)
-        return (still.advance_linearized if linearized else still.advance)(prepared, state, y, weight, u, dt)
+    def _takes_halves(self, method: str) -> None:
+        if self.preprocess is not None:
+            raise ConfigError(
+                f"filter {self.name!r} preprocesses raw samples, which a whole step reads together: call step instead "
+                f"of {method}"
+            )
+
+    def _only(self, sensor: str, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Measurements of one sensor as those of all channels, of which the others are missing."""
+        self._takes_halves("update(…, sensor=…)")
+        sensors = {} if self.system is None else self.system.sensor_channels
+        if sensor not in sensors:
+            raise ConfigError(f"filter {self.name!r} has no sensor {sensor!r}; there are: {', '.join(sensors)}")
+        place = sensors[sensor]
+        if y.shape[-1] != place.stop - place.start:
+            raise ShapeError(
+                f"sensor {sensor!r} has {place.stop - place.start} channel(s), but y has shape {tuple(y.shape)}"
+            )
+        around = (place.start, self.observation_dim - place.stop)
+        present = torch.ones_like(y, dtype=torch.bool) if mask is None else mask
+        return nn.functional.pad(y, around), nn.functional.pad(present, around)
 
     def run(
         self,
@@ -330,16 +710,18 @@ class Filter(FilterDefinition):
         if prepared is None:
             prepared = self.prepare()
 
-        if smoothing and advance is not None:
-            raise ConfigError("smoothing=True records what advance computes inside: leave advance=… out")
-        step = self.advance_linearized if smoothing else self.advance if advance is None else advance
+        if smoothing:
+            self._check_smoothing()
+            if advance is not None:
+                raise ConfigError("smoothing=True records what advance computes inside: leave advance=… out")
+        step = self.advance if advance is None else advance
 
         def with_step(step: Callable[..., tuple[Any, ...]], moves: bool) -> Any:
             def body(carry: Any, inputs: Any) -> tuple[Any, tuple[Tensor, StepOutput, LinearStep | None]]:
                 given = Inputs(*inputs)
-                after, used, out, *linear = self._advance(step, prepared, carry, given)
+                after, used, out, linear = self._preprocessed_step(step, prepared, carry, given)
                 after, out = rejected(carry, after, out, *self._moved_by(given.u, given.dt, moves))
-                return after, (used, out, batched(linear[0]) if linear else None)
+                return after, (used, out, self._recorded(linear) if smoothing else None)
 
             return body
 
@@ -349,9 +731,7 @@ class Filter(FilterDefinition):
             with_step(step, moves=True),
             state,
             inputs,
-            first=None
-            if predicts_first
-            else with_step(partial(self._advance_at_rest, linearized=smoothing), moves=False),
+            first=None if predicts_first else with_step(self._advance_held, moves=False),
             truncate=truncate,
             checkpoint=checkpoint,
         )
@@ -397,6 +777,54 @@ class Filter(FilterDefinition):
                 "and a layout without an origin"
             )
         return origins
+
+    def _recorded(self, linear: LinearStep | None) -> LinearStep:
+        """The linear model of a step with a batch axis on every matrix; one without a prediction has ``F = I``."""
+        if linear is None:
+            raise ConfigError(self._not_smoothed())
+        if linear.F is None or linear.Q is None:
+            eye = torch.eye(linear.correction.shape[-1], dtype=linear.mean.dtype, device=linear.mean.device)
+            linear = linear._replace(F=eye, Q=torch.zeros_like(eye))
+        return batched(linear)
+
+    # ---- properties -----------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The name under which the filter is registered."""
+        return FILTERS.name_of(type(self)) or type(self).__name__
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the filter, which its inputs must have."""
+        return self._like().dtype
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the filter, on which its inputs must be."""
+        return self._like().device
+
+    @property
+    def takes_dt(self) -> bool:
+        """Whether the filter takes ``dt``, the length of each step in seconds."""
+        return self.system is None or self.system.takes_dt
+
+    @property
+    def nominal_step(self) -> float | None:
+        """The length of a step in seconds if ``dt`` is not given; None for a filter that counts in steps."""
+        return None if self.system is None else self.system.dt
+
+    @property
+    def observation_dim(self) -> int:
+        """Number of channels after preprocessing."""
+        return self.observation_layout.size
+
+    def _like(self) -> Tensor:
+        """A tensor with the dtype and device of the filter."""
+        for tensor in (*self.parameters(), *self.buffers()):
+            if tensor.is_floating_point():
+                return tensor
+        return torch.zeros(())
 
     # ---- helpers --------------------------------------------------------------------------------------------
 

@@ -13,9 +13,10 @@ from ..core.gaussian import Noise
 from ..core.linearize import repeated, second_order_correction
 from ..core.smoothing import LinearStep, Measurement
 from ..core.system import System
+from ..core.system_definition import Linearity, Nominal
 from ..registry import FILTERS
 from ..types import Gaussian, StepOutput
-from .base import Filter, adopt
+from .base import Filter, LinearModel, Prediction, adopt
 from .options import arguments
 from .outputs import step_output
 
@@ -29,10 +30,15 @@ class ExtendedConfig:
 
 
 class Noises(NamedTuple):
-    """``Q`` of the nominal step and ``R``, computed once per run."""
+    """What steps of the nominal length share, and ``R``, computed once per run."""
 
-    Q: Tensor
+    nominal: Nominal
     R: Noise
+
+    @property
+    def Q(self) -> Tensor:
+        """``Q`` of the nominal step."""
+        return self.nominal.Q
 
 
 class SystemFilter(Filter):
@@ -44,7 +50,7 @@ class SystemFilter(Filter):
         return belief
 
     def prepare(self) -> Any:
-        return Noises(self.system.process_noise(None), self.system.measurement_noise())
+        return Noises(self.system.nominal(), self.system.measurement_noise())
 
     def observe(self, x: Tensor) -> Tensor:
         return self.system.observe(x)
@@ -83,38 +89,42 @@ class KalmanRecursion(SystemFilter):
         return self.form.covariance(state[1])
 
     def conditioned(
-        self,
-        prior: tuple[Tensor, Tensor],
-        measured: tuple[Tensor, Tensor, Tensor, Noise, Tensor],
-        F: Tensor,
-        Q: Tensor,
-        before: Belief,
-        draws: bool = False,
+        self, ahead: Prediction, y: Tensor, innovation: Tensor, H: Tensor, R: Noise, weight: Tensor
     ) -> tuple[Belief, StepOutput, LinearStep]:
-        """The end of a step: the prior conditioned on the measurement.
+        """A prediction conditioned on a measurement with a linear model.
 
         Args:
-            prior: mean, and covariance in the form in which it is carried.
-            measured: ``y``, innovation, ``H``, ``R`` and weight.
-            F, Q: of the step, for its linear model.
-            before: the state before the step.
-            draws: whether points were drawn around it.
+            ahead: the prediction.
+            y: the measurement.
+            innovation: the innovation, zero where masked.
+            H, R: its model.
+            weight: 1 where a channel was measured, else 0.
 
         Returns:
             The next state, the output of the step, and its linear model.
         """
-        y, innovation, H, R, weight = measured
-        form, (mean, carried) = self.form, prior
+        form, (mean, carried) = self.form, ahead.state
         update = form.condition(carried, innovation, H, R, weight)
         posterior = Gaussian(self.layout.boxplus(mean, update.correction), form.covariance(update.cov))
-        precise = measured_precisely(update.precise, y, R, weight) & form.predicts_precisely(before[1], F, carried)
-        if draws:
-            drawn = self.layout.magnitude(before.mean), form.covariance(before[1])
-            precise = precise & points_resolved([drawn], update, innovation)
-        stated = Gaussian(mean, form.covariance(carried))
-        out = step_output(stated, posterior, innovation, update.innovation_cov, update.ok, precise)
-        linear = LinearStep(F, Q, Measurement(innovation, H, R, weight, update.ok), update.correction, posterior.mean)
+        precise = measured_precisely(update.precise, y, R, weight)
+        precise = precise if ahead.precise is None else precise & ahead.precise
+        if ahead.drawn is not None:
+            precise = precise & points_resolved([ahead.drawn], update, innovation)
+        prior = Gaussian(mean, form.covariance(carried))
+        out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, precise)
+        measurement = Measurement(innovation, H, R, weight, update.ok)
+        linear = LinearStep(ahead.F, ahead.Q, measurement, update.correction, posterior.mean)
         return form.belief(posterior.mean, update.cov), out, linear
+
+    def linear_model(self, prepared: Any = None, dt: Tensor | None = None) -> LinearModel:
+        system = self.system
+        if system.linearity != "constant" or not (self.layout.flat and self.observation_layout.flat):
+            return LinearModel("state_dependent")
+        prepared = self.prepare() if prepared is None else prepared
+        F, B, Q = system.matrices(dt)
+        _, H = system.linearize_observation(self.layout.origin(F)[None])
+        kind: Linearity = "constant" if dt is None or dt.ndim == 0 else "time_varying"
+        return LinearModel(kind, F, B, H if H.ndim == 2 else H[0], Q, prepared.R)
 
 
 @FILTERS.register("ekf")
@@ -147,39 +157,38 @@ class ExtendedKalmanFilter(KalmanRecursion):
     def setup(self, config: ExtendedConfig, system: System | None, arrays: dict[str, Tensor]) -> None:
         self.system = adopt(self, system)
 
-    def predict(
-        self, prepared: Any, belief: Belief, u: Tensor | None, dt: Tensor | None
-    ) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor]:
-        """The belief after one step, before the measurement, and the ``F`` and ``Q`` of its covariance.
+    def predict_state(
+        self,
+        prepared: Noises,
+        state: Belief,
+        u: Tensor | None,
+        dt: Tensor | None,
+        measured: tuple[Tensor, Tensor] | None = None,
+    ) -> Prediction:
+        form, (before, carried) = self.form, state
+        mean, F, Q = self.system.linearized_step(prepared.nominal, before, u, dt)
+        drawn = None
+        if self.config.moments == "second_order":
 
-        Args:
-            prepared: what :meth:`prepare` returned.
-            belief: the state of the last step.
-            u: the control since then.
-            dt: the length of the step in seconds; None for the nominal one.
+            def move(points: Tensor) -> Tensor:
+                count = points.shape[0] // before.shape[0]
+                return self.system.transition(points, repeated(u, count), repeated(dt, count))
 
-        Returns:
-            Mean and carried covariance, ``F``, and ``Q``.
-        """
-        mean, F = self.system.linearize_transition(belief.mean, u, dt)
-        Q = prepared.Q if dt is None else self.system.process_noise(dt)
-        if self.config.moments == "linear":
-            return (mean, self.form.propagate(belief[1], F, Q)), F, Q
+            cov = form.covariance(carried)
+            second_order = second_order_correction(move, before, cov, self.layout, self.layout)
+            mean, Q = self.layout.boxplus(mean, second_order.shift), Q + second_order.cov
+            drawn = self.layout.magnitude(before), cov
+        moved = form.propagate(carried, F, Q)
+        precise = form.predicts_precisely(carried, F, moved)
+        return Prediction(form.belief(mean, moved), F, Q, precise, drawn=drawn)
 
-        def move(points: Tensor) -> Tensor:
-            count = points.shape[0] // belief.mean.shape[0]
-            return self.system.transition(points, repeated(u, count), repeated(dt, count))
-
-        cov = self.form.covariance(belief[1])
-        second_order = second_order_correction(move, belief.mean, cov, self.layout, self.layout)
-        Q = Q + second_order.cov
-        return (self.layout.boxplus(mean, second_order.shift), self.form.propagate(belief[1], F, Q)), F, Q
-
-    def advance_linearized(
-        self, prepared: Any, state: Belief, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
+    def update_state(
+        self, prepared: Noises, ahead: Prediction, y: Tensor, weight: Tensor
     ) -> tuple[Belief, StepOutput, LinearStep]:
-        prior, F, Q = self.predict(prepared, state, u, dt)
-        predicted, H = self.system.linearize_observation(prior[0])
-        innovation = self.innovation(y, predicted, weight)
-        draws = self.config.moments == "second_order"
-        return self.conditioned(prior, (y, innovation, H, prepared.R, weight), F, Q, state, draws)
+        predicted, H = self.system.linearize_observation(ahead.state.mean)
+        return self.conditioned(ahead, y, self.innovation(y, predicted, weight), H, prepared.R, weight)
+
+    def linear_model(self, prepared: Any = None, dt: Tensor | None = None) -> LinearModel:
+        if self.config.moments != "linear":
+            return LinearModel("state_dependent")
+        return super().linear_model(prepared, dt)

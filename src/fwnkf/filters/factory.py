@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from ..registry import FILTERS, parse_config
 from .base import Filter
+from .parts.part import Part
 
 FilterType = TypeVar("FilterType", bound=Filter)
 
@@ -76,5 +77,12 @@ def available() -> list[str]:
 
 
 def options_of(config: Any) -> dict[str, Any]:
-    """A config as plain values, ready for JSON."""
-    return dataclasses.asdict(config)
+    """A config as plain values, ready for JSON; a part has its name under ``"part"``."""
+    options = {field.name: _plain(getattr(config, field.name)) for field in dataclasses.fields(config)}
+    return {"part": config.kind} | options if isinstance(config, Part) else options
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return options_of(value)
+    return tuple(_plain(item) for item in value) if isinstance(value, tuple) else value

@@ -1,388 +1,804 @@
-"""The Frequency-Weighted Neural Kalman Filter.
+"""The Frequency-Weighted Neural Kalman Filter, composed of parts.
 
-As the paper writes it (Algorithms 1 to 3): ``shaping="innovation"``, ``transition="locally_linear"``,
-``covariance="joseph"``, ``encoder_reads="current"``. The forms beyond the paper sit behind the same class; the reasons
-are in ``docs/design/fwnkf.md``.
+``FWNKF(system)`` is the extended Kalman filter. Everything else is added to it: coloured noise as states of the filter,
+a level of the noise that is tracked, an encoder and a residual that are learned, and ``Φ`` of the paper
+(:meth:`FrequencyWeightedNeuralKalmanFilter.paper`). Reasons are in ``docs/design/fwnkf.md``.
 """
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ..core import levels as levels_of
-from ..core.covariance import Covariance
-from ..core.gaussian import DiagonalNoise, FullNoise, Noise, block_diagonal
-from ..core.linearize import SecondOrderCorrection, repeated, second_order_correction
-from ..core.observation import NetworkObservation, ObservationModel, make_observation
-from ..core.shaped import shaper_blocks
-from ..core.smoothing import LinearStep
-from ..core.system import System, as_layout
+from ..core import iir
+from ..core import levels as scored
+from ..core.forms import CovarianceForm, covariance_form, measured_precisely, points_resolved
+from ..core.gaussian import (
+    DiagonalNoise,
+    FullNoise,
+    Noise,
+    Update,
+    block_diagonal,
+    condition,
+    dense,
+    matvec,
+    prediction_keeps_digits,
+)
+from ..core.jumps import jump_noise
+from ..core.levels import Levels
+from ..core.linearize import repeated, second_order_correction
+from ..core.networks import JacobianNetwork, add_residual
+from ..core.shaped import Shaper, condition_shaped, shaper_blocks
+from ..core.smoothing import LinearStep, Measurement, StatedCovariance
+from ..core.system import System
+from ..core.system_definition import Linearity, Nominal
+from ..core.tree import tree_map
 from ..errors import ConfigError
-from ..registry import FILTERS
+from ..registry import FILTERS, at_least
 from ..shapes import Float
 from ..types import Gaussian, Statistics, StepOutput
-from .fwnkf_config import FWNKFConfig, infer_options, unused_options
-from .fwnkf_state import FWState, Prediction, Prepared
-from .fwnkf_updates import ShapedUpdates
-from .networks import GRUStack, Hidden, gru_step
+from .base import Filter, LinearModel, Prediction, adopt
+from .networks import CellWeights, GRUStack
 from .options import arguments
-from .shaping import InnovationShaper, NoiseStates
-from .transition import LocallyLinearTransition, ResidualTransition, Transition
+from .outputs import step_output
+from .parts import encoder as encoding
+from .parts import hypotheses as bank
+from .parts import level as discounting
+from .parts.encoder import GRU, EncoderState
+from .parts.hypotheses import Hypotheses, HypothesesState
+from .parts.level import Level
+from .parts.lines import Lines, LineStates, PreparedLines
+from .parts.locally_linear import LocallyLinear, LocallyLinearTransition
+from .parts.part import NoisePart, NoiseStates
+from .parts.phi import InnovationShaper, Phi
+from .parts.residual import MLP
+from .parts.stacked import StackedNoise
 
-FWNKFType = TypeVar("FWNKFType", bound="FrequencyWeightedNeuralKalmanFilter")
+ADAPT = 6.0
+"""Bound on how far the log-variances of ``Q_t`` and ``R_t`` move from their base."""
+
+
+@dataclass(frozen=True)
+class FWNKFConfig:
+    """The parts of a :class:`FrequencyWeightedNeuralKalmanFilter`, which describes them."""
+
+    noise: tuple[NoisePart, ...] = ()
+    level: Level | None = None
+    encoder: GRU | None = None
+    residual: MLP | None = None
+    transition: LocallyLinear | None = None
+    phi: Phi | None = None
+    hypotheses: Hypotheses | None = None
+    moments: Literal["linear", "second_order"] = "linear"
+    jump: float = at_least(0.0, 0.0)
+    solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto"
+
+    def __post_init__(self) -> None:
+        tracked = self.level is not None and self.level.of != "all"
+        rooted, bank = self.solve == "square_root", self.hypotheses
+        faults = [
+            (self.phi and self.noise, "phi and noise both model coloured noise: use one of them"),
+            (self.phi and self.phi.covariance == "augmented" and rooted, "phi with its exact covariance has no form "
+             "for solve='square_root'; set covariance='joseph', or another solve"),
+            (self.jump and (self.phi or self.noise), "jump reads innovations of white noise: leave noise and phi out"),
+            (tracked and (self.phi or rooted), "a level of the noise needs the Kalman gain and a dense covariance: "
+             "leave phi out, and use another solve than 'square_root'"),
+            (self.transition and self.residual, "residual adds to the transition of the system, which transition "
+             "replaces: use one of them"),
+            (self.transition and self.moments != "linear", "moments='second_order' needs a nonlinear transition, and "
+             "that of Algorithm 3 is linear: leave one of them out"),
+            (bank and not (len(self.noise) == 1 and isinstance(self.noise[0], Lines)), "hypotheses are about the "
+             "frequencies of lines: give noise=Lines(...) and no other noise"),
+            (bank and bank.dwell is not None and rooted, "dwell mixes covariances, so solve cannot be 'square_root'"),
+            (bank and bank.dwell is not None and tracked, "hypotheses with dwell and a tracked level both follow "
+             "changes of the level: use one of them"),
+            (bank and self.level is not None and not tracked, "hypotheses have no level of all covariances: use "
+             "Level(of='noise')"),
+        ]  # fmt: skip
+        found = [f"filter fwnkf: {sentence}" for wrong, sentence in faults if wrong]
+        if found:
+            raise ConfigError("\n".join(found))
+
+
+class FWState(NamedTuple):
+    """Everything the next step needs; what a filter does not have is empty."""
+
+    mean: Float[Tensor, "B n"]
+    cov: Float[Tensor, "B j j"]
+    """Over the state, ``[state; noise states]``, or ``[state error; memory of Φ]``; factors with ``"square_root"``."""
+    noise: Float[Tensor, "B s"]
+    memory: Float[Tensor, "B m r"]
+    """That of ``Φ``."""
+    encoder: EncoderState | tuple[()] = ()
+    levels: Levels | tuple[Tensor, Tensor] | tuple[()] = ()
+    """Those of the noise; or that of all covariances, and the seconds since it last moved."""
+
+
+class Prepared(NamedTuple):
+    """What no step changes, from raw parameters once per run; with hypotheses some tensors have one row for each."""
+
+    cells: tuple[CellWeights, ...]
+    nominal: Nominal
+    R: Noise
+    base: Float[Tensor, "*K e"]
+    """Factors of the variances of ``Q`` and ``R``, before what the encoder says."""
+    noise: Any
+    """Of the noise states."""
+    shaper: Tensor | None
+    blocks: Shaper | None
+    learned: Float[Tensor, " K"] | None = None
+    """Zero for hypotheses without anything learned."""
 
 
 @FILTERS.register("fwnkf")
-class FrequencyWeightedNeuralKalmanFilter(ShapedUpdates):
-    """FW-NKF: an encoder conditions ``A_t, b_t, Q_t, R_t``; a learned spectrum shapes innovation or noise.
-
-    Untrained, it equals the classical filter it extends: residuals start at zero, ``Φ`` as the identity.
+class FrequencyWeightedNeuralKalmanFilter(Filter):
+    """FW-NKF: the extended Kalman filter, and the parts that are added to it.
 
     Args:
-        system: the equations of motion, to which a residual network is added; None if the transition is learned.
-        H: observation ``[m, n]`` for ``observation="given_matrix"``.
-        Q: base covariance of the process noise ``[d, d]``, for a filter without a system; by default the identity.
-        R: base covariance of the measurement noise ``[m, m]``, likewise.
-        state_dim, observation_dim, control_dim: sizes of state, measurement and control; a system or the matrices
-            determine them.
-        layout: name, kind and size of the parts of the state; that of the system, or Euclidean.
-        dt: the nominal step in seconds; that of the system, or 1.
-        transition: ``"locally_linear"`` is Algorithm 3 of the paper; ``"residual"`` is a system, or the identity, plus
-            a network.
-        gate: form of the encoder's part of a locally linear transition.
-        rank: of a low-rank gate.
-        residual_width: width of the residual network; 0 leaves it out.
-        residual_order: 2 lets the residual network read products of state coordinates.
+        system: motion, sensors and white noise. :meth:`fwnkf.systems.LearnedSystem.of` is a system without equations.
+        noise: coloured noise as states of the filter, with exact gain and covariance: one part
+            (:class:`~fwnkf.Lines`, :class:`~fwnkf.Modes`, :class:`~fwnkf.Drift`, :class:`~fwnkf.Orders`), several, or
+            a mapping of sensors to parts.
+        level: a level of the noise that follows the innovations.
+        encoder: a network that reads estimates and measurements and adapts ``Q_t``, ``R_t`` and learned transitions.
+        residual: a network that is added to the transition of the system.
+        transition: the locally linear transition of Algorithm 3, in place of that of the system.
+        phi: ``Φ``, the paper's filter of the innovation.
+        hypotheses: copies with other frequencies or levels of the lines, weighed by their likelihood.
         moments: ``"second_order"`` adds what the transition's curvature does to mean and covariance.
-        observation: a given matrix or function, a learned matrix, or a learned network.
-        observation_width: width of the observation network.
-        shaping: ``"innovation"`` is the paper's ``Φ``; ``"noise"`` are noise states, with exact covariance.
-        sections: biquads of ``Φ``, or oscillators of each channel alone.
-        modes: oscillators that all channels share, each with a gain and a phase for every channel (noise states only).
-        shared_shaper: whether all channels have the same shaping parameters.
-        pole_radius: bound on every pole that is learned.
-        covariance: ``"augmented"`` is the exact covariance of the paper's ``Φ``, ``"joseph"`` that of the paper.
-        gain: with ``"augmented"``: the Kalman gain of white noise, the optimal gain for the shaped innovation, or that
-            for innovation and memory together (``"joint"``).
-        encoder_reads: the ``"previous"`` measurement, or the ``"current"`` one as in the paper.
-        hidden: units in each layer of the GRU encoder; 0 leaves it out.
-        layers: number of GRU layers.
-        adapt: bound on how far the log-variances of ``Q_t`` and ``R_t`` move from their base, by the encoder or,
-            without it, by training.
-        diagonal_noise, diagonal_process: whether the base of ``R`` and ``Q`` is diagonal; follows from the matrices or
-            the system.
-        solve: implementation of the small linear solve, as in :class:`ExtendedKalmanFilter`.
         jump: an innovation beyond this many standard deviations is a jump of what is measured; 0 for no limit.
-        track_level: ``"common"`` lets the level of all measurement noise follow the innovations, ``"separate"`` those
-            of the white noise and of each oscillator; they need noise states.
-        level_memory: seconds in which what was learned of a level falls to ``1/e``.
+        solve: implementation of the small linear solve, as in :class:`ExtendedKalmanFilter`.
 
     >>> import torch, fwnkf
-    >>> filter = fwnkf.build("fwnkf", H=torch.eye(2, 3), Q=torch.eye(3), R=torch.eye(2))
-    >>> filter.run(torch.zeros(4, 10, 2)).mean.shape
-    torch.Size([4, 10, 3])
+    >>> one = torch.eye(1)
+    >>> system = fwnkf.LinearSystem.of(F=one, H=one, Q=one, R=one, dt=0.01)
+    >>> y = torch.randn(4, 10, 1)
+    >>> torch.equal(fwnkf.FWNKF(system).run(y).mean, fwnkf.EKF(system).run(y).mean)
+    True
+    >>> vibrating = fwnkf.FWNKF(system, noise=fwnkf.Lines(hz=23.0, std=2.0), level=fwnkf.Level(seconds=1.0))
+    >>> vibrating.run(y).mean.shape
+    torch.Size([4, 10, 1])
     """
 
     Config = FWNKFConfig
-    arrays = ("H", "Q", "R")
-    system: System | None
+    system: System
 
     def __init__(
         self,
-        system: System | None = None,
+        system: System,
         *,
-        H: Tensor | None = None,
-        Q: Tensor | None = None,
-        R: Tensor | None = None,
-        state_dim: int | None = None,
-        observation_dim: int | None = None,
-        control_dim: int | None = None,
-        layout: tuple[Any, ...] | None = None,
-        dt: float | None = None,
-        transition: Literal["locally_linear", "residual"] | None = None,
-        gate: Literal["diagonal", "low_rank", "full"] = "low_rank",
-        rank: int = 1,
-        residual_width: int = 64,
-        residual_order: Literal[1, 2] = 1,
+        noise: NoisePart | Sequence[NoisePart] | Mapping[str, NoisePart] | None = None,
+        level: Level | None = None,
+        encoder: GRU | None = None,
+        residual: MLP | None = None,
+        transition: LocallyLinear | None = None,
+        phi: Phi | None = None,
+        hypotheses: Hypotheses | None = None,
         moments: Literal["linear", "second_order"] = "linear",
-        observation: Literal["given_matrix", "given_function", "learned_matrix", "learned_network"] | None = None,
-        observation_width: int = 64,
-        shaping: Literal["none", "innovation", "noise"] = "innovation",
-        sections: int = 1,
-        modes: int = 0,
-        shared_shaper: bool = True,
-        pole_radius: float = 0.999,
-        covariance: Literal["joseph", "augmented"] = "joseph",
-        gain: Literal["kalman", "shaped", "joint"] = "kalman",
-        encoder_reads: Literal["previous", "current"] = "previous",
-        hidden: int = 64,
-        layers: int = 1,
-        adapt: float = 6.0,
-        diagonal_noise: bool | None = None,
-        diagonal_process: bool | None = None,
-        solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto",
         jump: float = 0.0,
-        track_level: Literal["none", "common", "separate"] = "none",
-        level_memory: float = 5.0,
+        solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto",
     ) -> None:
         super().__init__(**arguments(locals()))
 
-    def setup(self, config: FWNKFConfig, system: System | None, arrays: dict[str, Tensor]) -> None:
-        self.system = system
-        if system is None:
-            self.layout = as_layout(config.layout, config.state_dim)
-            self.observation_layout = as_layout((), config.observation_dim)
-            self.base_Q = Covariance(arrays.get("Q", torch.eye(self.layout.tangent_size)), learn=False)
-            self.base_R = Covariance(arrays.get("R", torch.eye(config.observation_dim)), learn=False)
-        else:
-            self.layout, self.observation_layout = system.layout, system.observation_layout
-            if "Q" in arrays or "R" in arrays:
-                raise ConfigError("filter fwnkf: Q and R come from the system; leave the arrays out")
-        self.control_dim = config.control_dim
-        d, m = self.layout.tangent_size, config.observation_dim
-        self.transition: Transition
-        if config.transition == "locally_linear":
-            self.transition = LocallyLinearTransition(self.layout, config.gate, config.rank)
-        else:
-            self.transition = ResidualTransition(
-                self.layout, system, config.hidden, config.residual_width, config.residual_order
-            )
-        self.observation: ObservationModel = make_observation(
-            config.observation, self.layout, m, arrays.get("H"), system, config.observation_width
+    @classmethod
+    def paper(
+        cls, system: System, *, units: int = 64, rank: int | None = None, sections: int = 1
+    ) -> FrequencyWeightedNeuralKalmanFilter:
+        """The filter as Algorithms 1 to 3 of the paper write it.
+
+        Args:
+            system: observation and base noise; its transition is replaced by a learned one.
+            units: of the GRU encoder.
+            rank: of the gate; by default the size of the state.
+            sections: biquads of ``Φ``.
+
+        Returns:
+            The filter.
+
+        >>> import torch, fwnkf
+        >>> system = fwnkf.systems.LearnedSystem.of(H=torch.eye(2, 3))
+        >>> fwnkf.FWNKF.paper(system).run(torch.zeros(4, 10, 2)).mean.shape
+        torch.Size([4, 10, 3])
+        """
+        return cls(
+            system,
+            encoder=GRU(units, reads="current"),
+            transition=LocallyLinear(system.layout.tangent_size if rank is None else rank),
+            phi=Phi(sections),
         )
-        self.head_size = self.transition.head_size + d + m
-        self.encoder = (
-            GRUStack(self.layout.feature_size + m + config.control_dim, config.hidden, config.layers)
-            if config.hidden
-            else None
-        )
-        self.head_weight = nn.Parameter(torch.zeros(self.head_size, config.hidden)) if config.hidden else None
-        self.head_bias = nn.Parameter(torch.zeros(self.head_size))
-        with torch.no_grad():
-            self.transition.start_head(self.head_bias)
-        self.shaper = (
-            InnovationShaper(m, config.sections, config.shared_shaper, config.pole_radius)
-            if config.shaping == "innovation"
-            else None
-        )
-        self.noise_states = (
-            NoiseStates(m, config.sections, config.shared_shaper, config.pole_radius, config.modes)
-            if config.shaping == "noise"
-            else None
-        )
-        if self.noise_states is not None:
-            self.noise_states.owner = (self,)
 
     @classmethod
     def infer_options(cls, options: dict[str, Any], arrays: dict[str, Tensor], system: System | None) -> dict[str, Any]:
-        return infer_options(options, arrays, system)
+        return {**options, "noise": _listed(options.get("noise", ()))}
 
-    @classmethod
-    def unused_options(cls, config: FWNKFConfig, given: Mapping[str, Any]) -> list[str]:
-        return unused_options(config, given)
+    def setup(self, config: FWNKFConfig, system: System | None, arrays: dict[str, Tensor]) -> None:
+        self.system = adopt(self, system)
+        d, m = self.layout.tangent_size, self.observation_dim
+        units = 0 if config.encoder is None else config.encoder.units
+        self.encoder: GRUStack | None = None
+        self.transition: LocallyLinearTransition | None = None
+        self.residual: JacobianNetwork | None = None
+        if config.transition is not None:
+            self.transition = LocallyLinearTransition(self.layout, config.transition.rank)
+        if config.residual is not None:
+            inputs, width = self.layout.feature_size, config.residual.width
+            self.residual = JacobianNetwork(inputs, units, width, d, config.residual.order)
+        self.split = 0 if self.transition is None else self.transition.head_size
+        if config.encoder is not None:
+            inputs = self.layout.feature_size + m + self.system.control_dim
+            self.encoder = GRUStack(inputs, units, config.encoder.layers)
+        head = self.split + d + m
+        self.head_weight = nn.Parameter(torch.zeros(head, units)) if units else None
+        self.head_bias = nn.Parameter(torch.zeros(head))
+        if self.transition is not None:
+            with torch.no_grad():
+                self.transition.start_head(self.head_bias)
+        self.shaper = None if config.phi is None else InnovationShaper(config.phi, m)
+        self.noise_states = self._build_noise(config)
+        self.control_dim = self.system.control_dim + (0 if self.noise_states is None else self.noise_states.controls)
+        self.takes_missing_controls = self.control_dim > self.system.control_dim  # a rotor without telemetry
+        self.predicts_from_measurement = config.encoder is not None and config.encoder.reads == "current"
+        if config.level is not None and config.level.of == "all":
+            self.freedom = discounting.freedom(config.level, self.system.dt, m)
+
+    def _build_noise(self, config: FWNKFConfig) -> NoiseStates | None:
+        sensors, everything = self.system.sensor_channels, slice(0, self.observation_dim)
+        unknown = sorted({part.sensor for part in config.noise if part.sensor is not None} - set(sensors))
+        if unknown:
+            raise ConfigError(
+                f"filter fwnkf: noise of sensor {', '.join(map(repr, unknown))}; the system has: {', '.join(sensors)}"
+            )
+        if config.hypotheses is not None:
+            (lines,) = config.noise
+            assert isinstance(lines, Lines)
+            return LineStates(lines, everything, self.system, config.hypotheses.frequencies)
+        parts = [
+            part.build(everything if part.sensor is None else sensors[part.sensor], self.system)
+            for part in config.noise
+        ]
+        if len(parts) == 1 and parts[0].width == self.observation_dim:
+            return parts[0]
+        return StackedNoise(parts, everything, self.system) if parts else None
+
+    def with_parts(self, **parts: Any) -> FrequencyWeightedNeuralKalmanFilter:
+        """A copy with other parts, which keeps what was trained of all parts that stay.
+
+        Args:
+            **parts: arguments of the constructor that change, such as ``level=Level()`` or ``solve="square_root"``.
+
+        Returns:
+            The copy.
+
+        >>> import torch, fwnkf
+        >>> one = torch.eye(1)
+        >>> filter = fwnkf.FWNKF(fwnkf.LinearSystem.of(F=one, H=one, Q=one, R=one), noise=fwnkf.Lines())
+        >>> filter.with_parts(level=fwnkf.Level(seconds=9.0)).config.level.seconds
+        9.0
+        """
+        given = {field.name: getattr(self.config, field.name) for field in dataclasses.fields(self.config)}
+        config, _ = self.parse(self.system, given | parts)
+        changed = type(self).from_config(config, self.system).to(self._like())
+        before, own = self.state_dict(), changed.state_dict()
+        kept = {name: before[name] for name, value in own.items() if name in before}
+        # one set of frequencies has no axis without hypotheses
+        fitting = {
+            name: value.reshape(own[name].shape) for name, value in kept.items() if value.numel() == own[name].numel()
+        }
+        changed.load_state_dict(own | fitting)
+        changed.preprocess = self.preprocess
+        changed.calibrate_covariance(self.covariance_scale)
+        return changed.train(self.training)
 
     # ---- contract -------------------------------------------------------------------------------------------
 
+    @property
+    def form(self) -> CovarianceForm:
+        """How the covariance is carried from step to step."""
+        return covariance_form(self.config.solve)
+
+    @property
+    def smooths(self) -> bool:  # type: ignore[override]
+        """Not where hypotheses interact, nor where speeds of rotors are measured beside ``y``."""
+        interacting = self.config.hypotheses is not None and self.config.hypotheses.dwell is not None
+        return not interacting and self.control_dim == self.system.control_dim
+
     def observe(self, x: Tensor) -> Tensor:
-        return self.observation.observe(x)
+        return self.system.observe(x)
 
     @torch.no_grad()
     def normalize(self, statistics: Statistics) -> None:
         super().normalize(statistics)
         feature, spread = statistics.feature_mean, statistics.feature_std
-        self.transition.normalize(feature, spread, statistics.step)
+        if self.transition is not None:
+            self.transition.normalize(spread, statistics.step)
+        if self.residual is not None:
+            self.residual.normalize(feature, spread, statistics.step)
         if self.encoder is not None:
             self.encoder.normalize(
                 torch.cat((feature, statistics.observation_mean, statistics.control_mean)),
                 torch.cat((spread, statistics.observation_std, statistics.control_std)),
             )
-        if isinstance(self.observation, NetworkObservation):
-            self.observation.normalize(statistics)
 
-    def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> FWState:
+    def init_state(self, belief: Gaussian, generator: torch.Generator | None) -> Any:
         mean, cov = belief
-        batch, m = mean.shape[0], self.config.observation_dim
-        noise = mean.new_zeros(batch, 0 if self.noise_states is None else self.noise_states.size)
+        batch, m, hypotheses = len(mean), self.observation_dim, self.config.hypotheses
+        noise = mean.new_zeros(batch, 0)
         memory = mean.new_zeros(batch, m, 0 if self.shaper is None else self.shaper.memory_size)
-        extra = noise.shape[-1]
-        if self.config.covariance == "augmented":
+        if self.noise_states is not None:
+            first, variance = self.noise_states.begin(mean)
+            noise, cov = first.expand(batch, -1).clone(), block_diagonal(cov, variance.diag())
+        elif self.config.phi is not None and self.config.phi.covariance == "augmented":
             cov = nn.functional.pad(cov, (0, memory[0].numel(), 0, memory[0].numel()))
-        elif extra:
-            # oscillators have the identity as stationary covariance, and nothing is known of their phase
-            cov = block_diagonal(cov, torch.eye(extra).to(cov))
-        hidden = () if self.encoder is None else self.encoder.start(mean)
-        levels = () if self.config.track_level == "none" else levels_of.start(self._level_shares(cov))
-        return FWState(mean, self.form.start(cov), noise, memory, self.observe(mean), hidden, levels)
+        encoder = () if self.encoder is None else encoding.start(self.encoder, self.observe(mean))
+        state = FWState(mean, self.form.start(cov), noise, memory, encoder, self._start_levels(cov))
+        if hypotheses is None:
+            return state
+        members: FWState = tree_map(lambda leaf: leaf.repeat_interleave(hypotheses.count, 0), state)
+        known, d = torch.ones_like(cov[:1]).repeat(hypotheses.count, 1, 1), self.layout.tangent_size
+        known[:, d:, d:] = hypotheses.power(known)[:, None, None]
+        dense_cov = self.form.covariance(members.cov) * known.repeat(batch, 1, 1)
+        members = members._replace(cov=self.form.start(dense_cov), levels=self._start_levels(dense_cov))
+        weight = hypotheses.prior(mean).log().expand(batch, -1).clone()
+        return HypothesesState(bank.apart(members, hypotheses.count), weight)
 
-    def joint_covariance(self, state: FWState) -> Tensor:
-        # of the covariance of error and shaper memory the part of the state, as for the linear step below
+    def joint_covariance(self, state: Any) -> Tensor:
+        if self.config.hypotheses is not None:
+            return self.form.covariance(bank.flat(state.members).cov)
+        # of the covariance of error and memory of Φ the part of the state, as for the linear step below
         d, cov = self.layout.tangent_size, self.form.covariance(state.cov)
-        return cov if self.shaper is None else cov[..., :d, :d]
+        cov = cov if self.shaper is None else cov[..., :d, :d]
+        return cov * state.levels[0][:, None, None] if self._discounts else cov
 
     def prepare(self) -> Prepared:
-        if self.system is None:
-            Q, R = self.base_Q(), self.base_R()
-            noise: Noise = DiagonalNoise(R.diagonal()) if self.config.diagonal_noise else FullNoise(R)
-        else:
-            Q, noise = self.system.process_noise(None), self.system.measurement_noise()
-        variance = noise.variance if isinstance(noise, DiagonalNoise) else noise.cov.diagonal()
-        # variances where the noise is diagonal, one where a full matrix is scaled instead
-        base_q = Q.diagonal() if self._plain_process else torch.ones_like(Q[..., 0])
-        base_r = variance if self.config.diagonal_noise else torch.ones_like(variance)
+        nominal, noise, hypotheses = self.system.nominal(), self.system.measurement_noise(), self.config.hypotheses
+        d, m = self.layout.tangent_size, self.observation_dim
+        states = None
+        if self.noise_states is not None:
+            states = self.noise_states.prepare(dense(noise).diagonal().sqrt())
         shaper = None if self.shaper is None else self.shaper()
-        states = None if self.noise_states is None else self.noise_states(variance.sqrt())
         blocks = None
-        if shaper is not None and self.config.covariance == "augmented":
-            blocks = shaper_blocks(shaper, self.config.observation_dim)
-        return Prepared(
-            () if self.encoder is None else self.encoder.weights(),
-            Q,
-            noise,
-            torch.cat((base_q, base_r)),
-            shaper,
-            blocks,
-            states,
+        if self.config.phi is not None and self.config.phi.covariance == "augmented":
+            blocks = shaper_blocks(shaper, m)
+        base, learned = nominal.Q.new_ones(d + m), None
+        if hypotheses is not None:
+            base = base.repeat(hypotheses.count, 1)
+            base[:, d:] = hypotheses.level(base).unsqueeze(-1)
+            learned = hypotheses.learned(base)
+            assert isinstance(states, PreparedLines)
+            frequency = hypotheses.each_frequency(states.frequency)
+            states = states._replace(frequency=frequency, power=hypotheses.power(base))
+        cells = () if self.encoder is None else self.encoder.weights()
+        return Prepared(cells, nominal, noise, base, states, shaper, blocks, learned)
+
+    def predict_state(
+        self,
+        prepared: Prepared,
+        state: Any,
+        u: Tensor | None,
+        dt: Tensor | None,
+        measured: tuple[Tensor, Tensor] | None = None,
+    ) -> Prediction:
+        hypotheses = self.config.hypotheses
+        if hypotheses is None:
+            return self._predict(prepared, state, u, dt, measured)
+        step = torch.full_like(state.log_weight[:, 0], self.system.dt) if dt is None else dt
+        state = bank.mixed(hypotheses, self.layout, state, step)
+        rows, each = self._rows(prepared, state), hypotheses.count
+        control, length = (None if item is None else item.repeat_interleave(each, 0) for item in (u, dt))
+        if measured is not None:
+            measured = measured[0].repeat_interleave(each, 0), measured[1].repeat_interleave(each, 0)
+        ahead = self._predict(rows, bank.flat(state.members), control, length, measured)
+        return ahead._replace(state=HypothesesState(bank.apart(ahead.state, each), state.log_weight))
+
+    def hold(
+        self, prepared: Prepared, state: Any, u: Tensor | None, measured: tuple[Tensor, Tensor] | None = None
+    ) -> Prediction:
+        hypotheses = self.config.hypotheses
+        if hypotheses is None:
+            return Prediction(self._hold(prepared, state, u, measured))
+        if self.encoder is None:
+            return Prediction(state)
+        rows, each = self._rows(prepared, state), hypotheses.count
+        control = None if u is None else u.repeat_interleave(each, 0)
+        if measured is not None:
+            measured = measured[0].repeat_interleave(each, 0), measured[1].repeat_interleave(each, 0)
+        members = self._hold(rows, bank.flat(state.members), control, measured)
+        return Prediction(state._replace(members=bank.apart(members, each)))
+
+    def update_state(
+        self, prepared: Prepared, ahead: Prediction, y: Tensor, weight: Tensor
+    ) -> tuple[Any, StepOutput, LinearStep]:
+        hypotheses, state = self.config.hypotheses, ahead.state
+        if hypotheses is None:
+            return self._update(prepared, ahead, y, weight)
+        rows, each = self._rows(prepared, state), hypotheses.count
+        weights = weight.repeat_interleave(each, 0)
+        following, out, linear = self._update(
+            rows, ahead._replace(state=bank.flat(state.members)), y.repeat_interleave(each, 0), weights
+        )
+        log_weight, out = bank.weighed((self.layout, self.observation_layout), state.log_weight, out, weights)
+        state = HypothesesState(bank.apart(following, each), log_weight)
+        return state, out, linear._replace(log_weight=log_weight)
+
+    def linear_model(self, prepared: Prepared | None = None, dt: Tensor | None = None) -> LinearModel:
+        config, states = self.config, self.noise_states
+        learned = config.encoder or config.residual or config.transition or config.phi or config.hypotheses
+        changing = config.level or config.jump or config.moments != "linear" or not (states is None or states.linear)
+        flat = self.layout.flat and self.observation_layout.flat
+        if learned or changing or not flat or self.system.linearity != "constant":
+            return LinearModel("state_dependent")
+        prepared = self.prepare() if prepared is None else prepared
+        F, B, Q = self.system.matrices(dt)
+        q, noise = self._scales(prepared, None)
+        Q = Q * _outer_root(q)
+        _, H = self.system.linearize_observation(self.layout.origin(F)[None])
+        H = H if H.ndim == 2 else H[0]
+        if states is not None:
+            ratio = None if dt is None else (dt / self.system.dt).reshape(-1)
+            zero = F.new_zeros(1 if ratio is None else len(ratio), states.size)
+            _, A, drive = states.move(prepared.noise, zero, None, ratio)
+            A, drive = (item if dt is None else item.reshape(*dt.shape, *item.shape[-2:]) for item in (A, drive))
+            F, Q = block_diagonal(F, A), block_diagonal(Q, drive)
+            B = nn.functional.pad(B, (0, 0, 0, states.size))
+            H = torch.cat((H, prepared.noise.C), -1)
+        kind: Linearity = "constant" if dt is None or dt.ndim == 0 else "time_varying"
+        return LinearModel(kind, F, B, H, Q, noise)
+
+    # ---- prediction -----------------------------------------------------------------------------------------
+
+    def _predict(
+        self,
+        prepared: Prepared,
+        state: FWState,
+        u: Tensor | None,
+        dt: Tensor | None,
+        measured: tuple[Tensor, Tensor] | None,
+    ) -> Prediction:
+        ratio = None if dt is None else dt / self.system.dt
+        own, speeds = self._controls(u)
+        state = self._heard(state, speeds)
+        encoder = self._read(prepared, state, own, measured)
+        mean, F, Q, drawn = self._moved(prepared, state, encoder, own, dt, ratio)
+        noise, levels, d = state.noise, state.levels, self.layout.tangent_size
+        if self.noise_states is not None:
+            variance = None
+            if self.noise_states.reads_variance:
+                variance = torch.diagonal(self.form.covariance(state.cov), dim1=-2, dim2=-1)[..., d:]
+            noise, A, drive = self.noise_states.move(prepared.noise, noise, variance, ratio)
+            if isinstance(levels, Levels):
+                drive = drive * self._factors(levels).unsqueeze(-1)
+            F, Q = block_diagonal(F, A), block_diagonal(Q, drive)
+        elif prepared.blocks is not None:
+            # the memory of Φ waits for the innovation
+            still = torch.eye(state.cov.shape[-1] - d, dtype=F.dtype, device=F.device)
+            F, Q = block_diagonal(F, still), block_diagonal(Q, torch.zeros_like(still))
+        levels = self._pass_time(levels, F, Q, dt)
+        cov = self.form.propagate(state.cov, F, Q)
+        if prepared.blocks is None:
+            precise = self.form.predicts_precisely(state.cov, F, cov)
+        else:
+            F, Q = F[..., :d, :d], Q[..., :d, :d]
+            precise = prediction_keeps_digits(state.cov[..., :d, :d], F, cov[..., :d, :d])
+        return Prediction(FWState(mean, cov, noise, state.memory, encoder, levels), F, Q, precise, drawn=drawn)
+
+    def _controls(self, u: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """The control of the system, and that of noise states."""
+        size = self.system.control_dim
+        if u is None or self.control_dim == size:
+            return u, None
+        return (u[..., :size] if size else None), u[..., size:]
+
+    def _heard(self, state: FWState, control: Tensor | None) -> FWState:
+        """The state conditioned on what the control says about noise states, such as the speeds of rotors."""
+        if control is None or self.noise_states is None:
+            return state
+        d, cov = self.layout.tangent_size, self.form.covariance(state.cov)
+        variance = torch.diagonal(cov, dim1=-2, dim2=-1)[..., d:]
+        measured = self.noise_states.own_measurement(state.noise, variance, control)
+        assert measured is not None
+        update = condition(
+            cov, measured.innovation, nn.functional.pad(measured.H, (d, 0)), measured.noise, measured.weight
+        )
+        return state._replace(
+            mean=self.layout.boxplus(state.mean, update.correction[..., :d]),
+            noise=self.noise_states.bounded(state.noise + update.correction[..., d:]),
+            cov=self.form.start(update.cov),
         )
 
-    def advance_linearized(
-        self, prepared: Prepared, state: FWState, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
-    ) -> tuple[FWState, StepOutput, LinearStep]:
-        ratio = None if dt is None else dt / self.config.dt
-        hidden, head = self._encode(prepared, state, y, weight, u)
-        split = self.transition.head_size
-        Q, noise = self._noises(prepared, head[..., split:], dt, ratio)
-        residual = self._residual_ratio(ratio)
-        mean, F = self.transition(state.mean, head[..., :split], hidden[-1] if hidden else None, u, dt, residual)
-        if self.config.moments == "second_order":
-            bent = self._second_order(state, hidden, u, dt, residual)
-            mean, Q = self.layout.boxplus(mean, bent.shift), Q + bent.cov
-        ahead = Prediction(mean, F, Q, *self.observation.linearize(mean), noise, hidden)
-        if prepared.oscillators is not None:
-            return self._with_noise_states(prepared.oscillators, state, ahead, y, weight, ratio)
-        if prepared.blocks is not None:
-            return self._with_joint_covariance(prepared.blocks, state, ahead, y, weight)
-        return self._plainly(prepared, state, ahead, y, weight)
-
-    @torch.no_grad()
-    def set_noise(self, Q: Float[Tensor, "d d"], R: Float[Tensor, "m m"] | None = None) -> None:
-        """Set the base values of ``Q`` and ``R`` of a filter without a system.
-
-        Args:
-            Q: covariance of the process noise.
-            R: covariance of the measurement noise; None keeps it.
-
-        Raises:
-            ConfigError: the filter has a system, which has its own.
-        """
-        if self.system is not None:
-            raise ConfigError("filter fwnkf: Q and R come from the system; change them there")
-        self.base_Q.assign(Q)
-        if R is not None:
-            self.base_R.assign(R)
-
-    def at_rest(self, prepared: Prepared, y: Tensor) -> tuple[Any, Prepared, Tensor | None]:
-        still, prepared, dt = super().at_rest(prepared, y)
-        if isinstance(self.transition, ResidualTransition):
-            still._modules["transition"] = self.transition.on(still.system)
-        return still, prepared, dt
-
-    @property
-    def nominal_step(self) -> float:
-        return float(self.config.dt)
-
-    # ---- parts of a step ------------------------------------------------------------------------------------
-
-    @property
-    def _plain_process(self) -> bool:
-        return bool(self.config.diagonal_process) and self.system is None
-
-    def _encode(
-        self, prepared: Prepared, state: FWState, y: Tensor, weight: Tensor, u: Tensor | None
-    ) -> tuple[Hidden, Tensor]:
-        """Advance the encoder and read the head; without an encoder the head is its bias."""
-        if self.head_weight is None:
-            return (), self.head_bias.expand(y.shape[0], -1)
-        seen = state.seen
-        if self.config.encoder_reads == "current":
+    def _read(
+        self, prepared: Prepared, state: FWState, u: Tensor | None, measured: tuple[Tensor, Tensor] | None = None
+    ) -> EncoderState | tuple[()]:
+        """The encoder after it read the last estimate and measurement."""
+        if not isinstance(state.encoder, EncoderState):
+            return ()
+        seen = state.encoder.seen
+        if self.predicts_from_measurement:
             # the paper's order: z_t = [x̂_{t-1}, y_t]; missing channels read what the last estimate predicts
-            seen = torch.lerp(self.observe(state.mean), y, weight)
-        inputs = [self.layout.features(state.mean), seen]
-        if self.control_dim:
-            inputs.append(seen.new_zeros(seen.shape[0], self.control_dim) if u is None else u)
-        hidden = gru_step(prepared.cells, torch.cat(inputs, -1), state.hidden)
-        return hidden, nn.functional.linear(hidden[-1], self.head_weight, self.head_bias)
+            expected = self.observe(state.mean)
+            seen = expected if measured is None else torch.lerp(expected, *measured)
+        if self.system.control_dim and u is None:
+            u = seen.new_zeros(len(seen), self.system.control_dim)
+        return encoding.read(prepared.cells, state.encoder, self.layout.features(state.mean), seen, u)
 
-    def _residual_ratio(self, ratio: Tensor | None) -> Tensor | None:
-        """Factor of what is learned about the transition, in units of the nominal step."""
-        return ratio
+    def _hold(
+        self, prepared: Prepared, state: FWState, u: Tensor | None, measured: tuple[Tensor, Tensor] | None
+    ) -> FWState:
+        """The state after its encoder has read, unless a prediction has advanced it already."""
+        own, speeds = self._controls(u)
+        state = self._heard(state, speeds)
+        before, after = state.encoder, self._read(prepared, state, own, measured)
+        if not isinstance(before, EncoderState) or not isinstance(after, EncoderState):
+            return state
+        due = (before.read == 0).unsqueeze(-1)
+        hidden = tuple(torch.where(due, new, old) for new, old in zip(after.hidden, before.hidden, strict=True))
+        return state._replace(encoder=after._replace(hidden=hidden))
 
-    def _noises(
-        self, prepared: Prepared, head: Tensor, dt: Tensor | None, ratio: Tensor | None
-    ) -> tuple[Tensor, Noise]:
-        """``Q_t`` and ``R_t``: the base values with variances scaled by ``exp`` of a bounded head."""
-        d = self.layout.tangent_size
-        adapt = self.config.adapt
-        # a product, not a sum of logarithms: at the start the factor is exactly one and the base keeps every bit
-        scale = prepared.base * torch.exp(adapt * torch.tanh(head))
-        q, r = scale[..., :d], scale[..., d:]
-        if self._plain_process:
-            Q = torch.diag_embed(q if ratio is None else q * ratio.unsqueeze(-1))
+    def _moved(
+        self,
+        prepared: Prepared,
+        state: FWState,
+        encoder: EncoderState | tuple[()],
+        u: Tensor | None,
+        dt: Tensor | None,
+        ratio: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor] | None]:
+        """Mean, ``F`` and ``Q`` of the state after a step, and where points were drawn."""
+        d, context = self.layout.tangent_size, encoder.hidden[-1] if isinstance(encoder, EncoderState) else None
+        if self.transition is not None:
+            head = self._head(prepared, encoder, slice(0, self.split), len(state.mean))
+            mean, F = self.transition(state.mean, head, ratio)
+            Q = prepared.nominal.Q if dt is None else self.system.process_noise(dt)
         else:
-            base = prepared.Q
-            if ratio is not None:
-                base = base * ratio[..., None, None] if self.system is None else self.system.process_noise(dt)
-            Q = base * _outer_root(q)
-        if isinstance(prepared.R, DiagonalNoise):
-            return Q, DiagonalNoise(r)
-        return Q, FullNoise(prepared.R.cov * _outer_root(r))
+            mean, F, Q = self.system.linearized_step(prepared.nominal, state.mean, u, dt)
+        learned = ratio
+        if prepared.learned is not None:
+            learned = prepared.learned if ratio is None else ratio * prepared.learned
+        if self.residual is not None:
+            residual = self.residual.with_jacobian(self.layout.features(state.mean), context)
+            mean, F = add_residual(self.layout, state.mean, (mean, F), residual, learned)
+        Q = Q * _outer_root(self._scales(prepared, encoder, "Q")[0])
+        if self.config.moments == "linear":
+            return mean, F, Q, None
 
-    def _second_order(
-        self, state: FWState, hidden: Hidden, u: Tensor | None, dt: Tensor | None, ratio: Tensor | None
-    ) -> SecondOrderCorrection:
-        """What the transition's curvature does to the belief about the state."""
-        assert isinstance(self.transition, ResidualTransition)
-        d, batch, move = self.layout.tangent_size, state.mean.shape[0], self.transition.move
-        context = hidden[-1] if hidden else None
-
-        def moved(points: Tensor) -> Tensor:
-            count = points.shape[0] // batch
-            return move(points, *(repeated(item, count) for item in (context, u, dt, ratio)))
+        def move(points: Tensor) -> Tensor:
+            count = len(points) // len(state.mean)
+            moved = self.system.transition(points, repeated(u, count), repeated(dt, count))
+            if self.residual is None:
+                return moved
+            change = self.residual(self.layout.features(points), repeated(context, count))
+            factor = repeated(learned, count)
+            return self.layout.boxplus(moved, change if factor is None else change * factor.unsqueeze(-1))
 
         cov = self.form.covariance(state.cov)[..., :d, :d]
-        return second_order_correction(moved, state.mean, cov, self.layout, self.layout)
+        curved = second_order_correction(move, state.mean, cov, self.layout, self.layout)
+        return self.layout.boxplus(mean, curved.shift), F, Q + curved.cov, (self.layout.magnitude(state.mean), cov)
+
+    # ---- noise ----------------------------------------------------------------------------------------------
+
+    def _head(self, prepared: Prepared, encoder: EncoderState | tuple[()] | None, rows: slice, batch: int) -> Tensor:
+        """The outputs of the encoder that are asked for; without an encoder, their bias."""
+        bias = self.head_bias[rows]
+        if self.head_weight is None or not isinstance(encoder, EncoderState):
+            head = bias if prepared.learned is None else bias.expand(len(prepared.learned), -1)
+            head = head.expand(batch, -1) if self.transition is not None and rows.start == 0 else head
+        else:
+            head = nn.functional.linear(encoder.hidden[-1], self.head_weight[rows], bias)
+        return head if prepared.learned is None else head * prepared.learned.unsqueeze(-1)
+
+    def _scales(
+        self, prepared: Prepared, encoder: EncoderState | tuple[()] | None, wanted: Literal["Q", "R", "both"] = "both"
+    ) -> tuple[Tensor, Noise]:
+        """Factors of the variances of ``Q``, and ``R_t``: the base values, scaled by ``exp`` of a bounded head."""
+        d, split = self.layout.tangent_size, self.split
+        rows = {"Q": slice(split, split + d), "R": slice(split + d, None), "both": slice(split, None)}[wanted]
+        base = {"Q": prepared.base[..., :d], "R": prepared.base[..., d:], "both": prepared.base}[wanted]
+        # a product, not a sum of logarithms: at the start the factor is exactly one and the base keeps every bit
+        scale = base * torch.exp(ADAPT * torch.tanh(self._head(prepared, encoder, rows, 1)))
+        if wanted == "Q":
+            return scale, prepared.R
+        q, r = scale[..., : -self.observation_dim], scale[..., -self.observation_dim :]
+        if isinstance(prepared.R, DiagonalNoise):
+            return q, DiagonalNoise(prepared.R.variance * r)
+        return q, FullNoise(prepared.R.cov * _outer_root(r))
+
+    # ---- update ---------------------------------------------------------------------------------------------
+
+    def _update(
+        self, prepared: Prepared, ahead: Prediction, y: Tensor, weight: Tensor
+    ) -> tuple[FWState, StepOutput, LinearStep]:
+        state: FWState = ahead.state
+        form, d = self.form, self.layout.tangent_size
+        observed, H = self.system.linearize_observation(state.mean)
+        noise = self._scales(prepared, state.encoder, "R")[1]
+        if isinstance(state.levels, Levels):
+            noise = _scaled_noise(noise, state.levels.log[..., 0])
+        expected, joint_H = observed, H
+        if self.noise_states is not None:
+            C = prepared.noise.C
+            expected = observed + matvec(C, state.noise)
+            joint_H = torch.cat((H, C.expand(*H.shape[:-2], *C.shape)), -1)
+        innovation = self.observation_layout.boxminus(y, expected) * weight
+        encoder = state.encoder
+        if isinstance(encoder, EncoderState):
+            encoder = EncoderState(encoder.hidden, torch.lerp(observed, y, weight), torch.zeros_like(encoder.read))
+        if prepared.blocks is not None:
+            return self._update_exactly(prepared.blocks, ahead, innovation, H, noise, y, weight, encoder)
+
+        carried, Q, stated = state.cov, ahead.Q, None
+        prior = Gaussian(state.mean, form.covariance(carried)[..., :d, :d])
+        if self.config.jump:
+            added, stated = jump_noise(prior.cov, innovation, H, noise, self.config.jump)
+            eye = torch.eye(d, dtype=added.dtype, device=added.device)
+            carried = form.propagate(carried, eye, added)
+            Q = added if Q is None else Q + added
+        shaped, memory = innovation, state.memory
+        if prepared.shaper is not None:
+            shaped, memory = iir.step(prepared.shaper, innovation, state.memory)
+        update = form.condition(carried, shaped, joint_H, noise, weight)
+        measurement: Measurement | StatedCovariance = Measurement(shaped, joint_H, noise, weight, update.ok)
+        levels = state.levels
+        if isinstance(levels, Levels):
+            levels, update = self._follow_levels(prepared, levels, carried, update, innovation, joint_H, noise, weight)
+            # a posterior whose levels moved is not that of a Kalman gain: it is stated instead
+            measurement = StatedCovariance(update.cov)
+        mean = self.layout.boxplus(state.mean, update.correction[..., :d])
+        posterior = Gaussian(mean, form.covariance(update.cov)[..., :d, :d])
+        precise = measured_precisely(update.precise, y, noise, weight)
+        precise = precise if ahead.precise is None else precise & ahead.precise
+        if ahead.drawn is not None:
+            precise = precise & points_resolved([ahead.drawn], update, innovation)
+        stated = update.innovation_cov if stated is None else stated
+        out = step_output(prior, posterior, innovation, stated, update.ok, precise, shaped * weight)
+        states, extra = state.noise, None
+        if self.noise_states is not None:
+            states = extra = self.noise_states.bounded(states + update.correction[..., d:])
+        following = FWState(mean, update.cov, states, memory, encoder, levels)
+        linear = LinearStep(ahead.F, Q, measurement, update.correction, mean, extra)
+        return self._discounted(following, out, linear, weight)
+
+    def _update_exactly(
+        self,
+        blocks: Shaper,
+        ahead: Prediction,
+        innovation: Tensor,
+        H: Tensor,
+        noise: Noise,
+        y: Tensor,
+        weight: Tensor,
+        encoder: EncoderState | tuple[()],
+    ) -> tuple[FWState, StepOutput, LinearStep]:
+        """The paper's update with the exact covariance of error and memory of ``Φ`` together."""
+        state, d, phi = ahead.state, self.layout.tangent_size, self.config.phi
+        assert phi is not None
+        update = condition_shaped(state.cov, innovation, state.memory.flatten(1), H, noise, blocks, weight, phi.gain)
+        prior = Gaussian(state.mean, state.cov[..., :d, :d])
+        posterior = Gaussian(self.layout.boxplus(state.mean, update.correction), update.joint_cov[..., :d, :d])
+        precise = measured_precisely(update.precise, y, noise, weight)
+        precise = precise if ahead.precise is None else precise & ahead.precise
+        out = step_output(
+            prior, posterior, innovation, update.innovation_cov, update.ok, precise, update.shaped * weight
+        )
+        memory = update.memory.unflatten(1, state.memory.shape[1:])
+        following = FWState(posterior.mean, update.joint_cov, state.noise, memory, encoder, state.levels)
+        # the memory is known, so the belief is about the state alone; its covariance is not that of a Kalman gain
+        linear = LinearStep(ahead.F, ahead.Q, StatedCovariance(posterior.cov), update.correction, posterior.mean)
+        return self._discounted(following, out, linear, weight)
+
+    # ---- levels ---------------------------------------------------------------------------------------------
+
+    @property
+    def _discounts(self) -> bool:
+        return self.config.level is not None and self.config.level.of == "all"
+
+    def _start_levels(self, cov: Float[Tensor, "B j j"]) -> Levels | tuple[Tensor, Tensor] | tuple[()]:
+        if self.config.level is None:
+            return ()
+        if self._discounts:
+            return cov.new_ones(len(cov)), cov.new_zeros(len(cov))
+        # the part of the initial covariance that is due to the noise of each level
+        own = nn.functional.pad(self._owners(cov), (self.layout.tangent_size, 0))
+        return scored.start(cov.unsqueeze(-3) * (own.unsqueeze(-1) * own.unsqueeze(-2)))
+
+    def _owners(self, like: Tensor) -> Float[Tensor, "L s"]:
+        """One where a noise state has a level; the first level is that of the white noise."""
+        owners = [] if self.noise_states is None else self.noise_states.levels()
+        each = self.config.level is not None and self.config.level.of == "each"
+        numbers = [None if owner is None else (1 + owner if each else 0) for owner in owners]
+        count = 1 + max([number for number in numbers if number is not None], default=0)
+        rows = [[float(number == level) for number in numbers] for level in range(count)]
+        return torch.tensor(rows, dtype=like.dtype, device=like.device).reshape(count, len(owners))
+
+    def _factors(self, levels: Levels) -> Float[Tensor, "B s"]:
+        """The level of each noise state; one for those that none scales."""
+        owned = self._owners(levels.log)
+        return levels.log.exp() @ owned + (1 - owned.sum(0))
+
+    def _pass_time(
+        self, levels: Levels | tuple[Tensor, Tensor] | tuple[()], F: Tensor, Q: Tensor, dt: Tensor | None
+    ) -> Levels | tuple[Tensor, Tensor] | tuple[()]:
+        """Levels after a prediction; ``Q`` is at their values."""
+        level = self.config.level
+        if level is None or not levels:
+            return levels
+        first = levels[0]
+        step = torch.full_like(first if first.ndim == 1 else first[:, 0], self.system.dt) if dt is None else dt
+        if not isinstance(levels, Levels):
+            return levels[0], levels[1] + step
+        own = nn.functional.pad(self._owners(Q), (self.layout.tangent_size, 0))
+        return scored.predict(levels, F, Q.unsqueeze(-3) * own.unsqueeze(-1), torch.exp(-step / level.seconds))
+
+    def _follow_levels(
+        self,
+        prepared: Prepared,
+        levels: Levels,
+        P: Tensor,
+        update: Update,
+        innovation: Tensor,
+        H: Tensor,
+        noise: Noise,
+        weight: Tensor,
+    ) -> tuple[Levels, Update]:
+        """Levels after a measurement, and the update moved to what it would be at those levels."""
+        white = torch.zeros_like(levels.log)
+        white[..., 0] = 1
+        R = dense(noise).unsqueeze(-3) * white[..., None, None]
+        free = torch.ones_like(innovation[:, 0]) if prepared.learned is None else prepared.learned
+        levels, change = scored.follow(levels, R, P, update, innovation, H, weight, free)
+        return levels, update._replace(correction=update.correction + change.mean, cov=update.cov + change.cov)
+
+    def _discounted(
+        self, state: FWState, out: StepOutput, linear: LinearStep, weight: Tensor
+    ) -> tuple[FWState, StepOutput, LinearStep]:
+        """The results at the level of all covariances, if there is one."""
+        level = self.config.level
+        if level is None or level.of != "all":
+            return state, out, linear
+        before, elapsed = state.levels
+        after = discounting.discounted(level, self.freedom, before, out, weight, elapsed)
+        state = state._replace(levels=(after, torch.zeros_like(elapsed)))
+        # a posterior whose level moved is not that of a Kalman gain: it is stated instead
+        Q = None if linear.Q is None else before[:, None, None] * linear.Q
+        linear = linear._replace(Q=Q, update=StatedCovariance(self.joint_covariance(state)))
+        return state, discounting.with_level(out, before, after), linear
+
+    def _rows(self, prepared: Prepared, state: HypothesesState) -> Prepared:
+        """What was prepared for each hypothesis, for the rows of a batch."""
+        records = len(state.log_weight)
+        lines = prepared.noise
+        return prepared._replace(
+            base=prepared.base.repeat(records, 1),
+            noise=lines._replace(frequency=lines.frequency.repeat(records, 1), power=lines.power.repeat(records)),
+            learned=None if prepared.learned is None else prepared.learned.repeat(records),
+        )
 
 
-def with_tracked_level(
-    model: FWNKFType, track_level: Literal["common", "separate"] = "common", *, level_memory: float = 5.0
-) -> FWNKFType:
-    """A copy of a filter with noise states, whose levels follow the innovations; nothing is trained.
-
-    Args:
-        model: the filter, with ``shaping="noise"``.
-        track_level: one level for all measurement noise, or one for the white noise and one for each oscillator.
-        level_memory: seconds in which what was learned of a level falls to ``1/e``.
-
-    Returns:
-        The copy.
-
-    >>> import torch, fwnkf
-    >>> eye = {"H": torch.eye(1, 2), "Q": torch.eye(2), "R": torch.eye(1)}
-    >>> tracked = with_tracked_level(fwnkf.build("fwnkf", **eye, shaping="noise"), level_memory=2.0)
-    >>> tracked.run(torch.zeros(4, 10, 1)).state.levels.log.shape
-    torch.Size([4, 1])
-    """
-    tracked = copy.deepcopy(model)
-    tracked.config = dataclasses.replace(model.config, track_level=track_level, level_memory=level_memory)
-    return tracked
+def _listed(noise: Any) -> tuple[Any, ...]:
+    """The parts of the argument ``noise``, each with its sensor; parts from files are still mappings."""
+    if isinstance(noise, NoisePart) or (isinstance(noise, Mapping) and "part" in noise):
+        return (noise,)
+    if not isinstance(noise, Mapping):
+        return tuple(noise)
+    parts: list[Any] = []
+    for sensor, given in noise.items():
+        for part in _listed(given):
+            own = isinstance(part, NoisePart)
+            parts.append(dataclasses.replace(part, sensor=sensor) if own else {**part, "sensor": sensor})
+    return tuple(parts)
 
 
 def _outer_root(scale: Tensor) -> Tensor:
     """``√s √sᵀ``: scales variances by ``s`` and keeps correlations."""
     root = scale.sqrt()
     return root.unsqueeze(-1) * root.unsqueeze(-2)
+
+
+def _scaled_noise(noise: Noise, log_level: Float[Tensor, " B"]) -> Noise:
+    factor = log_level.exp()
+    if isinstance(noise, DiagonalNoise):
+        return DiagonalNoise(noise.variance * factor[:, None])
+    return FullNoise(noise.cov * factor[:, None, None])

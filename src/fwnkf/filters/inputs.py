@@ -79,7 +79,7 @@ def check_inputs(
     owner: str,
     sizes: InputSizes,
     like: Tensor,
-    y: Tensor,
+    y: Tensor | None,
     u: Tensor | None,
     mask: Tensor | None,
     dt: Tensor | None,
@@ -88,23 +88,25 @@ def check_inputs(
     """Raise ShapeError where the shape, dtype or device of an input does not fit the filter ``owner``."""
     channels, controls, block = sizes
     axes: tuple[str, ...] = ("B", "T") if time_axes else ("B",) if block == 1 else ("B", str(block))
-    lead = y.shape[: len(axes)]
-    wanted = f"[{', '.join((*axes, str(channels)))}]"
-    complete = time_axes or block == 1 or lead[-1] == block
-    if y.ndim != 1 + len(axes) or y.shape[-1] != channels or not complete:
-        raise ShapeError(f"filter {owner!r}: y has shape {tuple(y.shape)}, wanted {wanted}")
-    if y.dtype != like.dtype or y.device != like.device:
-        raise ShapeError(
-            f"filter {owner!r} is {like.dtype} on {like.device}, but y is {y.dtype} on {y.device}; "
-            "convert one of them, e.g. filter.to(y)"
-        )
-    if mask is not None and (mask.shape != y.shape or mask.dtype != torch.bool):
-        raise ShapeError(f"mask is {mask.dtype} {tuple(mask.shape)}, wanted torch.bool {tuple(y.shape)}")
+    given = next((item for item in (y, u, dt) if item is not None), None)
+    if given is None:
+        return
+    lead = given.shape[: len(axes)]
+    if y is not None:
+        wanted = f"[{', '.join((*axes, str(channels)))}]"
+        complete = time_axes or block == 1 or lead[-1] == block
+        if y.ndim != 1 + len(axes) or y.shape[-1] != channels or not complete:
+            raise ShapeError(f"filter {owner!r}: y has shape {tuple(y.shape)}, wanted {wanted}")
+        if mask is not None and (mask.shape != y.shape or mask.dtype != torch.bool):
+            raise ShapeError(f"mask is {mask.dtype} {tuple(mask.shape)}, wanted torch.bool {tuple(y.shape)}")
     if dt is not None and dt.shape != lead:
         raise ShapeError(f"dt has shape {tuple(dt.shape)}, wanted {tuple(lead)}: seconds per stream and step")
-    for name, item in (("u", u), ("dt", dt)):
-        if item is not None and item.dtype != y.dtype:
-            raise ShapeError(f"{name} is {item.dtype}, but y is {y.dtype}; convert it, e.g. {name}.to(y)")
+    for name, item in (("y", y), ("u", u), ("dt", dt)):
+        if item is not None and (item.dtype != like.dtype or item.device != like.device):
+            raise ShapeError(
+                f"filter {owner!r} is {like.dtype} on {like.device}, but {name} is {item.dtype} on {item.device}; "
+                f"convert one of them, e.g. filter.to({name})"
+            )
     if u is not None and (controls == 0 or u.shape != (*lead, controls)):
         raise ShapeError(
             f"u has shape {tuple(u.shape)}, filter {owner!r} takes "

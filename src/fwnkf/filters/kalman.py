@@ -13,7 +13,7 @@ from ..core.smoothing import LinearStep
 from ..core.system import System
 from ..registry import FILTERS
 from ..types import StepOutput
-from .base import adopt
+from .base import Prediction, adopt
 from .extended import Belief, KalmanRecursion
 from .options import arguments
 
@@ -111,21 +111,25 @@ class KalmanFilter(KalmanRecursion):
     def prepare(self) -> Matrices:
         return Matrices(*self.system.matrices(None), self.system.H, self.system.measurement_noise())
 
-    def advance_linearized(
+    def predict_state(
         self,
         prepared: Matrices,
         state: Belief,
-        y: Tensor,
-        weight: Tensor,
         u: Tensor | None,
         dt: Tensor | None,
-    ) -> tuple[Belief, StepOutput, LinearStep]:
+        measured: tuple[Tensor, Tensor] | None = None,
+    ) -> Prediction:
         F, B, Q = prepared[:3] if dt is None else self.system.matrices(dt)
         mean, carried = state
         mean = matvec(F, mean) if u is None else matvec(F, mean) + matvec(B, u)
-        prior = mean, self.form.propagate(carried, F, Q)
-        innovation = (y - matvec(prepared.H, mean)) * weight
-        return self.conditioned(prior, (y, innovation, prepared.H, prepared.R, weight), F, Q, state)
+        moved = self.form.propagate(carried, F, Q)
+        return Prediction(self.form.belief(mean, moved), F, Q, self.form.predicts_precisely(carried, F, moved))
+
+    def update_state(
+        self, prepared: Matrices, ahead: Prediction, y: Tensor, weight: Tensor
+    ) -> tuple[Belief, StepOutput, LinearStep]:
+        innovation = (y - matvec(prepared.H, ahead.state.mean)) * weight
+        return self.conditioned(ahead, y, innovation, prepared.H, prepared.R, weight)
 
 
 def infer_sizes(options: dict[str, Any], arrays: dict[str, Tensor]) -> dict[str, Any]:

@@ -67,22 +67,31 @@ def rejected(
 
     Nothing branches on values, so that a traced step rejects as well.
     """
-    rows = len(out.status)
-    leaves = {id(leaf): leaf for _, leaf in named_leaves((after, out.mean, out.cov, out.innovation_cov, u))}
-    with torch.no_grad():
-        numbers = [
-            leaf.reshape(rows, -1)
-            for leaf in leaves.values()
-            if leaf is not None and leaf.is_floating_point() and leaf.numel()
-        ]
-        flat = torch.cat(numbers, -1)
-        fine = (flat - flat).sum(-1) == 0  # a difference to itself is zero only where a number is finite
-    if dt is not None:
-        fine = fine & (dt >= 0).reshape(rows, -1).all(-1)
-    state = tree_select(fine, after, before)
+    fine = _usable((after, out.mean, out.cov, out.innovation_cov, u), dt)
     # digits that were lost are no matter where there is no number
     status = (out.status & ~int(Status.PRECISION_LOST)) | int(Status.REJECTED)
-    return state, out._replace(status=torch.where(fine, out.status, status))
+    return tree_select(fine, after, before), out._replace(status=torch.where(fine, out.status, status))
+
+
+def rejected_prediction(
+    before: Any, after: Any, u: Float[Tensor, "B p"] | None = None, dt: Float[Tensor, "B"] | None = None
+) -> Any:
+    """As :func:`rejected`, for a prediction alone."""
+    return tree_select(_usable((after, u), dt), after, before)
+
+
+@torch.no_grad()
+def _usable(tree: Any, dt: Tensor | None) -> Bool[Tensor, "B"]:
+    """Whether all numbers of a batch item are finite, and ``dt`` is a length."""
+    leaves = {id(leaf): leaf for _, leaf in named_leaves(tree)}
+    numbers = [
+        leaf.reshape(len(leaf), -1)
+        for leaf in leaves.values()
+        if leaf is not None and leaf.is_floating_point() and leaf.numel()
+    ]
+    flat = torch.cat(numbers, -1)
+    fine = (flat - flat).sum(-1) == 0  # a difference to itself is zero only where a number is finite
+    return fine if dt is None else fine & (dt >= 0).reshape(len(dt), -1).all(-1)
 
 
 def covariance_factor(scale: Float[Tensor, " d"]) -> Float[Tensor, "d d"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -20,7 +20,7 @@ from ..core.smoothing import LinearStep, Measurement
 from ..core.system import System
 from ..registry import FILTERS
 from ..types import Gaussian, StepOutput
-from .base import adopt
+from .base import Prediction, adopt
 from .extended import SystemFilter
 from .options import arguments
 from .outputs import step_output
@@ -34,16 +34,6 @@ class UnscentedConfig:
     beta: float = 0.0
     kappa: float = 0.0
     solve: Literal["auto", "cholesky", "unrolled"] = "auto"
-
-
-class Used(NamedTuple):
-    """What a step computed, from which its linear model follows."""
-
-    F: Tensor
-    Q: Tensor
-    """With the covariance of what ``F`` does not explain."""
-    measurement: Measurement
-    correction: Tensor
 
 
 @FILTERS.register("ukf")
@@ -81,31 +71,31 @@ class UnscentedKalmanFilter(SystemFilter):
         self.system = adopt(self, system)
         self.rule = sigma_rule(self.layout.tangent_size, config.alpha, config.beta, config.kappa)
 
-    def advance(
-        self, prepared: Any, state: Gaussian, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
-    ) -> tuple[Gaussian, StepOutput]:
-        return self._step(prepared, state, y, weight, u, dt)[:2]
-
-    def advance_linearized(
-        self, prepared: Any, state: Gaussian, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
-    ) -> tuple[Gaussian, StepOutput, LinearStep]:
-        posterior, out, used = self._step(prepared, state, y, weight, u, dt)
-        return posterior, out, LinearStep(used.F, used.Q, used.measurement, used.correction, posterior.mean)
-
-    def _step(
-        self, prepared: Any, state: Gaussian, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
-    ) -> tuple[Gaussian, StepOutput, Used]:
+    def predict_state(
+        self,
+        prepared: Any,
+        state: Gaussian,
+        u: Tensor | None,
+        dt: Tensor | None,
+        measured: tuple[Tensor, Tensor] | None = None,
+    ) -> Prediction:
         drawn = sigma_points(state.mean, state.cov, self.layout, self.rule)
         count = drawn.points.shape[1]
-        moved = self.system.transition(
-            drawn.points.flatten(0, 1),
-            repeated(u, count),
-            repeated(dt, count),
-        ).unflatten(0, (-1, count))
+        moved = self.system.transition(drawn.points.flatten(0, 1), repeated(u, count), repeated(dt, count)).unflatten(
+            0, (-1, count)
+        )
         mean, deviations, spread = sigma_moments(moved, self.layout, self.rule)
         Q = prepared.Q if dt is None else self.system.process_noise(dt)
         prior = Gaussian(mean, symmetrize(spread + Q))
+        F, unexplained = statistical_linearization(drawn, deviations, self.rule)
+        precise = prediction_keeps_digits(state.cov, F, prior.cov)
+        around = self.layout.magnitude(state.mean), state.cov
+        return Prediction(prior, F, Q + unexplained, precise, drawn.ok, around)
 
+    def update_state(
+        self, prepared: Any, ahead: Prediction, y: Tensor, weight: Tensor
+    ) -> tuple[Gaussian, StepOutput, LinearStep]:
+        prior = ahead.state
         redrawn = sigma_points(prior.mean, prior.cov, self.layout, self.rule)
         predicted, deviations_y, cov_y = sigma_moments(
             self.system.observe(redrawn.points), self.observation_layout, self.rule
@@ -115,16 +105,16 @@ class UnscentedKalmanFilter(SystemFilter):
         noise = FullNoise(dense(prepared.R) + residual_cov)
         update = condition(prior.cov, innovation, H, noise, weight, self.config.solve)
         posterior = Gaussian(self.layout.boxplus(prior.mean, update.correction), update.cov)
-        ok = drawn.ok & redrawn.ok & update.ok
-        drawn_from = (
-            (self.layout.magnitude(state.mean), state.cov),
+        ok = redrawn.ok & update.ok
+        drawn_from = [
             (self.layout.magnitude(prior.mean), prior.cov),
             (self.observation_layout.magnitude(predicted), cov_y),
-        )
+        ]
         precise = measured_precisely(update.precise, y, prepared.R, weight)
-        F, unexplained = statistical_linearization(drawn, deviations, self.rule)
+        if ahead.precise is not None and ahead.ok is not None and ahead.drawn is not None:
+            ok, precise = ok & ahead.ok, precise & ahead.precise
+            drawn_from.append(ahead.drawn)
         precise = precise & points_resolved(drawn_from, update, innovation)
-        precise = precise & prediction_keeps_digits(state.cov, F, prior.cov)
         out = step_output(prior, posterior, innovation, update.innovation_cov, ok, precise)
         measurement = Measurement(innovation, H, noise, weight, update.ok)
-        return posterior, out, Used(F, Q + unexplained, measurement, update.correction)
+        return posterior, out, LinearStep(ahead.F, ahead.Q, measurement, update.correction, posterior.mean)

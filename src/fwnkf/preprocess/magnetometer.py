@@ -131,7 +131,7 @@ class TiltCompensatedMagnetometer(Preprocess):
         begin = (state.steps == 0).unsqueeze(-1)
         belief = select(begin.squeeze(-1), inner.init_state(first, None), state.tilt.filter)
         before = torch.where(begin, part_of(inner.system, first.mean, "orientation"), state.orientation)
-        following, out = inner.advance(inner.prepare(), belief, *inputs)
+        following, out, _ = inner.advance(inner.prepare(), belief, *inputs)
         after, bias = (part_of(inner.system, out.mean, name) for name in ("orientation", "gyro_bias"))
         dt = imu.sample_seconds(samples, raw.dt)
         path = between_steps(block.rotations, before, state.bias, after, dt)

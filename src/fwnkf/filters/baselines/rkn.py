@@ -9,16 +9,17 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..core.gaussian import matvec
-from ..core.layout import Layout
-from ..core.system import System, as_layout
-from ..errors import ConfigError, ShapeError
-from ..registry import FILTERS, at_least
-from ..shapes import Float
-from ..types import Gaussian, Statistics, StepOutput
-from .base import Filter
-from .options import arguments
-from .outputs import step_output
+from ...core.gaussian import matvec
+from ...core.layout import Layout
+from ...core.system import System, as_layout
+from ...core.tree import tree_select
+from ...errors import ConfigError, ShapeError
+from ...registry import FILTERS, at_least
+from ...shapes import Bool, Float
+from ...types import Gaussian, Statistics, StepOutput
+from ..base import Filter, Prediction
+from ..options import arguments
+from ..outputs import step_output
 
 MIN_VARIANCE = 1e-6
 """Added to every learned variance: ``elu + 1`` reaches zero in float32."""
@@ -51,6 +52,13 @@ class Latent(NamedTuple):
     upper: Float[Tensor, "B l"]
     lower: Float[Tensor, "B l"]
     side: Float[Tensor, "B l"]
+
+
+class RKNState(NamedTuple):
+    """The latent belief, and whether a step has been taken: the learned initial belief is that of the first one."""
+
+    latent: Latent
+    begun: Bool[Tensor, " B"]
 
 
 class Prepared(NamedTuple):
@@ -168,6 +176,7 @@ class RecurrentKalmanNetwork(Filter):
     """
 
     Config = RKNConfig
+    smooths = False
     arrays = ("H",)
     takes_system = False
     instead_of_system = "state_dim and observation_dim (it learns its model)"
@@ -257,11 +266,8 @@ class RecurrentKalmanNetwork(Filter):
         batch, l = len(belief.mean), self.config.latent_dim
         upper, lower = positive(self.raw_initial_variance).expand(batch, -1).chunk(2, -1)
         zeros = belief.mean.new_zeros
-        return Latent(zeros(batch, 2 * l), upper, lower, zeros(batch, l))
-
-    def at_rest(self, prepared: Prepared, y: Tensor) -> tuple[Any, Prepared, Tensor | None]:
-        """A step as every other: a prior is ignored, and the learned initial belief is that of the first one."""
-        return self, prepared, None
+        latent = Latent(zeros(batch, 2 * l), upper, lower, zeros(batch, l))
+        return RKNState(latent, torch.zeros(batch, dtype=torch.bool, device=upper.device))
 
     def prepare(self) -> Prepared:
         band = Band.of(self.config.latent_dim, self.config.bandwidth, self.blocks)
@@ -317,21 +323,27 @@ class RecurrentKalmanNetwork(Filter):
         variance = positive(self.variance_decoder(torch.cat(latent[1:], -1))) * self.spread.square()
         return Gaussian(self.layout.boxplus(origin, moved), torch.diag_embed(variance))
 
-    def advance(
+    def predict_state(
         self,
         prepared: Prepared,
-        state: Latent,
-        y: Tensor,
-        weight: Tensor,
+        state: RKNState,
         u: Tensor | None,
         dt: Tensor | None,
-    ) -> tuple[Latent, StepOutput]:
+        measured: tuple[Tensor, Tensor] | None = None,
+    ) -> Prediction:
         if dt is not None:
             raise ConfigError(
                 "filter 'rkn' is discrete: its learned transition has no length in seconds. "
                 "Leave dt out, and resample an irregular recording first"
             )
-        prior = state
+        blocks = self.mix(prepared.basis, state.latent.mean)
+        moved = predict(state.latent, blocks, prepared.process_variance, prepared.band)
+        return Prediction(RKNState(tree_select(state.begun, moved, state.latent), state.begun))
+
+    def update_state(
+        self, prepared: Prepared, ahead: Prediction, y: Tensor, weight: Tensor
+    ) -> tuple[RKNState, StepOutput, None]:
+        prior = ahead.state.latent
         latent_observation, variance = self.encode(y, weight)
         present = weight.any(-1, keepdim=True)
         innovation = (latent_observation - prior.mean.chunk(2, -1)[0]) * present
@@ -342,8 +354,7 @@ class RecurrentKalmanNetwork(Filter):
         mean, cov = self.decode(Latent(*(torch.stack(pair) for pair in zip(prior, posterior, strict=True))))
         before, after = Gaussian(mean[0], cov[0]), Gaussian(mean[1], cov[1])
         out = step_output(before, after, innovation, innovation_cov, ok, ok)
-        blocks = self.mix(prepared.basis, posterior.mean)
-        return predict(posterior, blocks, prepared.process_variance, prepared.band), out
+        return RKNState(posterior, ok), out, None
 
 
 def perceptron(

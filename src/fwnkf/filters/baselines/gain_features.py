@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..core.layout import Layout
-from ..shapes import Float
+from ...core.layout import Layout
+from ...shapes import Float
 
 NORM_FLOOR = 1e-12
 """A vector shorter than this is treated as zero, because its direction is undefined."""

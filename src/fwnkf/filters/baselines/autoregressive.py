@@ -8,18 +8,18 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..core.forms import measured_precisely
-from ..core.gaussian import Noise, condition, matvec, prediction_keeps_digits, propagate
-from ..core.linear import LinearConfig, LinearSystem
-from ..core.smoothing import LinearStep, Measurement
-from ..core.system import System, as_layout
-from ..errors import ConfigError
-from ..registry import FILTERS, at_least
-from ..types import Gaussian, StepOutput
-from .base import Filter
-from .kalman import infer_sizes
-from .options import arguments
-from .outputs import step_output
+from ...core.forms import measured_precisely
+from ...core.gaussian import Noise, condition, matvec, prediction_keeps_digits, propagate
+from ...core.linear import LinearConfig, LinearSystem
+from ...core.smoothing import LinearStep, Measurement
+from ...core.system import System, as_layout
+from ...errors import ConfigError
+from ...registry import FILTERS, at_least
+from ...types import Gaussian, StepOutput
+from ..base import Filter, LinearModel, Prediction
+from ..kalman import infer_sizes
+from ..options import arguments
+from ..outputs import step_output
 
 
 @dataclass(frozen=True)
@@ -185,55 +185,30 @@ class AutoregressiveKalmanFilter(Filter):
             estimated,
         )
 
-    def at_rest(self, prepared: Companion, y: Tensor) -> tuple[Any, Companion, Tensor | None]:
-        eye = torch.eye(len(prepared.F)).to(prepared.F)
-        return self, prepared._replace(F=eye, B=torch.zeros_like(prepared.B), Q=torch.zeros_like(prepared.Q)), None
-
     def observe(self, x: Tensor) -> Tensor:
         return self.noise.observe(x)
 
-    def advance(
+    def predict_state(
         self,
         prepared: Companion,
         state: Gaussian,
-        y: Tensor,
-        weight: Tensor,
         u: Tensor | None,
         dt: Tensor | None,
-    ) -> tuple[Gaussian, StepOutput]:
-        return self._linear_step(prepared, state, y, weight, u, dt)[:2]
-
-    def advance_linearized(
-        self,
-        prepared: Companion,
-        state: Gaussian,
-        y: Tensor,
-        weight: Tensor,
-        u: Tensor | None,
-        dt: Tensor | None,
-    ) -> tuple[Gaussian, StepOutput, LinearStep]:
-        if self.config.lags == "known":
-            raise ConfigError(
-                "filter 'arkf' with lags='known' cannot be smoothed: its covariance is not that of its linear model. "
-                "Use lags='estimated'"
-            )
-        return self._linear_step(prepared, state, y, weight, u, dt)
-
-    def _linear_step(
-        self,
-        prepared: Companion,
-        state: Gaussian,
-        y: Tensor,
-        weight: Tensor,
-        u: Tensor | None,
-        dt: Tensor | None,
-    ) -> tuple[Gaussian, StepOutput, LinearStep]:
+        measured: tuple[Tensor, Tensor] | None = None,
+    ) -> Prediction:
         if dt is not None:
             raise ConfigError("filter 'arkf' is discrete: its lags are in steps, not in seconds; leave dt out")
         mean = matvec(prepared.F, state.mean)
         mean = mean if u is None else mean + matvec(prepared.B, u)
         cov = propagate(state.cov, prepared.F, prepared.Q)
         cov = cov if prepared.estimated is None else cov * prepared.estimated  # no gain reaches a known lag
+        precise = prediction_keeps_digits(state.cov, prepared.F, cov)
+        return Prediction(Gaussian(mean, cov), prepared.F, prepared.Q, precise)
+
+    def update_state(
+        self, prepared: Companion, ahead: Prediction, y: Tensor, weight: Tensor
+    ) -> tuple[Gaussian, StepOutput, LinearStep]:
+        mean, cov = ahead.state
         innovation = (y - matvec(prepared.H, mean)) * weight
         update = condition(cov, innovation, prepared.H, prepared.R, weight, self.config.solve)
         posterior = Gaussian(mean + update.correction, update.cov)
@@ -241,12 +216,19 @@ class AutoregressiveKalmanFilter(Filter):
         current = Gaussian(posterior.mean[..., :n], posterior.cov[..., :n, :n])
         prior = Gaussian(mean[..., :n], cov[..., :n, :n])
         precise = measured_precisely(update.precise, y, prepared.R, weight)
-        precise = precise & prediction_keeps_digits(state.cov, prepared.F, cov)
+        precise = precise if ahead.precise is None else precise & ahead.precise
         out = step_output(prior, current, innovation, update.innovation_cov, update.ok, precise)
         measurement = Measurement(innovation, prepared.H, prepared.R, weight, update.ok)
-        lagged = posterior.mean[..., n:]
-        return (
-            posterior,
-            out,
-            LinearStep(prepared.F, prepared.Q, measurement, update.correction, current.mean, lagged),
-        )
+        linear = LinearStep(ahead.F, ahead.Q, measurement, update.correction, current.mean, posterior.mean[..., n:])
+        return posterior, out, linear
+
+    @property
+    def smooths(self) -> bool:  # type: ignore[override]
+        """Not with known lags: their covariance is not that of the linear model."""
+        return bool(self.config.lags == "estimated")
+
+    def linear_model(self, prepared: Companion | None = None, dt: Tensor | None = None) -> LinearModel:
+        if self.config.lags == "known" or not self.layout.flat:
+            return LinearModel("state_dependent")
+        prepared = self.prepare() if prepared is None else prepared
+        return LinearModel("constant", prepared.F, prepared.B, prepared.H, prepared.Q, prepared.R)

@@ -8,17 +8,17 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..core.gaussian import dense, joseph, matvec, propagate, symmetrize
-from ..core.system import System
-from ..registry import FILTERS, at_least
-from ..shapes import Float
-from ..types import Gaussian, StepOutput
-from .base import adopt
-from .extended import SystemFilter
+from ...core.gaussian import dense, joseph, matvec, propagate, symmetrize
+from ...core.system import System
+from ...registry import FILTERS, at_least
+from ...shapes import Float
+from ...types import Gaussian, StepOutput
+from ..base import Prediction, adopt
+from ..extended import Noises, SystemFilter
+from ..networks import GRUCell, scale_weights
+from ..options import arguments
+from ..outputs import step_output
 from .gain_features import applied_correction, last_seen, observation_change, unit
-from .networks import GRUCell, scale_weights
-from .options import arguments
-from .outputs import step_output
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ class KalmanNetState(NamedTuple):
     correction: Float[Tensor, "B d"]
     """``x̂_{t-1} ⊟ x̂⁻_{t-1}``."""
     memory: GainMemory
+    previous: Float[Tensor, "B n"]
+    """The estimate of the last step, which a prediction leaves as it is."""
 
 
 class GainNetwork(nn.Module):
@@ -134,6 +136,7 @@ class KalmanNet(SystemFilter):
     """
 
     Config = KalmanNetConfig
+    smooths = False
 
     def __init__(
         self,
@@ -158,7 +161,9 @@ class KalmanNet(SystemFilter):
             torch.zeros_like(belief.cov).flatten(1),
             torch.eye(m).to(belief.cov).flatten().repeat(batch, 1),
         )
-        return KalmanNetState(belief, self.system.observe(belief.mean), no_change, no_change.clone(), memory)
+        return KalmanNetState(
+            belief, self.system.observe(belief.mean), no_change, no_change.clone(), memory, belief.mean
+        )
 
     def gain(self, memory: GainMemory, features: GainFeatures) -> tuple[Float[Tensor, "B d m"], GainMemory]:
         """One step of the network.
@@ -173,18 +178,22 @@ class KalmanNet(SystemFilter):
         K, memory = self.network(memory, features)
         return K, memory
 
-    def advance(
+    def predict_state(
         self,
-        prepared: Any,
+        prepared: Noises,
         state: KalmanNetState,
-        y: Tensor,
-        weight: Tensor,
         u: Tensor | None,
         dt: Tensor | None,
-    ) -> tuple[KalmanNetState, StepOutput]:
-        mean, F = self.system.linearize_transition(state.belief.mean, u, dt)
-        Q = prepared.Q if dt is None else self.system.process_noise(dt)
-        prior = Gaussian(mean, propagate(state.belief.cov, F, Q))
+        measured: tuple[Tensor, Tensor] | None = None,
+    ) -> Prediction:
+        mean, F, Q = self.system.linearized_step(prepared.nominal, state.belief.mean, u, dt)
+        return Prediction(state._replace(belief=Gaussian(mean, propagate(state.belief.cov, F, Q))))
+
+    def update_state(
+        self, prepared: Noises, ahead: Prediction, y: Tensor, weight: Tensor
+    ) -> tuple[KalmanNetState, StepOutput, None]:
+        state: KalmanNetState = ahead.state
+        prior = state.belief
         predicted, H = self.system.linearize_observation(prior.mean)
         innovation = self.innovation(y, predicted, weight)
 
@@ -199,9 +208,10 @@ class KalmanNet(SystemFilter):
         next_state = KalmanNetState(
             posterior,
             last_seen(state.seen, y, weight),
-            self.layout.boxminus(posterior.mean, state.belief.mean),
+            self.layout.boxminus(posterior.mean, state.previous),
             applied_correction(self.layout, posterior.mean, prior.mean, weight),
             memory,
+            posterior.mean,
         )
         ok = torch.ones_like(weight[:, 0], dtype=torch.bool)  # no factorisation that could fail, nor digits to lose
-        return next_state, step_output(prior, posterior, innovation, innovation_cov, ok, ok)
+        return next_state, step_output(prior, posterior, innovation, innovation_cov, ok, ok), None

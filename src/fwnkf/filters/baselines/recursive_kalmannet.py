@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..core.constrain import lower_triangular
-from ..core.gaussian import dense, matvec, propagate, symmetrize
-from ..core.smoothing import LinearStep, StatedCovariance
-from ..core.system import System
-from ..registry import FILTERS, at_least
-from ..shapes import Float
-from ..types import Gaussian, StepOutput
-from .base import adopt
-from .extended import SystemFilter
+from ...core.constrain import lower_triangular
+from ...core.gaussian import dense, matvec, propagate, symmetrize
+from ...core.smoothing import LinearStep, StatedCovariance
+from ...core.system import System
+from ...registry import FILTERS, at_least
+from ...shapes import Float
+from ...types import Gaussian, StepOutput
+from ..base import Prediction, adopt
+from ..extended import Noises, SystemFilter
+from ..networks import GRUCell, scale_weights
+from ..options import arguments
+from ..outputs import step_output
 from .gain_features import applied_correction, last_seen, observation_change
-from .networks import GRUCell, scale_weights
-from .options import arguments
-from .outputs import step_output
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class RecursiveKalmanNetState(NamedTuple):
     """The gain of the previous step."""
     gain_memory: Float[Tensor, "B g"]
     noise_memory: Float[Tensor, "B c"]
+    carried: Float[Tensor, "B d d"]
+    """The covariance of the last estimate, moved by predictions without their noise: the network adds its own."""
 
 
 class RecurrentNetwork(nn.Module):
@@ -137,6 +139,7 @@ class RecursiveKalmanNet(SystemFilter):
             zeros(batch, d, m),
             zeros(batch, self.gain_network.gru.hidden_size),
             zeros(batch, self.noise_network.gru.hidden_size),
+            belief.cov,
         )
 
     def joint_covariance(self, state: RecursiveKalmanNetState) -> Tensor:
@@ -158,19 +161,24 @@ class RecursiveKalmanNet(SystemFilter):
         features = torch.cat((innovation, change, rows, correction), -1)
         return features.square() if self.config.squared_features else features
 
-    def advance_linearized(
+    def predict_state(
         self,
-        prepared: Any,
+        prepared: Noises,
         state: RecursiveKalmanNetState,
-        y: Tensor,
-        weight: Tensor,
         u: Tensor | None,
         dt: Tensor | None,
+        measured: tuple[Tensor, Tensor] | None = None,
+    ) -> Prediction:
+        mean, F, Q = self.system.linearized_step(prepared.nominal, state.belief.mean, u, dt)
+        carried = symmetrize(F @ state.carried @ F.mT)
+        prior = Gaussian(mean, symmetrize(symmetrize(F @ state.belief.cov @ F.mT) + Q))
+        return Prediction(state._replace(belief=prior, carried=carried), F, Q)
+
+    def update_state(
+        self, prepared: Noises, ahead: Prediction, y: Tensor, weight: Tensor
     ) -> tuple[RecursiveKalmanNetState, StepOutput, LinearStep]:
-        mean, F = self.system.linearize_transition(state.belief.mean, u, dt)
-        Q = prepared.Q if dt is None else self.system.process_noise(dt)
-        carried = symmetrize(F @ state.belief.cov @ F.mT)
-        prior = Gaussian(mean, symmetrize(carried + Q))
+        state: RecursiveKalmanNetState = ahead.state
+        prior = state.belief
         predicted, H = self.system.linearize_observation(prior.mean)
         innovation = self.innovation(y, predicted, weight)
 
@@ -183,7 +191,7 @@ class RecursiveKalmanNet(SystemFilter):
         C = lower_triangular(entries, self.layout.tangent_size)
 
         eye = torch.eye(self.layout.tangent_size, dtype=y.dtype, device=y.device)
-        updated = propagate(carried, eye - K @ H, C @ C.mT)
+        updated = propagate(state.carried, eye - K @ H, C @ C.mT)
         cov = torch.where(weight.any(-1)[:, None, None], updated, prior.cov)
         correction = matvec(K, innovation)
         posterior = Gaussian(self.layout.boxplus(prior.mean, correction), cov)
@@ -194,8 +202,9 @@ class RecursiveKalmanNet(SystemFilter):
             K,
             gain_memory,
             noise_memory,
+            cov,
         )
         innovation_cov = symmetrize(H @ prior.cov @ H.mT + dense(prepared.R))
         ok = torch.ones_like(weight[:, 0], dtype=torch.bool)  # no factorisation that could fail, nor digits to lose
         out = step_output(prior, posterior, innovation, innovation_cov, ok, ok)
-        return next_state, out, LinearStep(F, Q, StatedCovariance(cov), correction, posterior.mean)
+        return next_state, out, LinearStep(ahead.F, ahead.Q, StatedCovariance(cov), correction, posterior.mean)

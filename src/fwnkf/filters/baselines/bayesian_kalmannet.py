@@ -8,20 +8,20 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..core.constrain import inverse_soft_clamp, soft_clamp
-from ..core.gaussian import Noise, dense, matvec, symmetrize
-from ..core.linearize import SigmaRule, sigma_moments
-from ..core.system import System
-from ..errors import ConfigError
-from ..registry import FILTERS, at_least, limited
-from ..shapes import Float, Int
-from ..types import Gaussian, StepOutput
-from .base import adopt
-from .extended import SystemFilter
+from ...core.constrain import inverse_soft_clamp, soft_clamp
+from ...core.gaussian import Noise, dense, matvec, symmetrize
+from ...core.linearize import SigmaRule, sigma_moments
+from ...core.system import System
+from ...errors import ConfigError
+from ...registry import FILTERS, at_least, limited
+from ...shapes import Float, Int
+from ...types import Gaussian, StepOutput
+from ..base import Prediction, adopt
+from ..extended import SystemFilter
+from ..networks import GRUCell, scale_weights
+from ..options import arguments
+from ..outputs import step_output
 from .gain_features import applied_correction, last_seen, observation_change, unit
-from .networks import GRUCell, scale_weights
-from .options import arguments
-from .outputs import step_output
 
 TEMPERATURE = 0.1
 """Temperature of the relaxed Bernoulli masks (Gal et al. 2017): small enough that a mask is nearly 0 or 1."""
@@ -66,6 +66,7 @@ class BayesianKalmanNetState(NamedTuple):
     seen: Float[Tensor, "B m"]
     """The last measurement of each channel, the same for all members."""
     samples: Int[Tensor, "B J w"]
+    previous: Float[Tensor, "B J n"]
     """The sample of every member's dropout masks: for each unit that can be dropped, 2³² times a uniform number."""
 
 
@@ -157,6 +158,7 @@ class BayesianKalmanNet(SystemFilter):
     """
 
     Config = BayesianKalmanNetConfig
+    smooths = False
 
     def __init__(
         self,
@@ -264,6 +266,7 @@ class BayesianKalmanNet(SystemFilter):
             zeros(batch, members, self.config.gru_layers, self.network.hidden_size),
             self.system.observe(belief.mean),
             samples.to(belief.mean.device).expand(batch, members, units).clone(),
+            belief.mean.unsqueeze(1).repeat(1, members, 1),
         )
 
     def prepare(self) -> Prepared:
@@ -287,16 +290,23 @@ class BayesianKalmanNet(SystemFilter):
         relaxed_mask = torch.sigmoid(-(logit + torch.logit(uniforms, eps=UNIFORM_EDGE)) / TEMPERATURE)
         return relaxed_mask * scale
 
-    def advance(
+    def predict_state(
         self,
         prepared: Prepared,
         state: BayesianKalmanNetState,
-        y: Tensor,
-        weight: Tensor,
         u: Tensor | None,
         dt: Tensor | None,
-    ) -> tuple[BayesianKalmanNetState, StepOutput]:
+        measured: tuple[Tensor, Tensor] | None = None,
+    ) -> Prediction:
         members = self.config.members
+        control, length = (None if item is None else item.repeat_interleave(members, 0) for item in (u, dt))
+        moved = self.system.transition(state.members.flatten(0, 1), control, length)
+        return Prediction(state._replace(members=moved.unflatten(0, (-1, members))))
+
+    def update_state(
+        self, prepared: Prepared, ahead: Prediction, y: Tensor, weight: Tensor
+    ) -> tuple[BayesianKalmanNetState, StepOutput, None]:
+        members, state = self.config.members, ahead.state
 
         def for_members(x: Tensor) -> Tensor:
             return x.repeat_interleave(members, 0)
@@ -307,13 +317,10 @@ class BayesianKalmanNet(SystemFilter):
         samples = state.samples
         if self.config.redraw == "step":
             samples = (samples * MULTIPLIER + INCREMENT) % MODULUS
-        previous, motion, correction, hidden = (
-            leaf.flatten(0, 1) for leaf in (state.members, state.motion, state.correction, state.hidden)
+        prior, previous, motion, correction, hidden = (
+            leaf.flatten(0, 1) for leaf in (state.members, state.previous, state.motion, state.correction, state.hidden)
         )
         weights = for_members(weight)
-        prior = self.system.transition(
-            previous, None if u is None else for_members(u), None if dt is None else for_members(dt)
-        )
         predicted = self.system.observe(prior)
         innovation = self.innovation(for_members(y), predicted, weights)
         change = for_members(observation_change(self.observation_layout, y, state.seen, weight))
@@ -331,6 +338,7 @@ class BayesianKalmanNet(SystemFilter):
             by_trajectory(hidden),
             last_seen(state.seen, y, weight),
             samples,
+            by_trajectory(posterior),
         )
         equal = SigmaRule(1.0, 1 / members, 1 / members, 1 / members)  # all members have the same weight
         prior_mean, _, prior_cov = sigma_moments(by_trajectory(prior), self.layout, equal)
@@ -345,4 +353,4 @@ class BayesianKalmanNet(SystemFilter):
             ok,
             ok,
         )
-        return next_state, out
+        return next_state, out, None

@@ -1,0 +1,1 @@
+"""The filters that the FW-NKF is compared with, as their papers define them."""
