@@ -154,7 +154,8 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Filter:
     model = _construct(migrated.description, folder, len(saved))
     own = model.state_dict()
     _compare({name: value for name, value in own.items() if name not in migrated.added}, saved, folder / TENSOR_FILE)
-    tensors = {names[name]: value for name, value in load_file(folder / TENSOR_FILE).items() if names[name] is not None}
+    stored = load_file(folder / TENSOR_FILE)
+    tensors = {new: stored[name] for name, new in names.items() if new is not None}
     model.load_state_dict({name: own[name] for name in migrated.added} | tensors, strict=True)
     return model.to(device)
 

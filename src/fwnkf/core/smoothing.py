@@ -84,7 +84,16 @@ def batched(step: LinearStep) -> LinearStep:
         full = isinstance(update.noise, FullNoise)
         noise = tree_map(lambda item: expand(item, 2 if full else 1), update.noise)
         update = update._replace(H=expand(update.H, 2), noise=noise)
-    return step._replace(F=expand(step.F, 2), Q=expand(step.Q, 2), update=update)
+    F, Q = _moved(step)
+    return step._replace(F=expand(F, 2), Q=expand(Q, 2), update=update)
+
+
+def _moved(step: LinearStep) -> tuple[Tensor, Tensor]:
+    """``F`` and ``Q``; the identity and zero where nothing was predicted."""
+    if step.F is not None and step.Q is not None:
+        return step.F, step.Q
+    eye = torch.eye(step.correction.shape[-1], dtype=step.mean.dtype, device=step.mean.device)
+    return eye, torch.zeros_like(eye)
 
 
 # ---- algebra --------------------------------------------------------------------------------------------------------
@@ -150,14 +159,15 @@ def factorize(
     ``transport`` are the Jacobians that take errors from the tangent space at the prediction to that at the estimate;
     none where the state is flat.
     """
-    root_Q, update = _roots(steps.Q), steps.update
+    F, Q = _moved(steps)
+    root_Q, update = _roots(Q), steps.update
     if isinstance(update, Measurement):
         weight = update.weight * update.ok.unsqueeze(-1)
         H, innovation = update.H * weight.unsqueeze(-1), update.innovation * weight
         root_R = _roots(masked(dense(update.noise), weight))
     A, factors, links = start, [], []
-    for t in range(steps.F.shape[1]):
-        prior, O11, O12 = predicted_factor(A, steps.F[:, t], root_Q[:, t])
+    for t in range(F.shape[1]):
+        prior, O11, O12 = predicted_factor(A, F[:, t], root_Q[:, t])
         if isinstance(update, Measurement):
             shift, gain = measured_link(prior, H[:, t], root_R[:, t], innovation[:, t])
         else:

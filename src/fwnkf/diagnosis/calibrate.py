@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..filters.base import Filter
-from ..filters.level import HIGHEST, LOWEST
+from ..filters.parts.level import HIGHEST, LOWEST
 from ..identify.channels import ChannelModel, Line, channels_filter
 from .default_filter import channel_models
 from .innovations import innovations
@@ -72,7 +72,8 @@ class Calibrated:
 
     def filter(self, channels: Sequence[str]) -> Filter:
         """The filter whose measurements have these names."""
-        return channels_filter(self.models, channels, half_life=self.half_life)
+        seconds = None if self.half_life is None else self.half_life / math.log(2) / self.models[0].rate
+        return channels_filter(self.models, channels, level_seconds=seconds)
 
 
 def calibrated(series: Series, *, lines: int = 0, thresholds: Thresholds = THRESHOLDS) -> list[Calibrated]:
@@ -121,14 +122,18 @@ def followed(trial: Trial) -> tuple[float | None, float]:
     scores: dict[float | None, float] = {None: _per_sample(trial.density())}
     for half_life in HALF_LIVES:
         if half_life * known.shape[1] >= FEWEST_SQUARES:
-            scores[half_life] = _per_sample(trial.density(running_level(squares, share, half_life)))
+            level = running_level(squares, share, half_life, known.shape[1])
+            scores[half_life] = _per_sample(trial.density(level))
     best = max(scores, key=lambda half_life: scores[half_life])
     return best, scores[best]
 
 
-def running_level(squares: Array, share: Array, half_life: float) -> Array:
-    """The level before each sample, from one, as ``fwnkf_adaptive`` follows it: ``[samples, k]``."""
+def running_level(squares: Array, share: Array, half_life: float, channels: int = 1) -> Array:
+    """The level before each sample, ``[samples, k]``, as ``Level(of="all")`` of so many channels follows it from one."""
     kept = 0.5 ** (share / half_life)
+    whole = 0.5 ** (1 / half_life)
+    free = (1 + whole) / (1 - whole) * channels
+    squares = squares * free / (free - 2)
     levels = np.empty_like(squares)
     level = np.ones(squares.shape[1:])
     for step in range(len(squares)):

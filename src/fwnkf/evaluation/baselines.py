@@ -16,14 +16,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..core import oscillators
 from ..core.linear import LinearSystem
 from ..core.system import System
 from ..data.protocols import SIMULATED_SIZES, Protocol, Records
 from ..errors import ConfigError, DataError
 from ..filters.base import Filter
 from ..filters.factory import build
-from ..filters.shaping import NoiseStates
+from ..filters.fwnkf import ADAPT, FrequencyWeightedNeuralKalmanFilter
+from ..filters.parts.lines import Lines, LineStates, PreparedLines
 from ..registry import SYSTEMS
 from ..shapes import Float
 from ..systems import noise
@@ -169,9 +169,9 @@ def fitted_noise(system: System, train: Records, records: int = 64, rounds: int 
     One factor each, found in turn on a grid that is refined: the likelihood of a filter that may diverge has no useful
     gradient.
     """
-    model = build("fwnkf", system=system, shaping="none", hidden=0, residual_width=0)
+    model = FrequencyWeightedNeuralKalmanFilter(system)
     some = train.take(torch.arange(min(records, len(train))))
-    d, adapt = system.layout.tangent_size, float(model.config.adapt)
+    d, adapt = system.layout.tangent_size, ADAPT
 
     def set_scales(logs: tuple[float, ...]) -> None:
         raw = torch.atanh(torch.tensor(logs, dtype=torch.float64) / adapt).to(some.y)
@@ -197,17 +197,17 @@ def fitted_noise(system: System, train: Records, records: int = 64, rounds: int 
     return model
 
 
-class KnownTones(NoiseStates):
-    """Noise states with a known frequency for each record."""
+class KnownTones(LineStates):
+    """Lines with a known frequency for each record."""
 
-    def __init__(self, channels: int, radius: float, omega: Tensor) -> None:
-        super().__init__(channels, 1, True, radius)
+    def __init__(self, options: Lines, system: System, omega: Tensor) -> None:
+        channels = system.observation_layout.size
+        super().__init__(options, slice(0, channels), system)
         self.register_buffer("omega", omega.unsqueeze(-1).expand(-1, channels).clone())
 
-    def transition(self, ratio: Tensor | None) -> tuple[Tensor, Tensor]:
-        if ratio is None:  # only for the nominal matrices, which a run with dt does not use
-            return super().transition(None)
-        return oscillators.transition(self.radius().flatten(), self.get_buffer("omega"), ratio)
+    def prepare(self, white_std: Tensor) -> PreparedLines:
+        omega = self.get_buffer("omega")
+        return super().prepare(white_std)._replace(frequency=omega, power=torch.ones_like(omega[:, 0]))
 
 
 def oracle(
@@ -223,20 +223,12 @@ def oracle(
     model_of_noise = noise.oscillators(scenario, variance, None if records.tone is None else float(records.tone[0]))
     whiter = SYSTEMS[SYSTEMS.name_of(type(system)) or ""](replace(system.config, variance=model_of_noise.floor))
     frequency, radius, amplitude = model_of_noise.states
-    model = build(
-        "fwnkf",
-        system=whiter.to(records.y),
-        shaping="noise",
-        hidden=0,
-        residual_width=0,
-        sections=frequency.shape[1],
-        pole_radius=0.99999,
-        moments=moments,
-    )
+    lines = Lines(frequency.shape[1], shared=True, pole_radius=0.99999)
+    model = FrequencyWeightedNeuralKalmanFilter(whiter.to(records.y), noise=lines, moments=moments)
     if records.tone is not None:
-        model.noise_states = KnownTones(records.y.shape[-1], 0.99999, math.pi * records.tone).to(records.y)
-    states = model.get_submodule("noise_states")
-    assert isinstance(states, NoiseStates)
+        model.noise_states = KnownTones(lines, model.system, math.pi * records.tone).to(records.y)
+    states = model.noise_states
+    assert isinstance(states, LineStates)
     states.set_oscillators(frequency, radius, amplitude)
     return model
 

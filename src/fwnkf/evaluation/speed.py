@@ -15,8 +15,10 @@ import numpy as np
 import torch
 
 from ..filters.base import Filter
-from ..filters.factory import build
+from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
+from ..filters.parts import GRU, LocallyLinear, Phi
 from ..runtime.stream import Stream
+from ..systems.learned import LearnedSystem
 from .timing import interleave
 
 STATES, CHANNELS, HIDDEN, LAYERS = 3, 2, 256, 2
@@ -45,14 +47,9 @@ class SpeedRow(NamedTuple):
 
 def paper_size() -> Filter:
     """An untrained FW-NKF of the paper's size."""
-    return build(
-        "fwnkf",
-        H=torch.eye(CHANNELS, STATES),
-        Q=torch.eye(STATES),
-        R=torch.eye(CHANNELS),
-        hidden=HIDDEN,
-        layers=LAYERS,
-    )
+    system = LearnedSystem.of(H=torch.eye(CHANNELS, STATES))
+    encoder, transition = GRU(HIDDEN, LAYERS), LocallyLinear(1)
+    return FrequencyWeightedNeuralKalmanFilter(system, encoder=encoder, transition=transition, phi=Phi())
 
 
 def stepped_gru(batch: int) -> Callable[[], object]:

@@ -779,12 +779,9 @@ class Filter(nn.Module):
         return origins
 
     def _recorded(self, linear: LinearStep | None) -> LinearStep:
-        """The linear model of a step with a batch axis on every matrix; one without a prediction has ``F = I``."""
+        """The linear model of a step with a batch axis on every matrix."""
         if linear is None:
             raise ConfigError(self._not_smoothed())
-        if linear.F is None or linear.Q is None:
-            eye = torch.eye(linear.correction.shape[-1], dtype=linear.mean.dtype, device=linear.mean.device)
-            linear = linear._replace(F=eye, Q=torch.zeros_like(eye))
         return batched(linear)
 
     # ---- properties -----------------------------------------------------------------------------------------

@@ -8,20 +8,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.gaussian import Noise, dense, gain
+from ..core.gaussian import dense, gain
 from ..core.preprocess import Inputs
 from ..core.scan import scan
 from ..core.shaped import loop_matrix, shaper_blocks
 from ..errors import ConfigError, NumericalFailureError
 from ..shapes import Bool, Float
 from ..types import Gaussian
-from .base import Filter, PriorAt
-from .fwnkf import FrequencyWeightedNeuralKalmanFilter
-from .fwnkf_state import FWState, Prepared
-from .hypotheses import FrequencyHypotheses
+from .base import Filter, Prediction, PriorAt
+from .fwnkf import FrequencyWeightedNeuralKalmanFilter, FWState
 from .inputs import clean
-from .level import AdaptiveLevelFilter
-from .networks import Hidden
 
 BLOCK, BLOCKS = 100, 5
 """Steps between two checks for a steady state, and the number of checks before an error is raised."""
@@ -45,7 +41,7 @@ def noise_over_time(
     A first step that does not predict has no process noise.
 
     >>> import fwnkf
-    >>> model = fwnkf.build("fwnkf", H=torch.eye(1, 2), Q=torch.eye(2), R=torch.eye(1))
+    >>> model = fwnkf.FWNKF.paper(fwnkf.systems.LearnedSystem.of(H=torch.eye(1, 2)))
     >>> Q, R = noise_over_time(model, torch.zeros(4, 10, 1))
     >>> Q.shape, R.shape
     (torch.Size([4, 10, 2]), torch.Size([4, 10, 1]))
@@ -61,18 +57,21 @@ def noise_over_time(
     prepared = fwnkf.prepare()
 
     def body(state: FWState, inputs: Sequence[Any]) -> tuple[FWState, tuple[Tensor, Tensor]]:
-        return noise_of_step(fwnkf, state, *inputs)
+        y, weight, u, dt = inputs
+        measured = (y, weight) if fwnkf.predicts_from_measurement else None
+        return noise_of(fwnkf.predict_state(prepared, state, u, dt, measured), y, weight)
 
     def first(state: FWState, inputs: Sequence[Any]) -> tuple[FWState, tuple[Tensor, Tensor]]:
-        still, _, no_time = fwnkf.at_rest(prepared, inputs[0])
-        return noise_of_step(still, state, *inputs[:3], no_time)
+        y, weight, u, _ = inputs
+        measured = (y, weight) if fwnkf.predicts_from_measurement else None
+        return noise_of(fwnkf.hold(prepared, state, u, measured), y, weight)
 
-    def noise_of_step(
-        moving: FrequencyWeightedNeuralKalmanFilter, state: FWState, *inputs: Any
-    ) -> tuple[FWState, tuple[Tensor, Tensor]]:
-        conditions = _conditions(moving, prepared, state, *inputs)
-        state, _ = moving.advance(prepared, state, *inputs)
-        return state, (_diagonal(conditions.Q), _diagonal(dense(conditions.noise)))
+    def noise_of(ahead: Prediction, y: Tensor, weight: Tensor) -> tuple[FWState, tuple[Tensor, Tensor]]:
+        d = fwnkf.layout.tangent_size
+        R = _diagonal(dense(fwnkf.measurement_noise_of(prepared, ahead.state)))
+        Q = y.new_zeros(len(y), d) if ahead.Q is None else _diagonal(ahead.Q)[..., :d]
+        state, _, _ = fwnkf.update_state(prepared, ahead, y, weight)
+        return state, (Q.expand(len(y), -1), R.expand(len(y), -1))
 
     _, (Q, R) = scan(body, state, inputs, first=first if rests_first else None)
     return Q, R
@@ -85,9 +84,9 @@ def nominal_noise(model: Filter) -> tuple[Float[Tensor, " d"], Float[Tensor, " m
     Without an encoder these are the covariances of all steps; those of a filter with a changing level are at level one.
     """
     fwnkf = _as_fwnkf(model)
-    head = fwnkf.head_bias[fwnkf.transition.head_size :].unsqueeze(0)
-    Q, noise = fwnkf._noises(fwnkf.prepare(), head, None, None)
-    return _diagonal(Q)[0], _diagonal(dense(noise))[0]
+    prepared = fwnkf.prepare()
+    q, noise = fwnkf.noise_scales(prepared, None)
+    return _diagonal(prepared.nominal.Q) * q, _diagonal(dense(noise))
 
 
 class Loop(NamedTuple):
@@ -108,11 +107,8 @@ def steady_state_loop(model: Filter) -> Loop:
     gain does not reach a steady state.
     """
     fwnkf = _with_fixed_level(model)
-    if fwnkf.shaper is None or fwnkf.config.gain != "kalman":
-        raise ConfigError(
-            f"shaping={fwnkf.config.shaping!r} with gain={fwnkf.config.gain!r} has no loop of one gain and a shaper; "
-            "it is defined for shaping='innovation' with gain='kalman'"
-        )
+    if fwnkf.shaper is None or fwnkf.config.phi is None or fwnkf.config.phi.gain != "kalman":
+        raise ConfigError("a loop of one gain and Φ is that of a filter with phi=Phi(gain='kalman')")
     prepared, state = fwnkf.prepare(), fwnkf.init(1)
     if fwnkf.preprocess is not None:
         state = state.filter
@@ -121,14 +117,15 @@ def steady_state_loop(model: Filter) -> Loop:
     def body(state: FWState, inputs: Sequence[Any]) -> tuple[FWState, tuple[Tensor, ...]]:
         (zeros,) = inputs
         # in the steady state the current measurement that an encoder reads equals the prediction of the last estimate
-        conditions = _conditions(fwnkf, prepared, state, zeros, zeros, None, None)
-        context = conditions.hidden[-1] if conditions.hidden else None
-        predicted, F = fwnkf.transition(state.mean, conditions.gate, context, None, None, None)
-        # the measurement equals its prediction: with no innovation the shaper memory stays zero, only the gain changes
-        y, weight = fwnkf.observe(predicted), torch.ones_like(zeros)
-        state, out = fwnkf.advance(prepared, state, y, weight, None, None)
-        _, H = fwnkf.observation.linearize(out.prior_mean)
-        K, _, ok = gain(out.prior_cov, H, conditions.noise, weight)
+        ahead = fwnkf.predict_state(prepared, state, None, None)
+        # the measurement equals its prediction: with no innovation the memory of Φ stays zero, only the gain changes
+        y, weight = fwnkf.observe(ahead.state.mean), torch.ones_like(zeros)
+        noise = fwnkf.measurement_noise_of(prepared, ahead.state)
+        state, out, _ = fwnkf.update_state(prepared, ahead, y, weight)
+        _, H = fwnkf.system.linearize_observation(out.prior_mean)
+        K, _, ok = gain(out.prior_cov, H, noise, weight)
+        F = ahead.F
+        assert F is not None
         return state, (F.expand(1, *F.shape[-2:]), H.expand(1, *H.shape[-2:]), K, ok)
 
     for _ in range(BLOCKS):
@@ -152,39 +149,16 @@ def _as_fwnkf(model: Filter) -> FrequencyWeightedNeuralKalmanFilter:
             f"filter {model.name!r} has no noise covariances that change from step to step; use an FW-NKF: "
             "build('fwnkf', …)"
         )
-    if isinstance(model, FrequencyHypotheses):
+    if model.config.hypotheses is not None:
         raise ConfigError(f"filter {model.name!r} has noise covariances for each hypothesis, not a single one")
     return model
 
 
 def _with_fixed_level(model: Filter) -> FrequencyWeightedNeuralKalmanFilter:
-    if isinstance(model, AdaptiveLevelFilter):
-        raise ConfigError(f"filter {model.name!r} scales its covariances by a level; use the same filter as 'fwnkf'")
-    return _as_fwnkf(model)
-
-
-class _Conditions(NamedTuple):
-    """The outputs of the encoder in one step: its memory, the head of the transition, and the noise covariances."""
-
-    hidden: Hidden
-    gate: Tensor
-    Q: Tensor
-    noise: Noise
-
-
-def _conditions(
-    model: FrequencyWeightedNeuralKalmanFilter,
-    prepared: Prepared,
-    state: FWState,
-    y: Tensor,
-    weight: Tensor,
-    u: Tensor | None,
-    dt: Tensor | None,
-) -> _Conditions:
-    hidden, head = model._encode(prepared, state, y, weight, u)
-    split = model.transition.head_size
-    ratio = None if dt is None else dt / model.config.dt
-    return _Conditions(hidden, head[..., :split], *model._noises(prepared, head[..., split:], dt, ratio))
+    fwnkf = _as_fwnkf(model)
+    if fwnkf.config.level is not None:
+        raise ConfigError(f"filter {model.name!r} scales its covariances by a level; use with_parts(level=None)")
+    return fwnkf
 
 
 def _diagonal(matrix: Tensor) -> Tensor:

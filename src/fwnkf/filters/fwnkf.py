@@ -265,6 +265,16 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             return parts[0]
         return StackedNoise(parts, everything, self.system) if parts else None
 
+    def noise_parts(self) -> list[NoiseStates]:
+        """The modules of all parts of coloured noise, in their order.
+
+        Returns:
+            None, one or several.
+        """
+        if self.noise_states is None:
+            return []
+        return list(self.noise_states) if isinstance(self.noise_states, StackedNoise) else [self.noise_states]
+
     def with_parts(self, **parts: Any) -> FrequencyWeightedNeuralKalmanFilter:
         """A copy with other parts, which keeps what was trained of all parts that stay.
 
@@ -362,7 +372,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             states = self.noise_states.prepare(dense(noise).diagonal().sqrt())
         shaper = None if self.shaper is None else self.shaper()
         blocks = None
-        if self.config.phi is not None and self.config.phi.covariance == "augmented":
+        if shaper is not None and self.config.phi is not None and self.config.phi.covariance == "augmented":
             blocks = shaper_blocks(shaper, m)
         base, learned = nominal.Q.new_ones(d + m), None
         if hypotheses is not None:
@@ -434,7 +444,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             return LinearModel("state_dependent")
         prepared = self.prepare() if prepared is None else prepared
         F, B, Q = self.system.matrices(dt)
-        q, noise = self._scales(prepared, None)
+        q, noise = self.noise_scales(prepared, None)
         Q = Q * _outer_root(q)
         _, H = self.system.linearize_observation(self.layout.origin(F)[None])
         H = H if H.ndim == 2 else H[0]
@@ -502,7 +512,11 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         measured = self.noise_states.own_measurement(state.noise, variance, control)
         assert measured is not None
         update = condition(
-            cov, measured.innovation, nn.functional.pad(measured.H, (d, 0)), measured.noise, measured.weight
+            cov,
+            measured.innovation,
+            nn.functional.pad(measured.H, (d, 0)),
+            DiagonalNoise(measured.variance),
+            measured.weight,
         )
         return state._replace(
             mean=self.layout.boxplus(state.mean, update.correction[..., :d]),
@@ -561,7 +575,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         if self.residual is not None:
             residual = self.residual.with_jacobian(self.layout.features(state.mean), context)
             mean, F = add_residual(self.layout, state.mean, (mean, F), residual, learned)
-        Q = Q * _outer_root(self._scales(prepared, encoder, "Q")[0])
+        Q = Q * _outer_root(self.noise_scales(prepared, encoder, "Q")[0])
         if self.config.moments == "linear":
             return mean, F, Q, None
 
@@ -590,10 +604,19 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             head = nn.functional.linear(encoder.hidden[-1], self.head_weight[rows], bias)
         return head if prepared.learned is None else head * prepared.learned.unsqueeze(-1)
 
-    def _scales(
+    def noise_scales(
         self, prepared: Prepared, encoder: EncoderState | tuple[()] | None, wanted: Literal["Q", "R", "both"] = "both"
     ) -> tuple[Tensor, Noise]:
-        """Factors of the variances of ``Q``, and ``R_t``: the base values, scaled by ``exp`` of a bounded head."""
+        """Factors of the variances of ``Q``, and ``R_t``: the base values, scaled by ``exp`` of a bounded head.
+
+        Args:
+            prepared: what :meth:`prepare` returned.
+            encoder: the memory of the encoder; None for that of a filter without one.
+            wanted: which of them is needed.
+
+        Returns:
+            Factors of the variances of the state, and the measurement noise.
+        """
         d, split = self.layout.tangent_size, self.split
         rows = {"Q": slice(split, split + d), "R": slice(split + d, None), "both": slice(split, None)}[wanted]
         base = {"Q": prepared.base[..., :d], "R": prepared.base[..., d:], "both": prepared.base}[wanted]
@@ -606,6 +629,19 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             return q, DiagonalNoise(prepared.R.variance * r)
         return q, FullNoise(prepared.R.cov * _outer_root(r))
 
+    def measurement_noise_of(self, prepared: Prepared, state: FWState) -> Noise:
+        """``R_t``, as a predicted state is conditioned with it.
+
+        Args:
+            prepared: what :meth:`prepare` returned.
+            state: the predicted state.
+
+        Returns:
+            The white measurement noise.
+        """
+        noise = self.noise_scales(prepared, state.encoder, "R")[1]
+        return _scaled_noise(noise, state.levels.log[..., 0]) if isinstance(state.levels, Levels) else noise
+
     # ---- update ---------------------------------------------------------------------------------------------
 
     def _update(
@@ -614,9 +650,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         state: FWState = ahead.state
         form, d = self.form, self.layout.tangent_size
         observed, H = self.system.linearize_observation(state.mean)
-        noise = self._scales(prepared, state.encoder, "R")[1]
-        if isinstance(state.levels, Levels):
-            noise = _scaled_noise(noise, state.levels.log[..., 0])
+        noise = self.measurement_noise_of(prepared, state)
         expected, joint_H = observed, H
         if self.noise_states is not None:
             C = prepared.noise.C
@@ -758,6 +792,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         level = self.config.level
         if level is None or level.of != "all":
             return state, out, linear
+        assert len(state.levels) == 2
         before, elapsed = state.levels
         after = discounting.discounted(level, self.freedom, before, out, weight, elapsed)
         state = state._replace(levels=(after, torch.zeros_like(elapsed)))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +20,9 @@ from ..core.linear import LinearSystem
 from ..errors import DataError
 from ..filters.base import Filter
 from ..filters.factory import build
-from ..filters.shaping import NoiseStates
+from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
+from ..filters.parts.level import Level
+from ..filters.parts.lines import Lines
 from ..shapes import Float
 from .likelihood import DIFFERENCE, Local, maximise
 
@@ -181,13 +182,13 @@ def fit_channel(
 
 
 def channels_filter(
-    models: Sequence[ChannelModel], names: Sequence[str], *, noise: float = 1.0, half_life: float | None = None
+    models: Sequence[ChannelModel], names: Sequence[str], *, noise: float = 1.0, level_seconds: float | None = None
 ) -> Filter:
     """The Kalman filter of several channels side by side; its states are all signals, then all slopes.
 
     A ``kf``, or an ``fwnkf`` with noise states where a channel has lines. Measurements are called ``names``, so that a
-    log's channels find their place. ``noise`` multiplies every covariance, which leaves all gains as they are. With a
-    ``half_life`` (steps) it is an ``fwnkf_adaptive``, whose noise level follows the innovations.
+    log's channels find their place. ``noise`` multiplies every covariance, which leaves all gains as they are. With
+    ``level_seconds`` the level of all covariances follows the innovations (:class:`~fwnkf.Level`).
 
     >>> model = ChannelModel(rate=100.0, drive=4.0, decay=1.0, white=0.01, lines=(Line(20.0, 1.0, 0.5),))
     >>> filter = channels_filter([model, model], ["gyro_x", "gyro_y"])
@@ -212,20 +213,12 @@ def channels_filter(
         channels=tuple(names),
     )
     count = max(len(model.lines) for model in models)
-    if not count and half_life is None:
+    if not count and level_seconds is None:
         return build("kf", **{name: getattr(system, name) for name in "FH"}, Q=system.Q(), R=system.R(),
                      continuous=True, dt=1 / rate, layout=system.config.layout, channels=tuple(names))  # fmt: skip
-    name = "fwnkf"
-    options: dict[str, Any] = {"system": system, "hidden": 0, "residual_width": 0}
-    if half_life is not None:
-        name, options["half_life"] = "fwnkf_adaptive", half_life
+    level = None if level_seconds is None else Level(level_seconds, of="all")
     if not count:
-        return build(name, **options, shaping="none").double()
-    filter = build(
-        name, **options, shaping="noise", sections=count, shared_shaper=False, pole_radius=POLE_RADIUS
-    ).double()
-    states = filter.get_submodule("noise_states")
-    assert isinstance(states, NoiseStates)
+        return FrequencyWeightedNeuralKalmanFilter(system, level=level)
     narrowest = -math.log(POLE_RADIUS) * rate / math.pi
     table = torch.tensor(
         [
@@ -237,8 +230,9 @@ def channels_filter(
         ],
         dtype=torch.float64,
     )
-    states.set(table[..., 0], table[..., 1], table[..., 2])
-    return filter
+    hz, width, std = table.unbind(-1)
+    lines = Lines(count, hz, width, std, pole_radius=POLE_RADIUS)
+    return FrequencyWeightedNeuralKalmanFilter(system, noise=lines, level=level)
 
 
 # ---- raw parameters: log drive, log decay, log white; logit frequency, log bandwidth, log variance of each line ----

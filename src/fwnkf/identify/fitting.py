@@ -17,6 +17,7 @@ from ..errors import ConfigError, DataError
 from ..filters.base import Filter, PriorAt
 from ..filters.factory import build
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
+from ..filters.parts.lines import Lines
 from ..shapes import Bool, Float
 from ..types import Gaussian
 from .fit_report import FitReport, Order, consistency, fitted_parameters
@@ -250,7 +251,7 @@ def _as_filter(
         if oscillators is not None:
             raise ConfigError(
                 "oscillators can be chosen for a system; a filter keeps the noise states it has: give fit the system, "
-                "or build an fwnkf with shaping='noise' and sections = their number"
+                "or build an FWNKF with noise=Lines(their number)"
             )
         return copy.deepcopy(model).double(), model.dtype
     plain = build("ekf", system=with_learned(copy.deepcopy(model), learn))
@@ -260,12 +261,9 @@ def _as_filter(
 
 def _with_oscillators(base: Filter, count: int) -> FrequencyWeightedNeuralKalmanFilter:
     """An ``fwnkf`` on a copy of the system of ``base``, with ``count`` oscillators in each channel."""
-    model = build(
-        "fwnkf", system=copy.deepcopy(base.system), shaping="noise", hidden=0, residual_width=0, sections=count,
-        shared_shaper=False, pole_radius=POLE_RADIUS,
-    )  # fmt: skip
-    assert isinstance(model, FrequencyWeightedNeuralKalmanFilter)
-    return model.double()
+    assert base.system is not None
+    lines = Lines(count, pole_radius=POLE_RADIUS)
+    return FrequencyWeightedNeuralKalmanFilter(copy.deepcopy(base.system), noise=lines).double()
 
 
 def _measurements(

@@ -20,9 +20,7 @@ from ..core.gaussian import block_diagonal, dense, factored_density, solve_psd
 from ..core.riccati import linear_filter, transient
 from ..errors import NumericalFailureError
 from ..filters.base import Filter, PriorAt
-from ..filters.extended import SystemFilter
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
-from ..filters.transition import ResidualTransition
 from ..shapes import Bool, Float
 from ..types import Gaussian
 from .parameters import Parameters
@@ -93,7 +91,7 @@ class Local(NamedTuple):
     information: Float[Tensor, "p p"]
 
 
-class LinearModel(NamedTuple):
+class StepMatrices(NamedTuple):
     """``x⁺ = F x + N(0, Q)``, ``y = H x + N(0, R)`` of state and noise states together, for one step."""
 
     F: Float[Tensor, "n n"]
@@ -102,52 +100,31 @@ class LinearModel(NamedTuple):
     R: Float[Tensor, "m m"]
 
 
-def linear_model(model: Filter, at: Float[Tensor, "1 n"], dt: Float[Tensor, "1"] | None) -> LinearModel:
-    """The matrices of a filter linearised at one state, noise states included, for a step of ``dt``."""
+def linearized(model: Filter, at: Float[Tensor, "1 n"], dt: Float[Tensor, "1"] | None) -> StepMatrices:
+    """The matrices of a filter at one state, noise states included, for a step of ``dt``."""
+    stated = model.linear_model(dt=None if dt is None else dt[0])
+    if stated.kind == "constant":
+        assert stated.R is not None
+        return StepMatrices(stated.F, stated.H, stated.Q, dense(stated.R))  # type: ignore[arg-type]  # of a constant model
     system, prepared = model.system, model.prepare()
     assert system is not None
-    F, H = system.linearize_transition(at, None, dt)[1], system.linearize_observation(at)[1]
-    Q = prepared.Q if dt is None else system.process_noise(dt)
+    _, F, Q = system.linearized_step(system.nominal(), at, None, dt)
+    _, H = system.linearize_observation(at)
     R = dense(prepared.R)
     F, H, Q, R = (item[0] if item.ndim == 3 else item for item in (F, H, Q, R))
-    if isinstance(model, FrequencyWeightedNeuralKalmanFilter) and model.noise_states is not None:
-        ratio = None if dt is None else dt / model.config.dt
-        A, drive = model.noise_states.transition(ratio)
+    states = model.noise_states if isinstance(model, FrequencyWeightedNeuralKalmanFilter) else None
+    if states is not None:
+        ratio = None if dt is None else dt / system.dt
+        _, A, drive = states.move(prepared.noise, at.new_zeros(1, states.size), None, ratio)
         A, drive = (item[0] if item.ndim == 3 else item for item in (A, drive))
         F, Q = block_diagonal(F, A), block_diagonal(Q, drive)
-        H = torch.cat((H, prepared.oscillators.C), -1)
-    return LinearModel(F, H, Q, R)
+        H = torch.cat((H, prepared.noise.C), -1)
+    return StepMatrices(F, H, Q, R)
 
 
-@torch.no_grad()
 def is_time_invariant(model: Filter, dt: Float[Tensor, "1"] | None) -> bool:
-    """Whether a filter has the same matrices at every state and step: a linear system, noise states, no networks."""
-    if model.preprocess is not None or not model.layout.flat or not model.observation_layout.flat:
-        return False
-    if isinstance(model, FrequencyWeightedNeuralKalmanFilter):
-        networks = (
-            model.encoder is not None
-            or model.shaper is not None
-            or model.system is None
-            or not isinstance(model.transition, ResidualTransition)
-            or model.transition.network is not None
-        )
-        if networks or bool(model.head_bias.any()) or type(model) is not FrequencyWeightedNeuralKalmanFilter:
-            return False
-    elif not isinstance(model, SystemFilter) or model.name not in ("kf", "ekf"):
-        return False
-    system = model.system
-    assert system is not None
-    generator = torch.Generator().manual_seed(0)
-    x = 10 * torch.randn(4, system.layout.size, generator=generator, dtype=torch.float64).to(model._like())
-    step = None if dt is None else dt.expand(len(x))
-    (moved, F), (seen, H) = system.linearize_transition(x, None, step), system.linearize_observation(x)
-
-    def linear(value: Tensor, matrix: Tensor) -> bool:
-        expected = (matrix[:1] if matrix.ndim == 3 else matrix) @ x.unsqueeze(-1)
-        return bool(torch.allclose(value, expected.squeeze(-1), rtol=1e-9, atol=1e-9))
-
-    return linear(moved, F) and linear(seen, H)
+    """Whether a filter states that it has the same matrices at every state and step."""
+    return model.preprocess is None and model.linear_model(dt=None if dt is None else dt[0]).kind == "constant"
 
 
 class Likelihood:
@@ -206,7 +183,7 @@ class Likelihood:
         extra = F.shape[-1] - prior.mean.shape[-1]  # noise states start from their stationary distribution
         cov = block_diagonal(prior.cov[0], torch.eye(extra).to(y)).expand_as(F)
         x = torch.nn.functional.pad(prior.mean, (0, extra)).expand(len(raws), -1, -1)
-        first = LinearModel(torch.eye(F.shape[-1]).to(F).expand_as(F), H, torch.zeros_like(Q), R)
+        first = StepMatrices(torch.eye(F.shape[-1]).to(F).expand_as(F), H, torch.zeros_like(Q), R)
         if self.data.prior_at == "before_first_step":
             first = self._matrices(raws, self.first_dt)
         begin = transient(*first, cov, 1)
@@ -223,14 +200,14 @@ class Likelihood:
             parts.append(Predictions(error, state_covs[..., :d, :d].expand(-1, count, -1, -1, -1), weight))
         return parts
 
-    def _matrices(self, raws: Tensor, dt: Tensor | None) -> LinearModel:
+    def _matrices(self, raws: Tensor, dt: Tensor | None) -> StepMatrices:
         at = self.model.layout.origin(raws).unsqueeze(0)
 
-        def matrices(raw: Tensor) -> LinearModel:
+        def matrices(raw: Tensor) -> StepMatrices:
             self.parameters.install(raw)
-            return linear_model(self.model, at, dt)
+            return linearized(self.model, at, dt)
 
-        return LinearModel(*self._each(matrices, raws))
+        return StepMatrices(*self._each(matrices, raws))
 
     def _runs(self, raws: Tensor, steps: int) -> list[Predictions]:
         inputs = self.data.first(steps)

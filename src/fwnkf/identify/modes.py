@@ -27,7 +27,9 @@ from ..core.riccati import constant_gain, frequency_response, steady_state
 from ..errors import ConfigError
 from ..filters.base import Filter
 from ..filters.factory import build
-from ..filters.shaping import NoiseStates
+from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
+from ..filters.parts.lines import Lines, LineStates
+from ..filters.parts.modes import Modes, ModeStates
 from ..shapes import Float
 from .spectra import Spectra, cross_spectra
 
@@ -250,16 +252,15 @@ class VibrationModel(nn.Module):
         if not self.modes and not self.oscillators:
             return build("kf", **matrices, continuous=True, dt=1 / self.rate)
         system = LinearSystem.of(**matrices, continuous=True, dt=1 / self.rate)
-        model = build(
-            "fwnkf", system=system, shaping="noise", hidden=0, residual_width=0, sections=self.oscillators,
-            modes=self.modes, shared_shaper=False, pole_radius=POLE_RADIUS,
-        )  # fmt: skip
-        states = model.get_submodule("noise_states")
-        assert isinstance(states, NoiseStates)
         over_white = (self.white_covariance().diagonal().sqrt()).unsqueeze(-1)
-        states.set_oscillators(*self.own_poles(), self.own_amplitude / over_white)
-        if self.modes:
-            states.set_modes(*self.mode_poles(), self.mixing / over_white)
+        lines = [Lines(self.oscillators, pole_radius=POLE_RADIUS)] if self.oscillators else []
+        modes = [Modes(self.modes, pole_radius=POLE_RADIUS)] if self.modes else []
+        model = FrequencyWeightedNeuralKalmanFilter(system, noise=[*lines, *modes])
+        for part in model.noise_parts():
+            if isinstance(part, LineStates):
+                part.set_oscillators(*self.own_poles(), self.own_amplitude / over_white)
+            elif isinstance(part, ModeStates):
+                part.set_modes(*self.mode_poles(), self.mixing / over_white)
         return model
 
 

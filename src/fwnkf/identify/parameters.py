@@ -21,7 +21,7 @@ from ..core.gaussian import dense
 from ..core.system import System
 from ..errors import ConfigError
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
-from ..filters.shaping import NoiseStates
+from ..filters.parts.lines import LineStates
 from ..shapes import Float
 
 
@@ -188,7 +188,7 @@ class OscillatorPoles(Learned):
     An oscillator that starts at frequency zero is first-order drift and stays there.
     """
 
-    def __init__(self, model: FrequencyWeightedNeuralKalmanFilter, states: NoiseStates) -> None:
+    def __init__(self, model: FrequencyWeightedNeuralKalmanFilter, states: LineStates) -> None:
         self.model, self.states = model, states
         self.frequency, self.radius, self.amplitude = (
             _Entries(states, name) for name in ("raw_frequency", "raw_radius", "amplitude")
@@ -212,7 +212,8 @@ class OscillatorPoles(Learned):
         self.amplitude.install(amplitude.exp())
 
     def read(self) -> Tensor:
-        states, rate = self.states, 1 / self.model.config.dt
+        states = self.states
+        rate = 1 / states.dt
         lead = self.frequency.parameter.shape[0]
         hertz = (states.frequency()[:lead] * rate / (2 * math.pi)).flatten()[self.free]
         bandwidth = (-states.radius()[:lead].log() * rate / math.pi).flatten()

@@ -14,6 +14,7 @@ from ..core.system import FunctionSystem, System
 from ..errors import ConfigError
 from ..filters.base import Filter
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
+from ..filters.parts.lines import LineStates
 from .parameters import (
     Constants,
     CovarianceFull,
@@ -73,9 +74,8 @@ def learned_parameters(model: Filter, learn: Sequence[str]) -> Parameters:
         if name in ("Q", "R"):
             parts += _noise(model, name, options, taken)
         elif name == "oscillators":
-            states = model.noise_states if isinstance(model, FrequencyWeightedNeuralKalmanFilter) else None
-            if states is not None:
-                parts.append(OscillatorPoles(model, states))  # type: ignore[arg-type]
+            found = model.noise_parts() if isinstance(model, FrequencyWeightedNeuralKalmanFilter) else []
+            parts += [OscillatorPoles(model, states) for states in found if isinstance(states, LineStates)]  # type: ignore[arg-type]
         elif name == "constants":
             if system is None:
                 raise ConfigError("learn = constants: this filter has no system")
@@ -119,8 +119,7 @@ def _constants(name: str, module: nn.Module, attribute: str) -> Constants:
 def _noise(model: Filter, name: str, options: dict[str, set[str]], taken: set[str]) -> list[Learned]:
     """How ``Q`` or ``R`` of a filter is learned."""
     system = model.system
-    owner, attribute = (model, f"base_{name}") if system is None else (system, name)
-    covariance = dict(owner.named_children()).get(attribute)
+    covariance = None if system is None else dict(system.named_children()).get(name)
     if isinstance(covariance, Covariance):
         if covariance.learn:
             diagonal = covariance.diagonal or (name == "R" and system is not None and system.diagonal_noise)

@@ -17,9 +17,9 @@ from torch import Tensor
 from ..core.riccati import frequency_response, steady_state
 from ..filters.base import Filter
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
-from ..filters.shaping import NoiseStates
+from ..filters.parts.lines import LineStates
 from ..shapes import Float
-from .likelihood import DIFFERENCE, Likelihood, LinearModel, Local, linear_model, maximise
+from .likelihood import DIFFERENCE, Likelihood, Local, StepMatrices, linearized, maximise
 from .parameters import Parameters
 from .selection import learned_parameters
 
@@ -68,7 +68,7 @@ def measured_spectra(likelihood: Likelihood, raw: Float[Tensor, " p"]) -> Measur
     dt = likelihood.dt
     if dt is None and data.dt is not None:
         dt = data.dt[:, 1:].median().reshape(1)
-    linear = linear_model(model, at, dt)
+    linear = linearized(model, at, dt)
     steady = steady_state(*linear)
     _, response = frequency_response(linear.F, linear.H, steady.gain, omega)
     whiteness = torch.linalg.solve(steady.innovation_cov.to(power.dtype), power)
@@ -111,7 +111,7 @@ def _spectrum_sums(likelihood: Likelihood, raw: Float[Tensor, " p"]) -> _Spectru
     )
 
 
-def model_density(linear: LinearModel, omega: Float[Tensor, " f"]) -> Tensor:
+def model_density(linear: StepMatrices, omega: Float[Tensor, " f"]) -> Tensor:
     """Complex cross-spectra ``[f, m, m]`` of the measurements under a linear model, ``H W Q W* Hᵀ + R``."""
     delay = torch.exp(-1j * omega)[:, None, None]
     inside = torch.eye(linear.F.shape[-1], dtype=omega.dtype) - delay * linear.F
@@ -125,7 +125,7 @@ def whittle(model: Filter, parameters: Parameters, spectra: MeasuredSpectra, bat
 
     def density(raw: Tensor) -> Tensor:
         parameters.install(raw)
-        return torch.view_as_real(model_density(linear_model(model, spectra.at, spectra.dt), spectra.omega))
+        return torch.view_as_real(model_density(linearized(model, spectra.at, spectra.dt), spectra.omega))
 
     @torch.no_grad()
     def local(raw: Tensor) -> Local:
@@ -187,7 +187,7 @@ def add_oscillator(
         best = (-math.inf, frequency, radius, 0.0)
         for amplitude in AMPLITUDES:
             _set_last(model, before, frequency, radius, amplitude)
-            density = model_density(linear_model(model, spectra.at, spectra.dt), spectra.omega).detach()
+            density = model_density(linearized(model, spectra.at, spectra.dt), spectra.omega).detach()
             log_det = torch.linalg.slogdet(density).logabsdet
             misfit = torch.linalg.solve(density, spectra.density).diagonal(dim1=-2, dim2=-1).real.sum(-1)
             value = -0.5 * spectra.samples * float((spectra.weight * (log_det + misfit)).sum())
@@ -217,12 +217,12 @@ def _set_last(
 ) -> None:
     """Set the oscillators to those of ``before`` and one more."""
     states = model.noise_states
-    assert isinstance(states, NoiseStates)
+    assert isinstance(states, LineStates)
     lead = states.raw_frequency.shape[0]
     last = [torch.full((lead, 1), value).to(states.amplitude) for value in (frequency, radius, amplitude)]
     if before is not None:
         earlier = before.get_submodule("noise_states")
-        assert isinstance(earlier, NoiseStates)
+        assert isinstance(earlier, LineStates)
         known = (earlier.frequency()[:lead], earlier.radius()[:lead], earlier.amplitude.abs())
         last = [torch.cat(pair, -1).detach() for pair in zip(known, last, strict=True)]
     states.set_oscillators(*last)

@@ -20,8 +20,10 @@ from ..filters.base import Filter
 from ..filters.diagnostics import nominal_noise, steady_state_loop
 from ..filters.factory import options_of
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
-from ..filters.hypotheses import HypothesisStates
-from ..filters.shaping import InnovationShaper, NoiseStates, bandwidth_hz
+from ..filters.parts.lines import LineStates
+from ..filters.parts.modes import ModeStates
+from ..filters.parts.part import bandwidth_hz
+from ..filters.parts.phi import InnovationShaper
 from ..registry import SYSTEMS
 from ..shapes import Complex, Float
 from .labels import channel_names
@@ -33,15 +35,15 @@ GRID = 256
 def inspect(model: Filter) -> dict[str, Any]:
     """Properties of a filter: name, options, number of parameters, and its frequency response under ``"frequencies"``.
 
-    ``shaping="innovation"`` gives sections, poles, zeros, magnitude and group delay of ``Φ`` and the spectral radius of
-    its loop; ``shaping="noise"`` gives oscillators and the spectral density of the noise; other filters give the reason
-    why there is no response. Values that are not finite are None.
+    ``Φ`` gives sections, poles, zeros, magnitude and group delay, and the spectral radius of its loop; lines and modes
+    give oscillators and the spectral density of the noise; other filters give the reason why there is no response.
+    Values that are not finite are None.
 
     >>> import torch, fwnkf
-    >>> model = fwnkf.build("fwnkf", H=torch.eye(1), Q=torch.eye(1), R=torch.eye(1), hidden=0, gate="diagonal")
+    >>> model = fwnkf.FWNKF(fwnkf.systems.LearnedSystem.of(H=torch.eye(1)), phi=fwnkf.Phi())
     >>> facts = inspect(model)
     >>> facts["name"], facts["parameters"], max(facts["frequencies"]["filters"][0]["magnitude_db"])
-    ('fwnkf', 9, 0.0)
+    ('fwnkf', 7, 0.0)
     """
     return {
         "name": model.name,
@@ -60,19 +62,20 @@ def frequencies(model: Filter, *, loop: bool = True) -> dict[str, Any]:
     if not isinstance(model, FrequencyWeightedNeuralKalmanFilter):
         return {"kind": "none", "reason": f"filter {model.name!r} models white noise only"}
     channels = channel_names(model.system, model.observation_dim)
-    if isinstance(model.noise_states, HypothesisStates):
-        fractions = model.noise_states.frequency() / torch.pi
+    lines = model.noise_states
+    if model.config.hypotheses is not None and isinstance(lines, LineStates):
+        fractions = lines.frequency() / torch.pi
         return {
             "kind": "none",
             "reason": "no single spectrum: hypotheses of different frequencies are weighted at every step",
             "hypotheses": [dict(zip(channels, values.tolist(), strict=True)) for values in fractions],
         }
     if model.shaper is not None:
-        facts = _innovation(model.shaper, channels, model.config.dt)
+        facts = _innovation(model.shaper, channels, model.system.dt)
         return {**facts, "loop": _loop(model)} if loop else facts
     if model.noise_states is not None:
-        return _noise(model, model.noise_states, channels)
-    return {"kind": "none", "reason": "shaping='none': innovations are not filtered and the noise is white"}
+        return _noise(model, channels)
+    return {"kind": "none", "reason": "innovations are not filtered and the noise is white"}
 
 
 # ---- innovation shaping ---------------------------------------------------------------------------------------------
@@ -145,23 +148,31 @@ def _roots(roots: Complex[Tensor, "k 2"], dt: float) -> list[dict[str, Any]]:
 # ---- noise states ---------------------------------------------------------------------------------------------------
 
 
-def _noise(model: FrequencyWeightedNeuralKalmanFilter, states: NoiseStates, channels: list[str]) -> dict[str, Any]:
+def _noise(model: FrequencyWeightedNeuralKalmanFilter, channels: list[str]) -> dict[str, Any]:
     """Oscillators and the nominal white floor; an encoder changes the floor over time, but not the oscillators."""
-    dt = model.config.dt
+    dt = model.system.dt
     base = torch.diagonal(dense(model.prepare().R), dim1=-2, dim2=-1).double().sqrt()
     floor = nominal_noise(model)[1].double()
-    radius, omega = states.radius().double(), states.frequency().double()
-    amplitude = states.amplitude.double().abs().expand(states.channels, -1)
-    if states.modes:  # in one channel a shared mode is an oscillator whose phase does not show
-        radius = torch.cat((radius, states.mode_radius().double().expand(states.channels, -1)), -1)
-        omega = torch.cat((omega, states.mode_frequency().double().expand(states.channels, -1)), -1)
-        gains = states.mixing.double().unflatten(-1, (states.modes, 2)).norm(dim=-1)
-        amplitude = torch.cat((amplitude, gains), -1)
-    grid = _grid(torch.polar(radius, omega).flatten())
+    found: list[list[tuple[float, float, float]]] = [[] for _ in channels]
+    others = []
+    for part in model.noise_parts():
+        if not isinstance(part, LineStates | ModeStates):
+            others.append(type(part).__name__)
+            continue
+        # in one channel a shared mode is an oscillator whose phase does not show
+        radius, omega = (item.double().expand(part.width, -1) for item in (part.radius(), part.frequency()))
+        values = torch.stack((radius, omega, part.std.double()), -1).tolist()
+        for channel, own in enumerate(values, part.channels.start):
+            found[channel] += [(r, w, s) for r, w, s in own]
+    if not any(found):
+        return {"kind": "none", "reason": f"{', '.join(others)} have no fixed spectrum"}
+    every = torch.tensor([(r, w) for lines in found for r, w, _ in lines], dtype=torch.float64)
+    grid = _grid(torch.polar(*every.unbind(-1)))
     rows = []
     for i, name in enumerate(channels):
-        std = amplitude[i] * base[i]
-        coloured = oscillators.spectrum(radius[i], omega[i], std.square(), grid)
+        table = torch.tensor(found[i], dtype=torch.float64).reshape(-1, 3)
+        radius, omega, std = table.unbind(-1)
+        coloured = oscillators.spectrum(radius, omega, std.square(), grid)
         rows.append(
             {
                 "channel": name,
@@ -175,10 +186,10 @@ def _noise(model: FrequencyWeightedNeuralKalmanFilter, states: NoiseStates, chan
                         "std": s,
                     }
                     for w, width, r, a, s in zip(
-                        omega[i].tolist(),
-                        bandwidth_hz(radius[i], dt).tolist(),
-                        radius[i].tolist(),
-                        amplitude[i].tolist(),
+                        omega.tolist(),
+                        bandwidth_hz(radius, dt).tolist(),
+                        radius.tolist(),
+                        (std / base[i]).tolist(),
                         std.tolist(),
                         strict=True,
                     )

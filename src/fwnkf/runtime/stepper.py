@@ -167,7 +167,7 @@ class Stepper:
         self, state: Any, monitor: Monitor, y: Tensor, u: Tensor | None, mask: Tensor, dt: Tensor | None
     ) -> Stepped:
         """As :meth:`_step`, without predicting."""
-        state, out = self.model.update(state, y, u, mask, dt, prepared=self.prepared)
+        state, out = self.model.update(state, y, mask, u=u, dt=dt, prepared=self.prepared)
         return Stepped(state, *self._watched(monitor, out, y, mask))
 
     def _eager(self, last: Stepped | PackedStep, *inputs: Any) -> Stepped:

@@ -170,8 +170,8 @@ def _combinations(experiment: Experiment) -> list[str]:
         faults.append(f"trainer.monitor = 'val_innovation_nll': filter {model.name!r} has no measurement innovations")
     if experiment.trainer.pretrain and not is_linear(experiment.filter) and regression_of(model) is None:
         faults.append(f"trainer.pretrain = {experiment.trainer.pretrain}: {NOTHING_LEARNED.format(name=model.name)}")
-    if experiment.filter.noise_from_spectrum and experiment.filter.options.get("shaping") != "noise":
-        faults.append("filter.noise_from_spectrum = true needs noise states; set filter.options.shaping: noise")
+    if experiment.filter.noise_from_spectrum and not experiment.filter.options.get("noise"):
+        faults.append("filter.noise_from_spectrum = true needs lines; set filter.options.noise: {part: lines}")
     faults += _rates(experiment.optimizer.rates, [name for name, _ in model.named_parameters()])
     if not any(parameter.requires_grad for parameter in model.parameters()):
         faults.append(

@@ -19,8 +19,8 @@ from ..core.trajectory import Trajectory
 from ..data.protocols import Protocol, Records, Split
 from ..errors import ConfigError, NumericalFailureError
 from ..filters.base import Filter
-from ..filters.factory import build
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
+from ..filters.parts import GRU
 from ..identify.fit_report import Consistency, consistency_of
 from ..identify.fitting import Fit
 from ..identify.likelihood import Measurements
@@ -219,20 +219,16 @@ def with_encoder(fitted: Filter, hidden: int, seed: int = 0) -> FrequencyWeighte
         raise ConfigError(
             f"an encoder can be added to a kf, ekf or fwnkf on a system without preprocessing; this is a {fitted.name}"
         )
-    options: dict[str, Any] = {"shaping": "none", "residual_width": 0}
-    if isinstance(fitted, FrequencyWeightedNeuralKalmanFilter):
-        options = dataclasses.asdict(fitted.config)
-        if options["hidden"] or options["residual_width"]:
-            raise ConfigError(
-                "this fwnkf has networks already; train it with `fwnkf train` and the loss innovation_nll"
-            )
+    plain = copy.deepcopy(fitted)
+    if not isinstance(plain, FrequencyWeightedNeuralKalmanFilter):
+        assert plain.system is not None
+        plain = FrequencyWeightedNeuralKalmanFilter(plain.system).to(fitted.dtype)
+    config = plain.config
+    if config.encoder is not None or config.residual is not None or config.transition is not None:
+        raise ConfigError("this fwnkf has networks already; train it with `fwnkf train` and the loss innovation_nll")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = build("fwnkf", system=copy.deepcopy(fitted.system), **{**options, "hidden": hidden}).to(fitted.dtype)
-    assert isinstance(model, FrequencyWeightedNeuralKalmanFilter)
-    if isinstance(fitted, FrequencyWeightedNeuralKalmanFilter):
-        model.load_state_dict({**model.state_dict(), **fitted.state_dict()})
-    return model
+        return plain.with_parts(encoder=GRU(hidden))
 
 
 @torch.no_grad()

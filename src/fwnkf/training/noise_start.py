@@ -17,8 +17,8 @@ from ..core.gaussian import dense
 from ..data.protocols import Records
 from ..errors import ConfigError
 from ..filters.base import Filter
-from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
-from ..filters.hypotheses import HypothesisStates
+from ..filters.fwnkf import ADAPT, FrequencyWeightedNeuralKalmanFilter
+from ..filters.parts.lines import LineStates
 from ..shapes import Float
 
 ITERATIONS = 150
@@ -34,11 +34,13 @@ def start_noise(model: Filter, records: Records) -> str:
     """Set frequencies, pole radii, amplitudes and the white level of the noise states; returns a status line."""
     if not isinstance(model, FrequencyWeightedNeuralKalmanFilter) or model.noise_states is None:
         raise ConfigError(
-            "filter.noise_from_spectrum needs an fwnkf with noise states; set filter.options.shaping: noise"
+            "filter.noise_from_spectrum needs an fwnkf with lines; set filter.options.noise: {part: lines, count: 3}"
         )
     states = model.noise_states
+    if not isinstance(states, LineStates):
+        raise ConfigError("filter.noise_from_spectrum sets lines; give the filter noise: {part: lines} and no other")
     noise = noise_of(model, records)
-    if isinstance(states, HypothesisStates):
+    if model.config.hypotheses is not None:
         return _start_hypotheses(model, states, noise)
     spectrum = spectral.periodogram(noise).mean(0)  # [w, m]
     if states.raw_frequency.shape[0] == 1:
@@ -50,7 +52,7 @@ def start_noise(model: Filter, records: Records) -> str:
     states.set_oscillators(
         frequency, radius.clamp_max(0.999 * states.largest_radius), (power / white.unsqueeze(-1)).sqrt()
     )
-    bound = float(model.config.adapt)
+    bound = ADAPT
     with torch.no_grad():
         scale = (floor / white).log().clamp(-0.99 * bound, 0.99 * bound)
         model.head_bias[-model.observation_dim :] = torch.atanh(scale / bound)
@@ -63,16 +65,17 @@ def _base_variance(model: FrequencyWeightedNeuralKalmanFilter) -> Float[Tensor, 
     return dense(model.prepare().R).diagonal().detach()
 
 
-def _start_hypotheses(model: FrequencyWeightedNeuralKalmanFilter, states: HypothesisStates, noise: Tensor) -> str:
+def _start_hypotheses(model: FrequencyWeightedNeuralKalmanFilter, states: LineStates, noise: Tensor) -> str:
     """One tone for each hypothesis, with all the coloured power, at quantiles of the records' strongest frequencies."""
     power = spectral.periodogram(noise).double().mean(-1)  # [N, w]
     # the median of an exponential distribution is log 2 times its mean
     total, floor = power.mean(), power.median(-1).values.mean() / math.log(2)
+    count = len(states.raw_frequency)
     strongest = (power[:, 1:].argmax(-1) + 1).double() / (power.shape[-1] - 1)
-    quantiles = (torch.arange(states.hypotheses, dtype=torch.float64) + 0.5) / states.hypotheses
+    quantiles = (torch.arange(count, dtype=torch.float64) + 0.5) / count
     frequency = strongest.quantile(quantiles).clamp(1e-3, 1 - 1e-3)
     white = _base_variance(model).mean()
-    bound = float(model.config.adapt)
+    bound = ADAPT
     with torch.no_grad():
         states.raw_frequency.copy_(torch.logit(frequency)[:, None, None].expand_as(states.raw_frequency))
         states.raw_radius.fill_(math.log(TONE_RADIUS / (1 - TONE_RADIUS)))

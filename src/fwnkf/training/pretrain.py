@@ -59,18 +59,22 @@ def regression_of(model: Filter) -> Regression | None:
             system.measurement_covariance,
             system.set_noise,
         )
-    if not isinstance(model, FrequencyWeightedNeuralKalmanFilter) or system is not None:
+    if not isinstance(model, FrequencyWeightedNeuralKalmanFilter) or not isinstance(system, LearnedSystem):
         return None
-    trained = list(model.transition.parameters())
-    if model.transition.head_size:
+    trained: list[nn.Parameter] = []
+    if model.residual is not None:
+        trained += model.residual.parameters()
+    if model.transition is not None:
         trained += [] if model.encoder is None else list(model.encoder.parameters())
         trained += [parameter for parameter in (model.head_weight, model.head_bias) if parameter is not None]
+    if not trained:
+        return None
     return Regression(
         trained,
         lambda x, y, u, dt: predict_one_step(model, x, y, u, dt),
-        model.observation,
-        model.base_R,
-        model.set_noise,
+        system.observation,
+        system.measurement_covariance,
+        system.set_noise,
     )
 
 

@@ -142,7 +142,9 @@ def build_filter(experiment: Experiment, shape: Signature, measured: Measured | 
         "observation": "given_matrix" if shape.layout.flat else "learned_network",
     }
     if uses_learned_system(section):
-        chosen = section.learned_system or {}
+        chosen = dict(section.learned_system or {})
+        if section.name == "fwnkf":  # it has learned transitions of its own
+            chosen.setdefault("width", 0)
         reserved = sorted({"observed_by", *derived}.difference({"observation"}) & set(chosen))
         if reserved:
             raise ConfigError(f"{', '.join(reserved)} cannot be set in filter.learned_system: the data determine it")

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core import oscillators
-from ...core.gaussian import DiagonalNoise, block_diagonal, matvec
+from ...core.gaussian import block_diagonal, matvec
 from ...core.system import System
 from ...errors import ConfigError
 from ...registry import PARTS, at_least, limited
@@ -85,13 +85,12 @@ class Orders(NoisePart):
     def __post_init__(self) -> None:
         if isinstance(self.orders, int):
             object.__setattr__(self, "orders", tuple(float(order) for order in range(1, self.orders + 1)))
-        if not isinstance(self.hz, tuple):
-            object.__setattr__(self, "hz", tuple(self.hz) if isinstance(self.hz, list) else (float(self.hz),))
-        assert isinstance(self.hz, tuple)
+        hz = (float(self.hz),) if isinstance(self.hz, int | float) else tuple(self.hz)
+        object.__setattr__(self, "hz", hz)
         if not self.orders:
             raise ConfigError("orders: orders is empty; give at least one multiple of the rotor speed")
-        if len(self.hz) not in (1, self.rotors):
-            raise ConfigError(f"orders: hz has {len(self.hz)} values; give 1, or {self.rotors}")
+        if len(hz) not in (1, self.rotors):
+            raise ConfigError(f"orders: hz has {len(hz)} values; give 1, or {self.rotors}")
 
     def build(self, channels: slice, system: System) -> OrderStates:
         return OrderStates(self, channels, system)
@@ -209,7 +208,7 @@ class OrderStates(NoiseStates):
         near: Bool[Tensor, "B j"] = difference.square() <= limit
         weight = (present & near).to(mean.dtype)
         H = nn.functional.pad(torch.eye(self.rotors, dtype=mean.dtype, device=mean.device), (self.oscillating, 0))
-        return OwnMeasurement(difference * weight, H, DiagonalNoise(mean.new_full((self.rotors,), noise)), weight)
+        return OwnMeasurement(difference * weight, H, mean.new_full((self.rotors,), noise), weight)
 
     def bounded(self, mean: Tensor) -> Tensor:
         lines, log_hz = mean.split([self.oscillating, self.rotors], -1)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...core.gaussian import Noise, dense
+from ...core.gaussian import dense
 from ...core.system import System
 from ...errors import ConfigError
 from ...shapes import Float
@@ -62,7 +62,7 @@ class OwnMeasurement(NamedTuple):
 
     innovation: Float[Tensor, "B j"]
     H: Float[Tensor, "j s"]
-    noise: Noise
+    variance: Float[Tensor, " j"]
     weight: Float[Tensor, "B j"]
 
 

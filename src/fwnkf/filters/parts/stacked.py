@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -82,9 +82,12 @@ class StackedNoise(NoiseStates):
             before += part.size
         if len(found) < 2:
             return found[0] if found else None
-        noise = type(found[0].noise)(torch.cat([item.noise[0] for item in found], -1))
-        joined: Callable[[int], Tensor] = lambda field: torch.cat([item[field] for item in found], -1)  # noqa: E731
-        return OwnMeasurement(joined(0), torch.cat([item.H for item in found], -2), noise, joined(3))
+        return OwnMeasurement(
+            torch.cat([item.innovation for item in found], -1),
+            torch.cat([item.H for item in found], -2),
+            torch.cat([item.variance for item in found], -1),
+            torch.cat([item.weight for item in found], -1),
+        )
 
     def bounded(self, mean: Tensor) -> Tensor:
         parts = zip(self, mean.split(self.sizes, -1), strict=True)
