@@ -129,7 +129,7 @@ def followed(trial: Trial) -> tuple[float | None, float]:
 
 
 def running_level(squares: Array, share: Array, half_life: float, channels: int = 1) -> Array:
-    """The level before each sample, ``[samples, k]``, as ``Level(of="all")`` of so many channels follows it from one."""
+    """The level before each sample, ``[samples, k]``, as ``Level(of="all")`` of these channels follows it from one."""
     kept = 0.5 ** (share / half_life)
     whole = 0.5 ** (1 / half_life)
     free = (1 + whole) / (1 - whole) * channels
