@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 import fwnkf
-from fwnkf import filters
+from fwnkf import GRU, MLP, Drift, Hypotheses, Level, Lines, LocallyLinear, Modes, Orders, Phi, filters
 from fwnkf.core.preprocess import Calibration, CalibrationConfig
+from fwnkf.systems import LearnedSystem
 
 from .. import systems
 
@@ -38,6 +39,7 @@ class Case:
     """Whether the filter starts from the prior."""
     same_in_both_dtypes: bool = True
     """Whether float32 and float64 instances have the same values; the samples of an ensemble have not."""
+    name: str = ""
     traced_first: bool = False
     """Export from a make_fx trace: where Jacobians are differentiated through ``where`` and ``cat``, as rotations are,
     torch.export records their zero tangents as constants without data."""
@@ -104,41 +106,38 @@ def latent(dtype: torch.dtype) -> fwnkf.Filter:
 NARROW: dict[str, Any] = {"in_mult": 2, "out_mult": 2, "calmed": 0.2}
 
 
-def small(options: dict[str, Any], transition: str) -> dict[str, Any]:
-    """The options with small sizes of the parts that they choose."""
-    sizes: dict[str, Any] = {"hidden": 8, "shaken": 0.1}
-    if options.get("transition", transition) == "residual":
-        sizes["residual_width"] = 8
+def walk(dtype: torch.dtype, full: bool = False, control_dim: int = 1, **options: Any) -> fwnkf.System:
+    """A random walk, for filters that learn the motion; its observation is given or learned."""
+    arrays: dict[str, Any] = {k: v for k, v in systems.linear_matrices(dtype, full).items() if k in "HQR"}
     if options.get("observation") == "learned_network":
-        sizes["observation_width"] = 8
-    if options.get("shaping") != "none":
-        sizes["sections"] = 2
-    return sizes | options
+        arrays.pop("H")
+        options |= {"state_dim": 3, "observation_dim": 2, "observation_width": 8}
+    return LearnedSystem.of(**arrays, control_dim=control_dim, **options).to(dtype)
 
 
-def weighted(name: str = "fwnkf", *, full: bool = False, control_dim: int = 1, **options: Any) -> Builder:
-    """An FW-NKF without a system, with noise added to every parameter."""
-
-    def build(dtype: torch.dtype) -> fwnkf.Filter:
-        arrays: dict[str, Any] = {k: v for k, v in systems.linear_matrices(dtype, full).items() if k in "HQR"}
-        if options.get("observation") == "learned_network":
-            arrays.pop("H")
-            arrays |= {"state_dim": 3, "observation_dim": 2}
-        return built(name, **arrays, control_dim=control_dim, **small(options, "locally_linear"))
-
-    return build
+def weighted(shaken: float = 0.1, system: dict[str, Any] | None = None, **parts: Any) -> Builder:
+    """An FW-NKF without equations, with noise added to every parameter."""
+    return lambda dtype: built("fwnkf", system=walk(dtype, **(system or {})), shaken=shaken, **parts)
 
 
 def weighted_rotation(dtype: torch.dtype) -> fwnkf.Filter:
-    """An FW-NKF without a system on a state with a rotation."""
+    """An FW-NKF without equations on a state with a rotation."""
     layout = (("p", "euclidean", 2), ("q", "quaternion", 4))
-    options: dict[str, Any] = {"layout": layout, "state_dim": 6, "observation_dim": 3, "observation": "learned_matrix"}
-    return built("fwnkf", **options, **small({}, "locally_linear")).to(dtype)
+    system = LearnedSystem.of(layout=layout, state_dim=6, observation_dim=3, observation="learned_matrix")
+    return built("fwnkf", system=system.to(dtype), shaken=0.1, encoder=GRU(8), transition=LocallyLinear(1), phi=Phi(2))
 
 
-def weighted_on(make: Callable[..., fwnkf.System], correlation: float = 0.0, **options: Any) -> Builder:
+def weighted_on(
+    make: Callable[..., fwnkf.System], correlation: float = 0.0, shaken: float = 0.1, **parts: Any
+) -> Builder:
     """An FW-NKF that extends a toy system."""
-    return lambda dtype: built("fwnkf", system=make(dtype, correlation=correlation), **small(options, "residual"))
+    return lambda dtype: built("fwnkf", system=make(dtype, correlation=correlation), shaken=shaken, **parts)
+
+
+def continuous(dtype: torch.dtype, **parts: Any) -> fwnkf.Filter:
+    """An FW-NKF on a linear system in continuous time, which states its matrices."""
+    system = fwnkf.LinearSystem.of(**systems.continuous_matrices(dtype, False), continuous=True, dt=0.05)
+    return built("fwnkf", system=system, shaken=0.1, **parts)
 
 
 def calibrated(dtype: torch.dtype) -> fwnkf.Filter:
@@ -152,20 +151,17 @@ def calibrated(dtype: torch.dtype) -> fwnkf.Filter:
     return model
 
 
-def tracking(dtype: torch.dtype, linear: bool = False, **options: Any) -> fwnkf.Filter:
+def tracking(dtype: torch.dtype, linear: bool = False, level: Any = None, **options: Any) -> fwnkf.Filter:
     """Speeds of a few tenths of a hertz, as the inputs of the cases have them; half of them are negative: missing."""
-    settings: dict[str, Any] = {
-        "speed_std": 0.5,
-        "orders": (1.0, 4.0),
-        "hz": (0.3,),
-        "hz_std": 0.3,
-        "walk": 0.1,
-        "level_time": 0.3,
-    }
+    orders = Orders(
+        orders=(1.0, 4.0), speed_std=0.5, hz=0.3, hz_std=0.3, walk=0.1, std=0.3, bandwidth_hz=0.5, **options
+    )
     plain = fwnkf.LinearSystem.of(**systems.linear_matrices(dtype), dt=0.05) if linear else None
-    model = built("order_tracking", system=plain or systems.wave(dtype), **settings, **options)
-    model.set_lines(std=0.3, bandwidth_hz=0.5)
-    return shake(model, 0.1)
+    return built("fwnkf", system=plain or systems.wave(dtype), shaken=0.1, noise=orders, level=level)
+
+
+LEARNED: dict[str, Any] = {"encoder": GRU(8), "transition": LocallyLinear(1)}
+"""The learned transition of Algorithm 3."""
 
 
 CASES: dict[str, Case] = {
@@ -186,8 +182,6 @@ CASES: dict[str, Case] = {
     "ukf-attitude": Case("ukf", on(systems.attitude, "ukf"), 3, 3, uses_dt=True),
     "arkf": Case("arkf", lagged, 2, 1),
     "adaptive": Case("adaptive_kf", adaptive, 2, 1),
-    "orders": Case("order_tracking", partial(tracking, rotors=2, common=0.5, level="noise"), 2, 3, uses_dt=True),
-    "orders-level": Case("order_tracking", partial(tracking, linear=True, level="all"), 2, 2),
     # -- learned baselines -----------------------------------------------------------------------------------------
     "kalmannet": Case("kalmannet", on(systems.wave, "kalmannet", gain_factor=1.0, **NARROW), 2, 1, uses_dt=True),
     "kalmannet-attitude": Case(
@@ -214,80 +208,122 @@ CASES: dict[str, Case] = {
         uses_dt=True,
     ),
     "rkn": Case("rkn", latent, 2, innovation_dim=4, prior_matters=False),
-    # -- FW-NKF ----------------------------------------------------------------------------------------------------
-    "fwnkf-paper": Case("fwnkf", weighted(encoder_reads="current"), 2, 1, uses_dt=True),
-    "fwnkf-diagonal-gate": Case("fwnkf", weighted(gate="diagonal", layers=2, shared_shaper=False), 2, 1, uses_dt=True),
-    "fwnkf-full-gate": Case("fwnkf", weighted(full=True, gate="full"), 2, 1, uses_dt=True),
-    "fwnkf-no-encoder": Case("fwnkf", weighted(hidden=0, control_dim=0), 2, uses_dt=True),
-    "fwnkf-no-shaping": Case("fwnkf", weighted(shaping="none", solve="sequential"), 2, 1, uses_dt=True),
-    "fwnkf-noise": Case("fwnkf", weighted(shaping="noise"), 2, 1, uses_dt=True),
-    "fwnkf-adaptive": Case(
-        "fwnkf_adaptive", weighted("fwnkf_adaptive", shaping="noise", half_life=10.0), 2, 1, uses_dt=True
-    ),
-    "fwnkf-square-root": Case("fwnkf", weighted(shaping="noise", solve="square_root"), 2, 1, uses_dt=True),
-    "fwnkf-hypotheses": Case(
-        "fwnkf_hypotheses", weighted("fwnkf_hypotheses", shaping="noise", hypotheses=3), 2, 1, uses_dt=True
-    ),
-    "fwnkf-fallback": Case(
-        "fwnkf_hypotheses",
-        weighted("fwnkf_hypotheses", shaping="noise", hypotheses=1, fallback=True),
-        2,
-        1,
-        uses_dt=True,
-    ),
-    "fwnkf-levels": Case(
-        "fwnkf_hypotheses",
-        weighted("fwnkf_hypotheses", shaping="noise", hypotheses=2, levels=(0.5, 2.0), fallback=True, dwell=0.5),
-        2,
-        1,
-        uses_dt=True,
-    ),
-    "fwnkf-onsets": Case(
-        "fwnkf_hypotheses",
-        weighted("fwnkf_hypotheses", shaping="noise", hypotheses=1, fallback=True, dwell=0.5, onsets=2),
-        2,
-        1,
-        uses_dt=True,
-    ),
-    "fwnkf-tracked-levels": Case(
+    # -- FW-NKF: each part alone, and parts together -----------------------------------------------------------------
+    "fwnkf": Case("fwnkf", weighted_on(systems.wave, 0.3), 2, 1, uses_dt=True),
+    "fwnkf-paper": Case(
         "fwnkf",
-        weighted(shaping="noise", sections=1, modes=1, track_level="separate", level_memory=0.5),
+        weighted(encoder=GRU(8, reads="current"), transition=LocallyLinear(3), phi=Phi(2)),
         2,
         1,
         uses_dt=True,
     ),
-    "fwnkf-noise-modes": Case("fwnkf", weighted(full=True, shaping="noise", modes=2, sections=1), 2, 1, uses_dt=True),
-    "fwnkf-noise-own": Case("fwnkf", weighted(full=True, shaping="noise", shared_shaper=False), 2, 1, uses_dt=True),
-    "fwnkf-augmented": Case("fwnkf", weighted(covariance="augmented"), 2, 1, uses_dt=True),
-    "fwnkf-augmented-shaped": Case(
-        "fwnkf", weighted(full=True, covariance="augmented", gain="shaped", shared_shaper=False), 2, 1, uses_dt=True
+    "encoder": Case("fwnkf", weighted(encoder=GRU(8, layers=2), solve="sequential"), 2, 1, uses_dt=True),
+    "locally-linear": Case("fwnkf", weighted(system={"control_dim": 0}, transition=LocallyLinear(1)), 2, uses_dt=True),
+    "rotation": Case("fwnkf", weighted_rotation, 3, uses_dt=True),
+    "residual": Case("fwnkf", weighted_on(systems.wave, 0.3, encoder=GRU(8), residual=MLP(8)), 2, 1, uses_dt=True),
+    # less noise than in the other cases: a random quadratic transition diverges
+    "residual-products": Case("fwnkf", weighted_on(systems.wave, shaken=0.01, residual=MLP(8, 2)), 2, 1, uses_dt=True),
+    "learned-matrix": Case(
+        "fwnkf", weighted(**LEARNED, phi=Phi(2), system={"observation": "learned_matrix"}), 2, 1, uses_dt=True
     ),
-    # one section: the memories of two nearly equal sections are nearly collinear, and finite differences of a nearly
-    # singular covariance are not accurate
-    "fwnkf-augmented-joint": Case(
-        "fwnkf", weighted(covariance="augmented", gain="joint", sections=1), 2, 1, uses_dt=True
-    ),
-    "fwnkf-learned-matrix": Case("fwnkf", weighted(observation="learned_matrix"), 2, 1, uses_dt=True),
-    "fwnkf-rotation": Case("fwnkf", weighted_rotation, 3, uses_dt=True),
-    "fwnkf-learned-network": Case(
-        "fwnkf", weighted(transition="residual", observation="learned_network"), 2, 1, uses_dt=True
-    ),
-    "fwnkf-wave": Case("fwnkf", weighted_on(systems.wave, 0.3), 2, 1, uses_dt=True),
-    "fwnkf-wave-products": Case(
-        # less noise than in the other cases: a random quadratic transition diverges
+    "learned-network": Case(
         "fwnkf",
-        weighted_on(systems.wave, shaping="none", residual_order=2, shaken=0.01),
+        weighted(encoder=GRU(8), residual=MLP(8), system={"observation": "learned_network"}),
         2,
         1,
         uses_dt=True,
     ),
-    "fwnkf-wave-curved": Case(
-        "fwnkf", weighted_on(systems.wave, shaping="noise", moments="second_order"), 2, 1, uses_dt=True
+    "lines": Case("fwnkf", weighted(**LEARNED, noise=Lines(2, shared=True)), 2, 1, uses_dt=True),
+    "lines-own": Case("fwnkf", weighted(**LEARNED, noise=Lines(2), system={"full": True}), 2, 1, uses_dt=True),
+    "lines-linear": Case("fwnkf", partial(continuous, noise=Lines(2)), 2, 1, uses_dt=True),
+    "lines-square-root": Case("fwnkf", weighted(**LEARNED, noise=Lines(2), solve="square_root"), 2, 1, uses_dt=True),
+    "lines-curved": Case(
+        "fwnkf",
+        weighted_on(systems.wave, encoder=GRU(8), residual=MLP(8), noise=Lines(2), moments="second_order"),
+        2,
+        1,
+        uses_dt=True,
     ),
-    "fwnkf-wave-noise": Case("fwnkf", weighted_on(systems.wave, shaping="noise"), 2, 1, uses_dt=True),
-    "fwnkf-pendulum": Case("fwnkf", weighted_on(systems.pendulum, covariance="augmented"), 2, 1, uses_dt=True),
-    "fwnkf-attitude": Case(
-        "fwnkf", weighted_on(systems.attitude, shaping="noise"), 3, 3, uses_dt=True, traced_first=True
+    "lines-attitude": Case(
+        "fwnkf",
+        weighted_on(systems.attitude, encoder=GRU(8), residual=MLP(8), noise=Lines(2)),
+        3,
+        3,
+        uses_dt=True,
+        traced_first=True,
+    ),
+    "modes": Case("fwnkf", weighted(**LEARNED, noise=[Lines(1), Modes(2)], system={"full": True}), 2, 1, uses_dt=True),
+    "drift": Case("fwnkf", weighted_on(systems.wave, noise=Drift(seconds=0.5, std=0.3)), 2, 1, uses_dt=True),
+    "orders": Case("fwnkf", partial(tracking, rotors=2, common=0.5), 2, 3, uses_dt=True),
+    "orders-linear": Case("fwnkf", partial(tracking, linear=True), 2, 2),
+    "level-noise": Case("fwnkf", weighted(**LEARNED, noise=Lines(1), level=Level(seconds=0.5)), 2, 1, uses_dt=True),
+    "level-each": Case(
+        "fwnkf",
+        weighted(**LEARNED, noise=[Lines(1), Modes(1)], level=Level(seconds=0.5, of="each")),
+        2,
+        1,
+        uses_dt=True,
+    ),
+    "level-all": Case("fwnkf", weighted(**LEARNED, noise=Lines(2), level=Level(0.5, of="all")), 2, 1, uses_dt=True),
+    "level-white": Case("fwnkf", weighted_on(systems.wave, level=Level(seconds=0.5)), 2, 1, uses_dt=True),
+    "phi": Case("fwnkf", weighted_on(systems.wave, 0.3, phi=Phi(2, shared=False)), 2, 1, uses_dt=True),
+    "phi-augmented": Case("fwnkf", weighted(**LEARNED, phi=Phi(2, covariance="augmented")), 2, 1, uses_dt=True),
+    "phi-augmented-shaped": Case(
+        "fwnkf",
+        weighted(**LEARNED, phi=Phi(2, shared=False, covariance="augmented", gain="shaped"), system={"full": True}),
+        2,
+        1,
+        uses_dt=True,
+    ),
+    "phi-pendulum": Case(
+        "fwnkf",
+        weighted_on(systems.pendulum, encoder=GRU(8), residual=MLP(8), phi=Phi(2, covariance="augmented")),
+        2,
+        1,
+        uses_dt=True,
+    ),
+    "hypotheses": Case(
+        "fwnkf", weighted(**LEARNED, noise=Lines(2, shared=True), hypotheses=Hypotheses(3)), 2, 1, uses_dt=True
+    ),
+    "hypotheses-fallback": Case(
+        "fwnkf",
+        weighted(**LEARNED, noise=Lines(2, shared=True), hypotheses=Hypotheses(1, fallback=True)),
+        2,
+        1,
+        uses_dt=True,
+    ),
+    "hypotheses-levels": Case(
+        "fwnkf",
+        weighted(
+            **LEARNED,
+            noise=Lines(2, shared=True),
+            hypotheses=Hypotheses(2, fallback=True, levels=(0.5, 2.0), dwell=0.5),
+        ),
+        2,
+        1,
+        uses_dt=True,
+    ),
+    "hypotheses-onsets": Case(
+        "fwnkf",
+        weighted(**LEARNED, noise=Lines(2, shared=True), hypotheses=Hypotheses(1, fallback=True, dwell=0.5, onsets=2)),
+        2,
+        1,
+        uses_dt=True,
+    ),
+    "jump": Case("fwnkf", weighted(encoder=GRU(8), jump=2.0), 2, 1, uses_dt=True),
+    # lines of rotors, a drift, a tracked level, an encoder and a residual in one filter
+    "everything": Case(
+        "fwnkf",
+        weighted_on(
+            systems.wave,
+            noise=[Orders(2, 2, hz=0.3, hz_std=0.3, speed_std=0.5, std=0.3, bandwidth_hz=0.5), Drift(0.5, std=0.2)],
+            level=Level(seconds=0.5, of="each"),
+            encoder=GRU(8),
+            residual=MLP(8),
+        ),
+        2,
+        3,
+        uses_dt=True,
     ),
 }
 STATED = {case.filter for case in CASES.values()}

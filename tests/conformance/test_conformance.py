@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,6 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import fwnkf
 from fwnkf import checkpoint
+from fwnkf.core.gaussian import dense
 from fwnkf.core.tree import named_leaves, tree_map, tree_unflatten
 from fwnkf.errors import ConfigError, ShapeError
 from fwnkf.registry import FILTERS
@@ -21,9 +23,18 @@ from .cases import CASES, Case
 BOTH = [torch.float32, torch.float64]
 
 
+CONSTANT = {
+    *("kf", "kf-full-noise", "kf-continuous", "kf-sequential", "kf-square-root", "kf-cholesky"),
+    *("arkf", "lines-linear"),
+}
+"""Cases that state constant matrices."""
+LINEAR_GAUSSIAN = CONSTANT - {"arkf", "kf-full-noise", "kf-square-root", "kf-cholesky"}
+"""Those of them with a system and independent channels."""
+
+
 @pytest.fixture(params=list(CASES))
 def case(request) -> Case:
-    return CASES[request.param]
+    return replace(CASES[request.param], name=request.param)
 
 
 class Inputs(NamedTuple):
@@ -96,8 +107,11 @@ def test_steps_equal_the_run(case: Case, dtype: torch.dtype, prior_at: Any):
     whole = model.run(*inputs, prior, prior_at=prior_at)
     state, outputs = model.init(3, prior), []
     for t in range(12):
-        advance = model.update if t == 0 and prior_at == "first_measurement" else model.step
-        state, out = advance(state, *inputs.at(t))
+        y, u, mask, dt = inputs.at(t)
+        if t == 0 and prior_at == "first_measurement":
+            state, out = model.update(state, y, mask, u=u, dt=dt)
+        else:
+            state, out = model.step(state, y, u, mask, dt)
         outputs.append(out)
     assert_same_tree(state, whole.state)
     for field in fwnkf.StepOutput._fields:
@@ -113,6 +127,63 @@ def test_a_step_with_prepared_equals_the_step(case: Case):
         assert_same_tree(model.step(state, *inputs.at(0), prepared=model.prepare()), model.step(state, *inputs.at(0)))
 
 
+def test_a_step_is_a_prediction_and_an_update(case: Case):
+    """To the bit, for every filter whose prediction does not read the measurement."""
+    model, inputs = case.build(torch.float64), make_inputs(case, torch.float64)
+    if model.preprocess is not None:
+        with pytest.raises(ConfigError, match="call step instead of predict"):
+            model.predict(model.init(3), inputs.at(0).u)
+        return
+    if model.predicts_from_measurement:
+        pytest.skip("its encoder reads the measurement before the prediction, as the paper has it")
+    state = model.init(3, make_prior(model, 3))
+    for t in range(4):
+        y, u, mask, dt = inputs.at(t)
+        after, out = model.step(state, y, u, mask, dt)
+        ahead = model.predict(state, u, dt)
+        again, same = model.update(ahead, y, mask)
+        assert_same_tree(again, after)
+        assert_same_tree(same, out)
+        state = after
+
+
+def test_sensors_one_after_the_other_are_all_at_once(case: Case):
+    """Independent channels: the order does not matter, nor whether they are conditioned on together."""
+    model, inputs = case.build(torch.float64), make_inputs(case, torch.float64)
+    if model.system is None or case.name not in LINEAR_GAUSSIAN:
+        pytest.skip("not the exact posterior of a linear model, which alone does not depend on the order")
+    sensors = model.system.sensor_channels
+    state, first = model.init(3, make_prior(model, 3)), inputs.at(0)
+    _, together = model.update(state, first.y, first.mask)
+    for order in (list(sensors), list(reversed(sensors))):
+        apart = state
+        for name in order:
+            place = sensors[name]
+            apart, out = model.update(apart, first.y[:, place], first.mask[:, place], name)
+        assert_close(out.mean, together.mean, "rounding")
+        assert_close(out.cov, together.cov, "rounding")
+
+
+def test_the_linear_model_is_what_the_filter_computes_with(case: Case):
+    """Where a filter states constant matrices, they give its predictions and innovations over all coordinates."""
+    model, inputs = case.build(torch.float64), make_inputs(case, torch.float64)
+    stated = model.linear_model()
+    assert stated.kind == ("constant" if case.name in CONSTANT else "state_dependent")
+    if stated.kind == "state_dependent":
+        assert stated.F is None
+        return
+    prior = make_prior(model, 3)
+    state = model.init(3, prior)
+    cov = model.joint_covariance(state)
+    y, u, mask, _ = inputs.at(0)
+    _, out = model.step(state, y, u, mask)
+    assert stated.F is not None and stated.H is not None and stated.Q is not None and stated.R is not None  # noqa: PT018
+    after = stated.F @ cov @ stated.F.mT + stated.Q
+    d = model.layout.tangent_size
+    assert_close(out.prior_cov, after[..., :d, :d], "rounding")
+    assert_close(out.innovation_cov, stated.H @ after @ stated.H.mT + dense(stated.R), "rounding")
+
+
 def test_an_update_is_a_step_of_zero_length(case: Case):
     """Control and ``dt`` have no effect on the belief before the measurement, which is the prior to the bit."""
     model, inputs = case.build(torch.float64), make_inputs(case, torch.float64)
@@ -121,7 +192,7 @@ def test_an_update_is_a_step_of_zero_length(case: Case):
     prior = make_prior(model, 3)
     state = model.init(3, prior)
     first = inputs.at(0)
-    _, out = model.update(state, *first)
+    _, out = model.update(state, first.y, first.mask, u=first.u, dt=first.dt)
     assert_close(out.prior_mean, prior.mean, "rounding")
     if case.filter != "bayesian_kalmannet":  # its covariance is the spread of members, which start together
         scale = torch.ones(()) if model.covariance_scale is None else model.covariance_scale.sqrt()
