@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import fwnkf
 from fwnkf.core.gaussian import dense, joseph, matvec, propagate, symmetrize
-from fwnkf.filters.base import adopt
+from fwnkf.filters.base import Prediction, adopt
 from fwnkf.filters.extended import Noises
 from fwnkf.filters.outputs import step_output
 from fwnkf.types import Gaussian, StepOutput
@@ -26,6 +26,7 @@ class ConstantGainFilter(fwnkf.Filter):
 
     Config = ConstantGainConfig
     arrays = ("K",)
+    smooths = False  # its steps have no linear model that fwnkf.smooth could use
     system: fwnkf.System
 
     def setup(self, config: ConstantGainConfig, system: fwnkf.System | None, arrays: dict[str, Tensor]) -> None:
@@ -37,14 +38,23 @@ class ConstantGainFilter(fwnkf.Filter):
         return belief
 
     def prepare(self) -> Noises:
-        return Noises(self.system.process_noise(None), self.system.measurement_noise())
+        return Noises(self.system.nominal(), self.system.measurement_noise())
 
-    def advance(
-        self, prepared: Noises, state: Gaussian, y: Tensor, weight: Tensor, u: Tensor | None, dt: Tensor | None
-    ) -> tuple[Gaussian, StepOutput]:
-        mean, F = self.system.linearize_transition(state.mean, u, dt)
-        Q = prepared.Q if dt is None else self.system.process_noise(dt)
-        prior = Gaussian(mean, propagate(state.cov, F, Q))
+    def predict_state(
+        self,
+        prepared: Noises,
+        state: Gaussian,
+        u: Tensor | None,
+        dt: Tensor | None,
+        measured: tuple[Tensor, Tensor] | None = None,
+    ) -> Prediction:
+        mean, F, Q = self.system.linearized_step(prepared.nominal, state.mean, u, dt)
+        return Prediction(Gaussian(mean, propagate(state.cov, F, Q)))
+
+    def update_state(
+        self, prepared: Noises, ahead: Prediction, y: Tensor, weight: Tensor
+    ) -> tuple[Gaussian, StepOutput, None]:
+        prior = ahead.state
         predicted, H = self.system.linearize_observation(prior.mean)
         innovation = self.observation_layout.boxminus(y, predicted) * weight
         K = self.K * weight.unsqueeze(-2)  # a channel that was not measured corrects nothing
@@ -53,7 +63,7 @@ class ConstantGainFilter(fwnkf.Filter):
         S = symmetrize(H @ prior.cov @ H.mT + dense(prepared.R))
         factored = torch.ones(len(y), dtype=torch.bool, device=y.device)  # nothing is factored, so nothing can fail
         precise = torch.ones_like(factored)  # nothing is subtracted that could lose its digits
-        return posterior, step_output(prior, posterior, innovation, S, factored, precise)
+        return posterior, step_output(prior, posterior, innovation, S, factored, precise), None
 
     def observe(self, x: Tensor) -> Tensor:  # for losses and reports that compare estimates with measurements
         return self.system.observe(x)

@@ -197,7 +197,8 @@ def kill_test(devices: int, messages: int, kills: int, seed: int = 0) -> dict[st
     """Kill the consumer at random moments; compare its states with those of a run that was left alone."""
     with tempfile.TemporaryDirectory() as folder:
         torch.manual_seed(0)
-        model = fwnkf.build("fwnkf", H=torch.eye(2, 3), Q=0.01 * torch.eye(3), R=torch.eye(2), hidden=8)
+        system = fwnkf.systems.LearnedSystem.of(H=torch.eye(2, 3), Q=0.01 * torch.eye(3))
+        model = fwnkf.FWNKF(system, encoder=fwnkf.GRU(8), transition=fwnkf.LocallyLinear(1))
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.02 * torch.randn(parameter.shape))

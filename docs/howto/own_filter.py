@@ -20,12 +20,10 @@ from torch import Tensor, nn
 
 import fwnkf
 from fwnkf.cli import main as command_line
-from fwnkf.core.gaussian import propagate
 from fwnkf.core.trajectory import Trajectory
 from fwnkf.filters.extended import ExtendedConfig, ExtendedKalmanFilter, Noises
 from fwnkf.registry import limited
 from fwnkf.training.losses import LOSSES, Batch, Loss, mean_over
-from fwnkf.types import Gaussian
 
 # ---- the filter -----------------------------------------------------------------------------------------------------
 
@@ -49,15 +47,14 @@ class TunedKalmanFilter(ExtendedKalmanFilter):
         self.log_sensor = nn.Parameter(torch.tensor(math.log(config.trust)))  # the factor is positive for any value
 
     def prepare(self) -> Noises:
-        Q, R = super().prepare()
-        return Noises(self.log_model.exp() * Q, type(R)(*(self.log_sensor.exp() * part for part in R)))
+        nominal, R = super().prepare()
+        return Noises(nominal, type(R)(*(self.log_sensor.exp() * part for part in R)))
 
-    def predict(
-        self, prepared: Noises, belief: Gaussian, u: Tensor | None, dt: Tensor | None
-    ) -> tuple[Gaussian, Tensor, Tensor]:
-        mean, F = self.system.linearize_transition(belief.mean, u, dt)
-        Q = prepared.Q if dt is None else self.log_model.exp() * self.system.process_noise(dt)
-        return Gaussian(mean, propagate(belief.cov, F, Q)), F, Q
+    def transition_model(
+        self, prepared: Noises, x: Tensor, u: Tensor | None, dt: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        mean, F, Q = super().transition_model(prepared, x, u, dt)
+        return mean, F, self.log_model.exp() * Q
 
 
 # ---- the loss -------------------------------------------------------------------------------------------------------
@@ -80,7 +77,7 @@ class BoundedLoss(Loss):
 EXPERIMENT = Path(__file__).with_suffix(".yaml")
 FILTERS = {
     "tuned_ekf": ["filter.name=tuned_ekf", "loss=[{kind: bounded, size: 0.5}]"],
-    "fwnkf": ["filter.name=fwnkf", "filter.options={shaping: noise, hidden: 16}"],
+    "fwnkf": ["filter.name=fwnkf", "filter.options={noise: {part: lines}, encoder: {units: 16}}"],
 }
 
 

@@ -49,11 +49,10 @@ kalman = fwnkf.EKF(system)
 
 # %%
 # The FW-NKF has the same system and noise states besides: an oscillator for each line in the spectrum
-# of the noise, here one. ``hidden=0`` and ``residual_width=0`` leave out the neural parts, which
-# would need training.
+# of the noise, here one. Networks are parts as well (``encoder=…``, ``residual=…``); this filter has
+# none, so there is nothing to train.
 
-shaped = fwnkf.FWNKF(system, shaping="noise", hidden=0, residual_width=0)
-shaped.noise_states.set(hz=23.0, bandwidth_hz=0.13, std=0.2)
+shaped = fwnkf.FWNKF(system, noise=fwnkf.Lines(hz=23.0, bandwidth_hz=0.13, std=0.2))
 
 # %%
 # Both filters run over all records at once. A trajectory has the mean and the covariance of every

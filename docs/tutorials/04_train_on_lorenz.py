@@ -17,7 +17,7 @@ from fwnkf.evaluation.runs import read_run
 folder = Path(tempfile.mkdtemp()) / "run"
 changes = [
     *("data.train=200", "data.test=40", "trainer.steps=4"),
-    *("filter.options.hidden=8", "filter.options.sections=1"),
+    *("filter.options.encoder.units=8", "filter.options.noise.count=1"),
 ]
 main(
     ["train", "lorenz-coloured", "--run", str(folder), "--no-plots"]

@@ -27,8 +27,7 @@ system = fwnkf.LinearSystem.of(
     continuous=True,
     dt=0.005,
 )
-model = fwnkf.FWNKF(system, shaping="noise", hidden=0, residual_width=0)
-model.noise_states.set(hz=23.0, bandwidth_hz=0.13, std=0.2)
+model = fwnkf.FWNKF(system, noise=fwnkf.Lines(hz=23.0, bandwidth_hz=0.13, std=0.2))
 
 # %%
 # Export it

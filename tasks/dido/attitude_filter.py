@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from fwnkf.filters.shaping import NoiseStates
 from torch import Tensor
 
 from fwnkf import Filter, build, fit
 from fwnkf.core import rotation
 from fwnkf.core.trajectory import Trajectory
+from fwnkf.filters.shaping import NoiseStates
 from fwnkf.identify import calibration
 from fwnkf.preprocess.pooled_imu import PooledIMU, PooledIMUConfig
 from fwnkf.shapes import Float
@@ -142,8 +142,9 @@ def fit_filter_without_truth(train: Sequence[Flight], say: Callable[[str], Any])
     constants = DroneConstants(tuple(bias.tolist()), MultirotorConfig().drag, (0.0, 0.0))
     u = (imu - bias).unflatten(1, (steps, POOL)).mean(2)
     model = new_filter(constants, start_std=BLIND_STD)
-    learned = ("sensors.force.drag", "sensors.force.log_deviation", "oscillators")
-    result = fit(model, u[..., 3:5], u, learn=learned, held_out=0.0, iterations=12, progress=say)
+    result = fit(
+        model, u[..., 3:5], u, learn=("drag", "log_deviation", "oscillators"), held_out=0.0, iterations=12, progress=say
+    )
     for line in result.report.lines():
         say(line)
     return on_raw_samples(result.filter, constants)

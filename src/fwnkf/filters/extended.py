@@ -157,6 +157,22 @@ class ExtendedKalmanFilter(KalmanRecursion):
     def setup(self, config: ExtendedConfig, system: System | None, arrays: dict[str, Tensor]) -> None:
         self.system = adopt(self, system)
 
+    def transition_model(
+        self, prepared: Noises, x: Tensor, u: Tensor | None, dt: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The next state, ``F`` and ``Q`` of one step; a filter that changes the model overrides this.
+
+        Args:
+            prepared: what :meth:`prepare` returned.
+            x: the state.
+            u: the control since the last step.
+            dt: the length of the step in seconds; None for the nominal one.
+
+        Returns:
+            State after the step, its Jacobian, and the process noise.
+        """
+        return self.system.linearized_step(prepared.nominal, x, u, dt)
+
     def predict_state(
         self,
         prepared: Noises,
@@ -166,7 +182,7 @@ class ExtendedKalmanFilter(KalmanRecursion):
         measured: tuple[Tensor, Tensor] | None = None,
     ) -> Prediction:
         form, (before, carried) = self.form, state
-        mean, F, Q = self.system.linearized_step(prepared.nominal, before, u, dt)
+        mean, F, Q = self.transition_model(prepared, before, u, dt)
         drawn = None
         if self.config.moments == "second_order":
 
