@@ -112,12 +112,19 @@ def walk(dtype: torch.dtype, full: bool = False, control_dim: int = 1, **options
     if options.get("observation") == "learned_network":
         arrays.pop("H")
         options |= {"state_dim": 3, "observation_dim": 2, "observation_width": 8}
-    return LearnedSystem.of(**arrays, control_dim=control_dim, **options).to(dtype)
+    return LearnedSystem.of(**arrays, control_dim=control_dim, dt=0.05, **options).to(dtype)
 
 
 def weighted(shaken: float = 0.1, system: dict[str, Any] | None = None, **parts: Any) -> Builder:
     """An FW-NKF without equations, with noise added to every parameter."""
-    return lambda dtype: built("fwnkf", system=walk(dtype, **(system or {})), shaken=shaken, **parts)
+
+    def build(dtype: torch.dtype) -> fwnkf.Filter:
+        with torch.random.fork_rng():
+            torch.manual_seed(11)
+            moving = walk(dtype, **(system or {}))
+        return built("fwnkf", system=moving, shaken=shaken, **parts)
+
+    return build
 
 
 def weighted_rotation(dtype: torch.dtype) -> fwnkf.Filter:
@@ -264,7 +271,9 @@ CASES: dict[str, Case] = {
         1,
         uses_dt=True,
     ),
-    "level-all": Case("fwnkf", weighted(**LEARNED, noise=Lines(2), level=Level(0.5, of="all")), 2, 1, uses_dt=True),
+    "level-all": Case(
+        "fwnkf", weighted(**LEARNED, noise=Lines(2), level=Level(seconds=0.5, of="all")), 2, 1, uses_dt=True
+    ),
     "level-white": Case("fwnkf", weighted_on(systems.wave, level=Level(seconds=0.5)), 2, 1, uses_dt=True),
     "phi": Case("fwnkf", weighted_on(systems.wave, 0.3, phi=Phi(2, shared=False)), 2, 1, uses_dt=True),
     "phi-augmented": Case("fwnkf", weighted(**LEARNED, phi=Phi(2, covariance="augmented")), 2, 1, uses_dt=True),

@@ -85,6 +85,8 @@ def nominal_noise(model: Filter) -> tuple[Float[Tensor, " d"], Float[Tensor, " m
     """
     fwnkf = _as_fwnkf(model)
     prepared = fwnkf.prepare()
+    if prepared.factor is not None:
+        return _diagonal(prepared.nominal.Q * prepared.factor), _diagonal(dense(prepared.R))
     q, noise = fwnkf.noise_scales(prepared, None)
     return _diagonal(prepared.nominal.Q) * q, _diagonal(dense(noise))
 

@@ -125,8 +125,11 @@ class Prepared(NamedTuple):
     cells: tuple[CellWeights, ...]
     nominal: Nominal
     R: Noise
+    """Without an encoder that of every step; else what the encoder scales."""
     base: Float[Tensor, "*K e"]
-    """Factors of the variances of ``Q`` and ``R``, before what the encoder says."""
+    """Factors of the variances of ``Q`` and ``R`` before what the encoder says."""
+    factor: Float[Tensor, "*K d d"] | None
+    """What multiplies ``Q`` in every step; None where the encoder says it."""
     noise: Any
     """Of the noise states."""
     shaper: Tensor | None
@@ -382,8 +385,11 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             assert isinstance(states, PreparedLines)
             frequency = hypotheses.each_frequency(states.frequency)
             states = states._replace(frequency=frequency, power=hypotheses.power(base))
-        cells = () if self.encoder is None else self.encoder.weights()
-        return Prepared(cells, nominal, noise, base, states, shaper, blocks, learned)
+        if self.encoder is not None:
+            return Prepared(self.encoder.weights(), nominal, noise, base, None, states, shaper, blocks, learned)
+        prepared = Prepared((), nominal, noise, base, None, states, shaper, blocks, learned)
+        q, noise = self.noise_scales(prepared, None)
+        return prepared._replace(factor=_outer_root(q), R=noise)
 
     def predict_state(
         self,
@@ -444,8 +450,8 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             return LinearModel("state_dependent")
         prepared = self.prepare() if prepared is None else prepared
         F, B, Q = self.system.matrices(dt)
-        q, noise = self.noise_scales(prepared, None)
-        Q = Q * _outer_root(q)
+        assert prepared.factor is not None
+        Q, noise = Q * prepared.factor, prepared.R
         _, H = self.system.linearize_observation(self.layout.origin(F)[None])
         H = H if H.ndim == 2 else H[0]
         if states is not None:
@@ -471,8 +477,9 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
     ) -> Prediction:
         ratio = None if dt is None else dt / self.system.dt
         own, speeds = self._controls(u)
-        state = self._heard(state, speeds)
-        encoder = self._read(prepared, state, own, measured)
+        if speeds is not None:
+            state = self._heard(state, speeds)
+        encoder = self._read(prepared, state, own, measured) if state.encoder else ()
         mean, F, Q, drawn = self._moved(prepared, state, encoder, own, dt, ratio)
         noise, levels, d = state.noise, state.levels, self.layout.tangent_size
         if self.noise_states is not None:
@@ -487,7 +494,8 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             # the memory of Φ waits for the innovation
             still = torch.eye(state.cov.shape[-1] - d, dtype=F.dtype, device=F.device)
             F, Q = block_diagonal(F, still), block_diagonal(Q, torch.zeros_like(still))
-        levels = self._pass_time(levels, F, Q, dt)
+        if levels:
+            levels = self._pass_time(levels, F, Q, dt)
         cov = self.form.propagate(state.cov, F, Q)
         if prepared.blocks is None:
             precise = self.form.predicts_precisely(state.cov, F, cov)
@@ -503,10 +511,9 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             return u, None
         return (u[..., :size] if size else None), u[..., size:]
 
-    def _heard(self, state: FWState, control: Tensor | None) -> FWState:
+    def _heard(self, state: FWState, control: Tensor) -> FWState:
         """The state conditioned on what the control says about noise states, such as the speeds of rotors."""
-        if control is None or self.noise_states is None:
-            return state
+        assert self.noise_states is not None
         d, cov = self.layout.tangent_size, self.form.covariance(state.cov)
         variance = torch.diagonal(cov, dim1=-2, dim2=-1)[..., d:]
         measured = self.noise_states.own_measurement(state.noise, variance, control)
@@ -544,7 +551,8 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
     ) -> FWState:
         """The state after its encoder has read, unless a prediction has advanced it already."""
         own, speeds = self._controls(u)
-        state = self._heard(state, speeds)
+        if speeds is not None:
+            state = self._heard(state, speeds)
         before, after = state.encoder, self._read(prepared, state, own, measured)
         if not isinstance(before, EncoderState) or not isinstance(after, EncoderState):
             return state
@@ -575,7 +583,8 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         if self.residual is not None:
             residual = self.residual.with_jacobian(self.layout.features(state.mean), context)
             mean, F = add_residual(self.layout, state.mean, (mean, F), residual, learned)
-        Q = Q * _outer_root(self.noise_scales(prepared, encoder, "Q")[0])
+        factor = prepared.factor
+        Q = Q * (_outer_root(self.noise_scales(prepared, encoder, "Q")[0]) if factor is None else factor)
         if self.config.moments == "linear":
             return mean, F, Q, None
 
@@ -639,7 +648,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         Returns:
             The white measurement noise.
         """
-        noise = self.noise_scales(prepared, state.encoder, "R")[1]
+        noise = prepared.R if prepared.factor is not None else self.noise_scales(prepared, state.encoder, "R")[1]
         return _scaled_noise(noise, state.levels.log[..., 0]) if isinstance(state.levels, Levels) else noise
 
     # ---- update ---------------------------------------------------------------------------------------------
@@ -693,7 +702,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             states = extra = self.noise_states.bounded(states + update.correction[..., d:])
         following = FWState(mean, update.cov, states, memory, encoder, levels)
         linear = LinearStep(ahead.F, Q, measurement, update.correction, mean, extra)
-        return self._discounted(following, out, linear, weight)
+        return self._discounted(following, out, linear, weight) if self._discounts else (following, out, linear)
 
     def _update_exactly(
         self,
@@ -721,7 +730,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         following = FWState(posterior.mean, update.joint_cov, state.noise, memory, encoder, state.levels)
         # the memory is known, so the belief is about the state alone; its covariance is not that of a Kalman gain
         linear = LinearStep(ahead.F, ahead.Q, StatedCovariance(posterior.cov), update.correction, posterior.mean)
-        return self._discounted(following, out, linear, weight)
+        return self._discounted(following, out, linear, weight) if self._discounts else (following, out, linear)
 
     # ---- levels ---------------------------------------------------------------------------------------------
 
@@ -753,13 +762,11 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         return levels.log.exp() @ owned + (1 - owned.sum(0))
 
     def _pass_time(
-        self, levels: Levels | tuple[Tensor, Tensor] | tuple[()], F: Tensor, Q: Tensor, dt: Tensor | None
-    ) -> Levels | tuple[Tensor, Tensor] | tuple[()]:
+        self, levels: Levels | tuple[Tensor, Tensor], F: Tensor, Q: Tensor, dt: Tensor | None
+    ) -> Levels | tuple[Tensor, Tensor]:
         """Levels after a prediction; ``Q`` is at their values."""
-        level = self.config.level
-        if level is None or not levels:
-            return levels
-        first = levels[0]
+        level, first = self.config.level, levels[0]
+        assert level is not None
         step = torch.full_like(first if first.ndim == 1 else first[:, 0], self.system.dt) if dt is None else dt
         if not isinstance(levels, Levels):
             return levels[0], levels[1] + step
@@ -788,10 +795,9 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
     def _discounted(
         self, state: FWState, out: StepOutput, linear: LinearStep, weight: Tensor
     ) -> tuple[FWState, StepOutput, LinearStep]:
-        """The results at the level of all covariances, if there is one."""
+        """The results at the level of all covariances."""
         level = self.config.level
-        if level is None or level.of != "all":
-            return state, out, linear
+        assert level is not None
         assert len(state.levels) == 2
         before, elapsed = state.levels
         after = discounting.discounted(level, self.freedom, before, out, weight, elapsed)
@@ -807,6 +813,10 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         lines = prepared.noise
         return prepared._replace(
             base=prepared.base.repeat(records, 1),
+            factor=None if prepared.factor is None else prepared.factor.repeat(records, 1, 1),
+            R=type(prepared.R)(*(item.repeat(records, *[1] * (item.ndim - 1)) for item in prepared.R))
+            if prepared.factor is not None
+            else prepared.R,
             noise=lines._replace(frequency=lines.frequency.repeat(records, 1), power=lines.power.repeat(records)),
             learned=None if prepared.learned is None else prepared.learned.repeat(records),
         )

@@ -101,12 +101,14 @@ def check_inputs(
             raise ShapeError(f"mask is {mask.dtype} {tuple(mask.shape)}, wanted torch.bool {tuple(y.shape)}")
     if dt is not None and dt.shape != lead:
         raise ShapeError(f"dt has shape {tuple(dt.shape)}, wanted {tuple(lead)}: seconds per stream and step")
-    for name, item in (("y", y), ("u", u), ("dt", dt)):
-        if item is not None and (item.dtype != like.dtype or item.device != like.device):
-            raise ShapeError(
-                f"filter {owner!r} is {like.dtype} on {like.device}, but {name} is {item.dtype} on {item.device}; "
-                f"convert one of them, e.g. filter.to({name})"
-            )
+    if y is not None and (y.dtype != like.dtype or y.device != like.device):
+        raise ShapeError(
+            f"filter {owner!r} is {like.dtype} on {like.device}, but y is {y.dtype} on {y.device}; "
+            "convert one of them, e.g. filter.to(y)"
+        )
+    for name, item in (("u", u), ("dt", dt)):
+        if item is not None and item.dtype != like.dtype:
+            raise ShapeError(f"{name} is {item.dtype}, but y is {like.dtype}; convert it, e.g. {name}.to(y)")
     if u is not None and (controls == 0 or u.shape != (*lead, controls)):
         raise ShapeError(
             f"u has shape {tuple(u.shape)}, filter {owner!r} takes "

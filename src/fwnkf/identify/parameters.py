@@ -217,7 +217,7 @@ class OscillatorPoles(Learned):
         lead = self.frequency.parameter.shape[0]
         hertz = (states.frequency()[:lead] * rate / (2 * math.pi)).flatten()[self.free]
         bandwidth = (-states.radius()[:lead].log() * rate / math.pi).flatten()
-        white = dense(self.model.prepare().R).diagonal().sqrt()[:lead].unsqueeze(-1)
+        white = dense(self.model.system.measurement_noise()).diagonal().sqrt()[:lead].unsqueeze(-1)
         return torch.cat((hertz, bandwidth, (states.amplitude * white).flatten()))
 
     def finish(self, raw: Tensor) -> None:

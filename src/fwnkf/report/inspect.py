@@ -151,7 +151,7 @@ def _roots(roots: Complex[Tensor, "k 2"], dt: float) -> list[dict[str, Any]]:
 def _noise(model: FrequencyWeightedNeuralKalmanFilter, channels: list[str]) -> dict[str, Any]:
     """Oscillators and the nominal white floor; an encoder changes the floor over time, but not the oscillators."""
     dt = model.system.dt
-    base = torch.diagonal(dense(model.prepare().R), dim1=-2, dim2=-1).double().sqrt()
+    base = torch.diagonal(dense(model.system.measurement_noise()), dim1=-2, dim2=-1).double().sqrt()
     floor = nominal_noise(model)[1].double()
     found: list[list[tuple[float, float, float]]] = [[] for _ in channels]
     others = []

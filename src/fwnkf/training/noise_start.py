@@ -62,7 +62,7 @@ def start_noise(model: Filter, records: Records) -> str:
 
 def _base_variance(model: FrequencyWeightedNeuralKalmanFilter) -> Float[Tensor, " m"]:
     """The variances of ``R`` before the encoder scales them."""
-    return dense(model.prepare().R).diagonal().detach()
+    return dense(model.system.measurement_noise()).diagonal().detach()
 
 
 def _start_hypotheses(model: FrequencyWeightedNeuralKalmanFilter, states: LineStates, noise: Tensor) -> str:
