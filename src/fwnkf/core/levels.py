@@ -135,7 +135,7 @@ def follow(
     score, curvature = _likelihood(innovation, inverse, parts, moved)
 
     known = (free * ok).unsqueeze(-1)
-    information = levels.information + known.unsqueeze(-1) * curvature
+    information = symmetrize(levels.information + known.unsqueeze(-1) * curvature)
     step, solved = right_solve((known * score).unsqueeze(-2), information)
     relative = torch.where(solved.unsqueeze(-1), step.squeeze(-2), 0.0).clamp(LARGEST_DROP, LARGEST_RISE)
     log = (levels.log + torch.log1p(relative)).clamp(-LIMIT, LIMIT)

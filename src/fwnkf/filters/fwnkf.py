@@ -518,17 +518,19 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         variance = torch.diagonal(cov, dim1=-2, dim2=-1)[..., d:]
         measured = self.noise_states.own_measurement(state.noise, variance, control)
         assert measured is not None
-        update = condition(
-            cov,
-            measured.innovation,
-            nn.functional.pad(measured.H, (d, 0)),
-            DiagonalNoise(measured.variance),
-            measured.weight,
-        )
+        H = nn.functional.pad(measured.H, (d, 0))
+        update = condition(cov, measured.innovation, H, DiagonalNoise(measured.variance), measured.weight)
+        levels = state.levels
+        if isinstance(levels, Levels):
+            # parts of the covariance go through the same gain; a speed says nothing of the level of the noise
+            none = torch.zeros_like(measured.weight[:, 0])
+            R = levels.log.new_zeros(*levels.log.shape, *update.innovation_cov.shape[-2:])
+            levels, _ = scored.follow(levels, R, cov, update, measured.innovation, H, measured.weight, none)
         return state._replace(
             mean=self.layout.boxplus(state.mean, update.correction[..., :d]),
             noise=self.noise_states.bounded(state.noise + update.correction[..., d:]),
             cov=self.form.start(update.cov),
+            levels=levels,
         )
 
     def _read(
