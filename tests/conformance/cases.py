@@ -112,7 +112,7 @@ def walk(dtype: torch.dtype, full: bool = False, control_dim: int = 1, **options
     if options.get("observation") == "learned_network":
         arrays.pop("H")
         options |= {"state_dim": 3, "observation_dim": 2, "observation_width": 8}
-    return LearnedSystem.of(**arrays, control_dim=control_dim, dt=0.05, **options).to(dtype)
+    return LearnedSystem.of(**arrays, control_dim=control_dim, **options).to(dtype)
 
 
 def weighted(shaken: float = 0.1, system: dict[str, Any] | None = None, **parts: Any) -> Builder:

@@ -791,8 +791,6 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         white[..., 0] = 1
         R = dense(noise).unsqueeze(-3) * white[..., None, None]
         free = torch.ones_like(innovation[:, 0]) if prepared.learned is None else prepared.learned
-        if update.precise is not None:  # parts of a covariance that lost its digits need not add up to it
-            free = free * update.precise
         levels, change = scored.follow(levels, R, P, update, innovation, H, weight, free)
         return levels, update._replace(correction=update.correction + change.mean, cov=update.cov + change.cov)
 
