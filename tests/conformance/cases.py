@@ -272,7 +272,7 @@ CASES: dict[str, Case] = {
         uses_dt=True,
     ),
     "level-all": Case(
-        "fwnkf", weighted(**LEARNED, noise=Lines(2), level=Level(seconds=0.5, of="all")), 2, 1, uses_dt=True
+        "fwnkf", weighted(**LEARNED, noise=Lines(2), level=Level(seconds=15.0, of="all")), 2, 1, uses_dt=True
     ),
     "level-white": Case("fwnkf", weighted_on(systems.wave, level=Level(seconds=0.5)), 2, 1, uses_dt=True),
     "phi": Case("fwnkf", weighted_on(systems.wave, 0.3, phi=Phi(2, shared=False)), 2, 1, uses_dt=True),
