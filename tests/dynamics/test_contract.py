@@ -62,6 +62,9 @@ CASES = {
         observation="given_function",
         observed_by={"name": "pendulum", "config": {"length": 0.7}},
     ),
+    "learned, random walk, full R": lambda: LearnedSystem.of(
+        H=torch.tensor([[1.0, 0.5, 0.0], [0.0, 2.0, 1.0]]), R=torch.tensor([[1.0, 0.3], [0.3, 0.5]]), learn=("R",)
+    ),
     "linear": lambda: LinearSystem(
         LinearConfig(state_dim=2, observation_dim=1, control_dim=1, continuous=True, diagonal_noise=True, dt=0.1),
         F=torch.tensor([[0.0, 1.0], [-4.0, -0.3]]),
@@ -145,6 +148,28 @@ def test_covariances_are_symmetric_and_positive(system, generator):
     R = system.measurement_covariance()
     assert (R.diagonal().diag() == R).all() == system.diagonal_noise
     assert R.shape == (system.observation_layout.size, system.observation_layout.size)
+
+
+def test_what_it_says_of_its_jacobians_is_true(system, generator):
+    x, u, _ = draw(system, generator)
+    dt = torch.full((len(x),), 0.7 * system.dt, dtype=x.dtype)
+    one = None if u is None else u[:1].expand_as(u)
+    (moved, F), (seen, H) = system.linearize_transition(x, one, dt), system.linearize_observation(x)
+    F, H = F.expand(len(x), -1, -1), H.expand(len(x), -1, -1)
+    if system.transition_linearity != "state_dependent":
+        assert_close(F, F[:1].expand_as(F), "rounding")
+    if system.transition_linearity == "constant":
+        at_rest = system.transition(torch.zeros_like(x), one, dt)
+        assert_close(moved, (F @ x.unsqueeze(-1)).squeeze(-1) + at_rest, "rounding")
+        assert not system.transition(torch.zeros_like(x), None, dt).any()
+    if system.observation_linearity != "state_dependent":
+        assert_close(H, H[:1].expand_as(H), "rounding")
+    if system.observation_linearity == "constant":
+        assert_close(seen, (H @ x.unsqueeze(-1)).squeeze(-1), "rounding")
+    kinds = ("constant", "time_varying", "state_dependent")
+    assert kinds.index(system.linearity) == max(
+        kinds.index(system.transition_linearity), kinds.index(system.observation_linearity)
+    )
 
 
 def test_observation_takes_any_leading_axes(system, generator):

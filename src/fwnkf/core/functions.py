@@ -213,6 +213,11 @@ def is_diagonal(value: Any) -> bool:
     return not (isinstance(value, (tuple, list)) and isinstance(value[0], (tuple, list)))
 
 
+def is_diagonal_matrix(value: Float[Tensor, "n n"]) -> bool:
+    """Whether all entries off the diagonal are zero."""
+    return not bool((value - value.diagonal().diag()).any())
+
+
 def plain(value: Any, role: str) -> float | tuple[Any, ...]:
     """Numbers as they are stored in a config: a float, or nested tuples of floats."""
     try:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from ..registry import SYSTEMS, parse_config
 from .covariance import Covariance
+from .functions import is_diagonal_matrix
 from .gaussian import matvec
 from .integrate import discretize
 from .layout import Layout, Part
@@ -62,6 +63,8 @@ class LinearSystem(System):
     """
 
     Config = LinearConfig
+    transition_linearity = "constant"
+    observation_linearity = "constant"
     F: Tensor
     B: Tensor
     H: Tensor
@@ -112,7 +115,7 @@ class LinearSystem(System):
                 self.register_buffer(name, value.clone())
         if self.layout.origins and F is not None:
             _check_at_rest(F, self.layout, config)
-        if config.diagonal_noise and R is not None and bool((R - R.diagonal().diag()).any()):
+        if config.diagonal_noise and R is not None and not is_diagonal_matrix(R):
             raise ConfigError("diagonal_noise=True, but R has entries off its diagonal; set it to False")
 
     @classmethod
@@ -136,7 +139,7 @@ class LinearSystem(System):
             "state_dim": F.shape[-1],
             "observation_dim": H.shape[-2],
             "control_dim": 0 if B is None else B.shape[-1],
-            "diagonal_noise": not bool((R - R.diagonal().diag()).any()) and "R" not in options.get("learn", ()),
+            "diagonal_noise": is_diagonal_matrix(R) and "R" not in options.get("learn", ()),
             "observation_origin": observation_origin(options.get("layout", ()), H),
         }
         return cls(parse_config(LinearConfig, {**sizes, **options}, "linear system"), F=F, B=B, H=H, Q=Q, R=R)

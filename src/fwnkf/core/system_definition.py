@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,24 @@ from .gaussian import DiagonalNoise, FullNoise, Noise
 from .layout import Layout
 
 LARGEST = sys.float_info.max
+Linearity = Literal["constant", "time_varying", "state_dependent"]
+"""What the Jacobians of a function depend on, from the simplest to the most general:
+
+- ``"constant"``: on ``dt`` alone. The transition is ``F(dt) x + B(dt) u``, the measurement ``H x``.
+- ``"time_varying"``: on ``dt`` and the control ``u``, which are known before the filter runs, but not on the state. The
+  transition is ``F(u, dt) x + c(u, dt)``, the measurement ``H x + c``.
+- ``"state_dependent"``: on the state too, as far as anyone has said.
+"""
+
+
+def least_linear(*parts: Linearity) -> Linearity:
+    """The most general of these; ``"constant"`` of none.
+
+    >>> least_linear("constant", "time_varying")
+    'time_varying'
+    """
+    kinds: tuple[Linearity, ...] = get_args(Linearity)
+    return kinds[max((kinds.index(part) for part in parts), default=0)]
 
 
 class SystemDefinition(nn.Module):
@@ -30,6 +48,8 @@ class SystemDefinition(nn.Module):
     """Number of control inputs."""
     diagonal_noise: bool = False
     """Whether the channels of the measurement noise are independent, which allows the fastest updates."""
+    diagonal_process: bool = False
+    """Whether the process noise is known to be diagonal, for steps of every length."""
     discretizes: bool = False
     """Whether a step with ``dt`` takes a discretisation that a step of nominal length does not."""
 
@@ -55,6 +75,25 @@ class SystemDefinition(nn.Module):
     def takes_dt(self) -> bool:
         """Whether ``dt`` can be given for each step; a discrete system has a fixed step length."""
         return True
+
+    @property
+    def transition_linearity(self) -> Linearity:
+        """What the Jacobian of the transition depends on, see :data:`Linearity`."""
+        return "state_dependent"
+
+    @property
+    def observation_linearity(self) -> Linearity:
+        """What the Jacobian of the observation depends on, see :data:`Linearity`."""
+        return "state_dependent"
+
+    @property
+    def linearity(self) -> Linearity:
+        """What the Jacobians of the system depend on: the more general of transition and observation.
+
+        The system states it; it is not found out by trying. Angles and rotations of a layout are not considered: where
+        a layout is not flat, ``F x`` holds up to wrapping.
+        """
+        return least_linear(self.transition_linearity, self.observation_linearity)
 
     @property
     def sensor_channels(self) -> dict[str, slice]:

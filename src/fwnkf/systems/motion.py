@@ -44,6 +44,8 @@ class ConstantVelocity(System):
 
     Config = ConstantVelocityConfig
     diagonal_noise = True
+    transition_linearity = "constant"
+    observation_linearity = "constant"
     eye: Tensor
 
     def __init__(self, config: ConstantVelocityConfig) -> None:

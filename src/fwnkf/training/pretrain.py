@@ -51,7 +51,7 @@ class Regression(NamedTuple):
 def regression_of(model: Filter) -> Regression | None:
     """The learned parts of a filter, or None if its transition is not learned."""
     system = model.system
-    if isinstance(system, LearnedSystem):
+    if isinstance(system, LearnedSystem) and system.network is not None:
         return Regression(
             list(system.network.parameters()),
             lambda x, y, u, dt: _predict(system, x, u, dt),
