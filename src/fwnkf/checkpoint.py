@@ -27,6 +27,7 @@ from torch import Tensor
 
 from .core.budget import Budget, BudgetExceededError
 from .core.preprocess import build_preprocess
+from .core.renamed import current_names
 from .core.system import build_system
 from .core.tree import named_leaves, tree_unflatten
 from .errors import CheckpointError, ConfigError, FwnkfError, listed, shown
@@ -145,10 +146,12 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Filter:
     """
     folder = Path(folder)
     description = _read_config(folder / CONFIG_FILE)
-    saved = _read_header(folder / TENSOR_FILE)
+    names = current_names(description)
+    saved = {names.get(name, name): signature for name, signature in _read_header(folder / TENSOR_FILE).items()}
     model = _construct(description, folder, len(saved))
     _compare(model, saved, folder / TENSOR_FILE)
-    model.load_state_dict(load_file(folder / TENSOR_FILE), strict=True)
+    tensors = {names.get(name, name): tensor for name, tensor in load_file(folder / TENSOR_FILE).items()}
+    model.load_state_dict(tensors, strict=True)
     return model.to(device)
 
 

@@ -20,7 +20,7 @@ from ..core.system import System
 from ..registry import SYSTEMS, at_least, limited
 from ..shapes import Float
 from ..types import Gaussian
-from .strapdown import Strapdown, StrapdownConfig
+from .strapdown import StrapdownMotion, StrapdownMotionConfig
 
 REFERENCE_SPEED = 0.3
 """m/s, a slowly moved hand: the standard deviations of the displacement are those at this speed."""
@@ -102,8 +102,8 @@ class Handheld(System):
     def __init__(self, config: HandheldConfig) -> None:
         super().__init__(config)
         self.dt = config.dt
-        self.inner = Strapdown(
-            StrapdownConfig(
+        self.inner = StrapdownMotion(
+            StrapdownMotionConfig(
                 gyro_density=config.gyro_density,
                 accelerometer_density=config.accelerometer_density,
                 gyro_walk=config.gyro_walk,

@@ -1,0 +1,189 @@
+"""What a sensor implements: which parts of the state it reads, its function and noise, and states of its own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import ConfigError
+from ..shapes import Float
+from . import linearize
+from .functions import Parts, parse_parts
+from .layout import Layout
+from .motion import Linearity
+
+
+@dataclass(frozen=True, eq=False)
+class SensorState:
+    """Numbers of a sensor that are estimated too: a bias, an offset, a lever arm, the wind.
+
+    They are constant, or with ``walk`` a random walk, or with ``seconds`` a first-order Gauss-Markov process. Units are
+    those of the numbers themselves. In the state of a system the part is called ``<sensor>_<name>``.
+
+    >>> SensorState("offset", std=3.0, walk=0.05)  # of a barometer, in metres
+    SensorState(name='offset', size=1, std=3.0, walk=0.0..., seconds=None, mean=0.0)
+    """
+
+    name: str
+    """As the function of the sensor calls it."""
+    size: int = 1
+    """How many numbers."""
+    std: float | tuple[float, ...] | Tensor = 1.0
+    """Standard deviation before the first measurement; of a Gauss-Markov process at all times."""
+    walk: float | tuple[float, ...] | Tensor = 0.0
+    """Standard deviation of the change in one second (unit/√s), of a random walk."""
+    seconds: float | None = None
+    """Correlation time (s) of a Gauss-Markov process around zero; None for a constant or a random walk."""
+    mean: float | tuple[float, ...] = 0.0
+    """Expected value before the first measurement."""
+
+    def __post_init__(self) -> None:
+        if self.seconds is not None and not (_zero(self.walk) and _zero(self.mean)):
+            raise ConfigError(
+                f"sensor state {self.name!r}: a Gauss-Markov process (seconds = {self.seconds}) has neither a walk nor "
+                "a mean; leave them out, or seconds"
+            )
+
+    def numbers(self, field: str, like: Tensor) -> Float[Tensor, " k"]:
+        """One of the fields ``std``, ``walk`` and ``mean`` as a number for each component."""
+        value = getattr(self, field)
+        if isinstance(value, tuple):
+            value = torch.stack([torch.as_tensor(item, dtype=like.dtype, device=like.device) for item in value])
+        value = torch.as_tensor(value, dtype=like.dtype, device=like.device)
+        if value.ndim and value.shape[-1] != self.size:
+            raise ConfigError(f"sensor state {self.name!r}: {field} has {len(value)} numbers; wanted 1 or {self.size}")
+        return value.expand(self.size)
+
+    def decay(self, step: Tensor) -> Float[Tensor, "*B 1"]:
+        """The factor by which the state is multiplied in a step."""
+        return torch.ones_like(step) if self.seconds is None else (-step / self.seconds).exp()
+
+    def variance(self, step: Float[Tensor, "*B 1"]) -> Float[Tensor, "*B k"]:
+        """The variance of the noise of a step."""
+        if self.seconds is None:
+            return self.numbers("walk", step).square() * step
+        return self.numbers("std", step).square() * (1 - self.decay(step).square())
+
+
+def _zero(value: Any) -> bool:
+    return not isinstance(value, Tensor) and not any(value if isinstance(value, tuple) else (value,))
+
+
+class SensorDefinition(nn.Module):
+    """The methods of a sensor. Subclass it for a sensor with options, and register the subclass to save filters on it.
+
+    :class:`Sensor` makes one of a plain function. A subclass implements ``observe`` and ``measurement_covariance``, and
+    ``linearize`` where it should be fast. The names of the arguments of ``observe`` are those of the parts of the state
+    that it reads, and of its own :attr:`states`; ``parts`` gives them other names.
+
+    Args:
+        config: options of the sensor, a frozen dataclass of plain values.
+        channels: names, kinds and sizes of what is measured, as ``measurement`` of :meth:`System.of`.
+        parts: the part of the state that an argument stands for, where it is called otherwise.
+    """
+
+    Config: ClassVar[type]
+    layout: Layout
+    """Parts of the measurement."""
+    diagonal_noise: bool = False
+    """Whether the noise of the channels is independent."""
+    eye: Tensor
+    _domain: Layout | None = None
+    _sizes: list[int]
+
+    def __init__(self, config: Any, channels: Parts, parts: Mapping[str, str] | None = None) -> None:
+        super().__init__()
+        self.config, self.layout, self.parts = config, parse_parts(channels, "y"), dict(parts or {})
+        self.register_buffer("eye", torch.eye(self.layout.tangent_size), persistent=False)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of what :meth:`observe` reads."""
+        return tuple(inspect.signature(self.observe).parameters)
+
+    @property
+    def states(self) -> tuple[SensorState, ...]:
+        """The states that the sensor brings with it."""
+        return ()
+
+    @property
+    def linearity(self) -> Linearity:
+        """``"constant"`` for ``H x``, ``"time_varying"`` for ``H x + c``, else ``"state_dependent"``."""
+        return "state_dependent"
+
+    @property
+    def kind(self) -> Any:
+        """What is registered under the name of the sensor: a class, or a definition by functions."""
+        return type(self)
+
+    def part_names(self, label: str) -> tuple[str, ...]:
+        """The part of the state that each argument stands for, in a system where the sensor is called ``label``."""
+        own = {state.name for state in self.states}
+        return tuple(self.parts.get(name, f"{label}_{name}" if name in own else name) for name in self.arguments)
+
+    def attach(self, label: str, domain: Layout, sizes: Sequence[int], near: Float[Tensor, " n"]) -> None:
+        """Called when the sensor becomes part of a system.
+
+        Args:
+            label: its name there.
+            domain: the parts of the state that it reads, in the order of its arguments.
+            sizes: how many numbers each argument has.
+            near: a state where it is tried out, in ``domain``.
+
+        Raises:
+            ConfigError: the sensor belongs to a system with other parts already.
+        """
+        if self._domain is not None and (self._domain, self._sizes) != (domain, list(sizes)):
+            raise ConfigError(
+                f"sensor {label!r} is already part of a system with other parts; give each its own sensor"
+            )
+        self._domain, self._sizes = domain, list(sizes)
+
+    def observe(self, *parts: Float[Tensor, "*B k"]) -> Float[Tensor, "*B m"]:
+        """The measurement without noise, of any number of leading axes.
+
+        Args:
+            *parts: the parts of the state it reads.
+
+        Returns:
+            What the sensor would measure.
+        """
+        raise NotImplementedError
+
+    def linearize(self, *parts: Float[Tensor, "*B k"]) -> tuple[Float[Tensor, "*B m"], Float[Tensor, "*C m e"]]:
+        """The measurement and its Jacobian, by automatic differentiation unless a sensor defines its own.
+
+        Args:
+            *parts: the parts of the state it reads.
+
+        Returns:
+            The measurement, and its derivative by the tangent coordinates of the parts, side by side.
+        """
+        assert self._domain is not None, "a sensor is part of a system"
+        read = lambda x: self.observe(*x.split(self._sizes, -1))  # noqa: E731
+        return linearize.jacobian(read, torch.cat(parts, -1), self._domain, self.layout)
+
+    def measurement_covariance(self) -> Float[Tensor, "m m"]:
+        """The covariance of the measurement noise.
+
+        Returns:
+            ``R``.
+        """
+        raise NotImplementedError
+
+    def independent(self, std: Any) -> Float[Tensor, "m m"]:
+        """The covariance of channels with this standard deviation, or one for each.
+
+        Args:
+            std: a number, or numbers.
+
+        Returns:
+            A diagonal matrix.
+        """
+        value = self.eye.new_tensor(std) if isinstance(std, (list, tuple)) else torch.as_tensor(std).to(self.eye)
+        return torch.diag_embed(value.expand(self.layout.tangent_size).square())
