@@ -37,7 +37,8 @@ class ComposedConfig:
     motion: dict[str, Any]
     """``{"name": …, "config": {…}}``; a system that is used as a motion is ``{"system": …, "config": {…}}``."""
     sensors: dict[str, Any] = field(default_factory=dict)
-    """``{"name": …, "config": {…}}`` for each sensor, by the name that it has in the system."""
+    """``{"name": …, "config": {…}}`` for each sensor, by the name that it has in the system; with ``"reading"`` the
+    parts that are called otherwise."""
     observed: bool = False
     """Whether the measurement of a motion that is a system comes first."""
 
@@ -108,8 +109,8 @@ class ComposedSystem(System):
         names = [part.name for part in self.layout.parts]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ConfigError(
-                f"the state has more than one part {', '.join(map(repr, repeated))}; rename that of a sensor with "
-                "parts={'…': '…'}"
+                f"the state has more than one part {', '.join(map(repr, repeated))}; give that of a sensor another "
+                "name with sensor.reading(…='…')"
             )
         self.own_size = sum(part.size for part in own)
         self._wire()
@@ -135,7 +136,7 @@ class ComposedSystem(System):
                 raise ConfigError(
                     f"sensor {label!r} reads {', '.join(map(repr, unknown))}, which the state does not have; there are "
                     f"{', '.join(part.name for part in self.layout.parts)}. Name the part that it stands for with "
-                    "parts={'…': '…'}"
+                    "sensor.reading(…='…')"
                 )
             reads = tuple(places[name] for name in wanted)
             self._wiring[label] = Wiring(reads, slice(begin, begin + sensor.layout.size))
@@ -197,6 +198,8 @@ class ComposedSystem(System):
                     "fwnkf.Sensor(…) a name=…, or put @fwnkf.register_sensor('…') on its class"
                 )
             sensors[label] = {"name": name, "config": asdict(sensor.config)}
+            if sensor.parts:
+                sensors[label]["reading"] = dict(sensor.parts)
         return ComposedConfig({kind: motion, "config": asdict(self.motion.config)}, sensors, self.observed)
 
     @config.setter
@@ -435,12 +438,13 @@ def _build_motion(description: Mapping[str, Any]) -> Motion:
 
 
 def _build_sensors(descriptions: Mapping[str, Any]) -> dict[str, SensorDefinition]:
+    sensors = {}
     for label, description in descriptions.items():
-        _check_description(description, {"name", "config"}, f"sensor {shown(label)}")
-    return {
-        label: build_part(SENSORS, "sensor", description["name"], description["config"])
-        for label, description in descriptions.items()
-    }
+        reading = description.get("reading", {}) if isinstance(description, Mapping) else {}
+        _check_description(description, {"name", "config", *(["reading"] if reading else [])}, f"sensor {shown(label)}")
+        sensor = build_part(SENSORS, "sensor", description["name"], description["config"])
+        sensors[label] = sensor.reading(**reading)
+    return sensors
 
 
 def build_part(registry: Registry[Any], kind: str, name: str, config: Mapping[str, Any]) -> Any:
@@ -454,6 +458,8 @@ def _check_description(description: Any, fields: set[str], what: str) -> None:
         not isinstance(description, Mapping)
         or set(description) != fields
         or not isinstance(description["config"], Mapping)
-        or not all(isinstance(description[name], str) for name in fields - {"config"})
+        or not all(isinstance(description[name], str) for name in fields & {"name", "system"})
+        or not isinstance(description.get("reading", {}), Mapping)
+        or not all(isinstance(name, str) for name in description.get("reading", {}).values())
     ):
         raise ConfigError(f"system composed: {what} = {shown(description)}; wanted {{'name': …, 'config': {{…}}}}")

@@ -41,7 +41,6 @@ class FunctionTemplate:
     """Names of the arguments of ``h`` that are parts of the state."""
     channels: Layout
     states: tuple[SensorState, ...]
-    parts: Mapping[str, str]
     constants: tuple[str, ...]
     positive: tuple[str, ...]
     linear: bool
@@ -72,7 +71,6 @@ class Sensor(NamedConstants, SensorDefinition):
         channels: names, kinds and sizes of what is measured; innovations of angles are wrapped. By default a number for
             each variance in ``R``.
         states: states that the sensor brings with it.
-        parts: the part of the state that an argument stands for, where it is called otherwise.
         constants: values of constants by name, instead of the default values of arguments.
         learn: names of the constants, and ``R``, that are parameters.
         positive: names of the constants that remain positive when they are learned.
@@ -101,7 +99,6 @@ class Sensor(NamedConstants, SensorDefinition):
         *,
         channels: Parts | None = None,
         states: Sequence[SensorState] = (),
-        parts: Mapping[str, str] | None = None,
         constants: Mapping[str, Any] | None = None,
         learn: Sequence[str] = (),
         positive: Sequence[str] = (),
@@ -140,7 +137,6 @@ class Sensor(NamedConstants, SensorDefinition):
             tuple(arguments),
             parse_parts(channels, "y"),
             tuple(states),
-            dict(parts or {}),
             tuple(values),
             tuple(positive),
             linear,
@@ -151,7 +147,7 @@ class Sensor(NamedConstants, SensorDefinition):
         self._build(template, parse_config(config, {}, f"sensor {title}"))
 
     def _build(self, template: FunctionTemplate, config: Any) -> None:
-        SensorDefinition.__init__(self, config, template.channels, template.parts)
+        SensorDefinition.__init__(self, config, template.channels)
         self.template, self._exact = template, {}
         self._functions: dict[str, NamedFunction] = {}
         for name in template.constants:

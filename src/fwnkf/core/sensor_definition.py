@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,8 @@ from . import linearize
 from .functions import Parts, parse_parts
 from .layout import Layout
 from .motion import Linearity
+
+S = TypeVar("S", bound="SensorDefinition")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +53,7 @@ class SensorState:
 
     def numbers(self, field: str, like: Tensor) -> Float[Tensor, " k"]:
         """One of the fields ``std``, ``walk`` and ``mean`` as a number for each component."""
-        value = getattr(self, field)
-        if isinstance(value, tuple):
-            value = torch.stack([torch.as_tensor(item, dtype=like.dtype, device=like.device) for item in value])
-        value = torch.as_tensor(value, dtype=like.dtype, device=like.device)
-        if value.ndim and value.shape[-1] != self.size:
-            raise ConfigError(f"sensor state {self.name!r}: {field} has {len(value)} numbers; wanted 1 or {self.size}")
-        return value.expand(self.size)
+        return as_numbers(getattr(self, field), self.size, like, f"sensor state {self.name!r}: {field}")
 
     def decay(self, step: Tensor) -> Float[Tensor, "*B 1"]:
         """The factor by which the state is multiplied in a step."""
@@ -70,6 +66,16 @@ class SensorState:
         return self.numbers("std", step).square() * (1 - self.decay(step).square())
 
 
+def as_numbers(value: Any, size: int, like: Tensor, what: str) -> Float[Tensor, " k"]:
+    """A number for each of ``size`` components from one number, or from as many; numbers may be tensors."""
+    if isinstance(value, tuple):
+        value = torch.stack([torch.as_tensor(item, dtype=like.dtype, device=like.device) for item in value])
+    numbers = torch.as_tensor(value, dtype=like.dtype, device=like.device)
+    if numbers.ndim and len(numbers) != size:
+        raise ConfigError(f"{what} has {len(numbers)} numbers; wanted 1 or {size}")
+    return numbers.expand(size)
+
+
 def _zero(value: Any) -> bool:
     return not isinstance(value, Tensor) and not any(value if isinstance(value, tuple) else (value,))
 
@@ -79,12 +85,11 @@ class SensorDefinition(nn.Module):
 
     :class:`Sensor` makes one of a plain function. A subclass implements ``observe`` and ``measurement_covariance``, and
     ``linearize`` where it should be fast. The names of the arguments of ``observe`` are those of the parts of the state
-    that it reads, and of its own :attr:`states`; ``parts`` gives them other names.
+    that it reads, and of its own :attr:`states`; :meth:`reading` gives them other names.
 
     Args:
         config: options of the sensor, a frozen dataclass of plain values.
         channels: names, kinds and sizes of what is measured, as ``measurement`` of :meth:`System.of`.
-        parts: the part of the state that an argument stands for, where it is called otherwise.
     """
 
     Config: ClassVar[type]
@@ -96,9 +101,10 @@ class SensorDefinition(nn.Module):
     _domain: Layout | None = None
     _sizes: list[int]
 
-    def __init__(self, config: Any, channels: Parts, parts: Mapping[str, str] | None = None) -> None:
+    def __init__(self, config: Any, channels: Parts) -> None:
         super().__init__()
-        self.config, self.layout, self.parts = config, parse_parts(channels, "y"), dict(parts or {})
+        self.config, self.layout = config, parse_parts(channels, "y")
+        self.parts: Mapping[str, str] = {}
         self.register_buffer("eye", torch.eye(self.layout.tangent_size), persistent=False)
 
     @property
@@ -121,8 +127,37 @@ class SensorDefinition(nn.Module):
         """What is registered under the name of the sensor: a class, or a definition by functions."""
         return type(self)
 
+    def reading(self: S, **parts: str) -> S:
+        """Let the sensor read parts of the state that are called otherwise than its arguments.
+
+        Args:
+            **parts: the part of the state that an argument stands for, ``position="tip"``; of a state of its own the
+                name that it gets.
+
+        Returns:
+            The sensor itself.
+
+        Raises:
+            ConfigError: the sensor has no such argument.
+
+        >>> import fwnkf
+        >>> fwnkf.Sensor(lambda position: position, R=[1.0]).reading(position="tip").part_names("camera")
+        ('tip',)
+        """
+        if unknown := [name for name in parts if name not in self.arguments]:
+            raise ConfigError(f"the sensor reads {', '.join(self.arguments)}, but no {', '.join(unknown)}")
+        self.parts = {**self.parts, **parts}
+        return self
+
     def part_names(self, label: str) -> tuple[str, ...]:
-        """The part of the state that each argument stands for, in a system where the sensor is called ``label``."""
+        """The part of the state that each argument stands for.
+
+        Args:
+            label: the name of the sensor in its system.
+
+        Returns:
+            A name for each argument.
+        """
         own = {state.name for state in self.states}
         return tuple(self.parts.get(name, f"{label}_{name}" if name in own else name) for name in self.arguments)
 
@@ -185,5 +220,4 @@ class SensorDefinition(nn.Module):
         Returns:
             A diagonal matrix.
         """
-        value = self.eye.new_tensor(std) if isinstance(std, (list, tuple)) else torch.as_tensor(std).to(self.eye)
-        return torch.diag_embed(value.expand(self.layout.tangent_size).square())
+        return torch.diag_embed(as_numbers(std, self.layout.tangent_size, self.eye, "std").square())

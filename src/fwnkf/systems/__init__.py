@@ -10,8 +10,8 @@ from . import sensors
 
 if TYPE_CHECKING:
     from . import noise
-    from .attitude import Handheld, HandheldConfig
-    from .heading import Heading, HeadingConfig
+    from .attitude import Handheld, HandheldConfig, HandheldMotion, HandheldMotionConfig
+    from .heading import Heading, HeadingConfig, HeadingMotion, HeadingMotionConfig
     from .inertial_calibrated import (
         CalibratedStrapdown,
         CalibratedStrapdownConfig,
@@ -48,6 +48,8 @@ MOTIONS.declare(
     __name__,
     calibrated_strapdown="inertial_calibrated",
     constant_velocity="motion",
+    handheld="attitude",
+    heading="heading",
     multirotor="multirotor",
     strapdown="strapdown",
 )
@@ -55,8 +57,8 @@ SYSTEMS.declare("fwnkf.core", linear="linear", composed="composed")
 __getattr__ = attach(
     __name__,
     {
-        "attitude": ("Handheld", "HandheldConfig"),
-        "heading": ("Heading", "HeadingConfig"),
+        "attitude": ("Handheld", "HandheldConfig", "HandheldMotion", "HandheldMotionConfig"),
+        "heading": ("Heading", "HeadingConfig", "HeadingMotion", "HeadingMotionConfig"),
         "inertial_calibrated": (
             "CalibratedStrapdown",
             "CalibratedStrapdownConfig",
@@ -92,8 +94,12 @@ __all__ = [
     "DragStrapdownConfig",
     "Handheld",
     "HandheldConfig",
+    "HandheldMotion",
+    "HandheldMotionConfig",
     "Heading",
     "HeadingConfig",
+    "HeadingMotion",
+    "HeadingMotionConfig",
     "LearnedConfig",
     "LearnedSystem",
     "Lorenz",

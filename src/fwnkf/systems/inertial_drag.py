@@ -84,7 +84,8 @@ class DragStrapdown(ComposedSystem):
         if not config.biases:
             raise ConfigError("system drag_strapdown needs the biases in its state: leave biases = True")
         motion, options = self.part_configs(config)
-        sensors = {"across": VelocityAcross(options["across"]), "standing": Velocity(options["standing"])}
+        across = VelocityAcross(options["across"]).reading(offset="offset")
+        sensors = {"across": across, "standing": Velocity(options["standing"])}
         super().__init__(CalibratedStrapdownMotion(motion), sensors, config=config)
 
     @classmethod

@@ -115,8 +115,7 @@ class VelocityAcross(SensorDefinition):
     """Standard deviations of the offset from one recording to the next, m/s."""
 
     def __init__(self, config: VelocityAcrossConfig) -> None:
-        # called as in checkpoints, without the name of the sensor before it
-        super().__init__(config, {"across": 2}, parts={"offset": "offset"})
+        super().__init__(config, {"across": 2})
         self.register_buffer("axes", torch.eye(3))
         self.register_buffer("drag", torch.zeros(2, FEATURES))
         self.register_buffer("offset_std", torch.zeros(2))
