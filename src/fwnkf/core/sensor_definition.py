@@ -66,11 +66,30 @@ class SensorState:
         return self.numbers("std", step).square() * (1 - self.decay(step).square())
 
 
+@dataclass(frozen=True, eq=False)
+class Root:
+    """The square root of a tensor, taken when it is used: while a fit installs its values, some are not there yet."""
+
+    square: Tensor
+
+
+def root(variance: float | Tensor) -> Any:
+    """The standard deviation that belongs to a variance, in the form that the config of a sensor takes.
+
+    >>> root(4.0)
+    2.0
+    """
+    return Root(variance) if isinstance(variance, Tensor) else variance**0.5
+
+
 def as_numbers(value: Any, size: int, like: Tensor, what: str) -> Float[Tensor, " k"]:
     """A number for each of ``size`` components from one number, or from as many; numbers may be tensors."""
     if isinstance(value, tuple):
-        value = torch.stack([torch.as_tensor(item, dtype=like.dtype, device=like.device) for item in value])
-    numbers = torch.as_tensor(value, dtype=like.dtype, device=like.device)
+        numbers = torch.stack([as_numbers(item, 1, like, what)[0] for item in value])
+    elif isinstance(value, Root):
+        numbers = value.square.to(like).sqrt()
+    else:
+        numbers = torch.as_tensor(value, dtype=like.dtype, device=like.device)
     if numbers.ndim and len(numbers) != size:
         raise ConfigError(f"{what} has {len(numbers)} numbers; wanted 1 or {size}")
     return numbers.expand(size)

@@ -17,6 +17,7 @@ from ..core.composed import ComposedSystem, part_config
 from ..core.gaussian import block_diagonal, matvec
 from ..core.layout import Layout, Part
 from ..core.motion import Motion
+from ..core.sensor_definition import root
 from ..errors import ConfigError
 from ..registry import MOTIONS, SYSTEMS, at_least
 from ..shapes import Float
@@ -200,7 +201,7 @@ class CalibratedStrapdown(ComposedSystem):
 
     @classmethod
     def part_configs(cls, config: Any) -> tuple[Any, dict[str, Any]]:
-        std = tuple(value**0.5 for value in config.variances) or config.variance**0.5
+        std = tuple(map(root, config.variances)) or root(config.variance)
         return part_config(CalibratedStrapdownMotionConfig, config), {"body_velocity": VelocityConfig(std, "body")}
 
     @property

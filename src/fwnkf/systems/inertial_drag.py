@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..core import rotation
 from ..core.composed import ComposedSystem, part_config
+from ..core.sensor_definition import root
 from ..errors import ConfigError
 from ..registry import SYSTEMS, at_least
 from ..shapes import Bool, Float
@@ -90,7 +91,7 @@ class DragStrapdown(ComposedSystem):
 
     @classmethod
     def part_configs(cls, config: Any) -> tuple[Any, dict[str, Any]]:
-        std = tuple(value**0.5 for value in config.variances or [config.variance] * 5)
+        std = tuple(map(root, config.variances or [config.variance] * 5))
         sensors = {"across": VelocityAcrossConfig(std[:2]), "standing": VelocityConfig(std[2:], "body")}
         return part_config(CalibratedStrapdownMotionConfig, config, tilt=True), sensors
 

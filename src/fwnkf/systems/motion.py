@@ -11,6 +11,7 @@ from torch import Tensor
 from ..core.composed import ComposedSystem, part_config
 from ..core.layout import Layout
 from ..core.motion import Motion
+from ..core.sensor_definition import root
 from ..registry import MOTIONS, SYSTEMS, at_least
 from .sensors import Position, PositionConfig
 
@@ -105,5 +106,5 @@ class ConstantVelocity(ComposedSystem):
 
     @classmethod
     def part_configs(cls, config: Any) -> tuple[Any, dict[str, Any]]:
-        position = PositionConfig(std=config.variance**0.5, dims=config.dims)
+        position = PositionConfig(std=root(config.variance), dims=config.dims)
         return part_config(ConstantVelocityMotionConfig, config), {"position": position}

@@ -13,7 +13,7 @@ from ..core.composed import ComposedSystem, part_config
 from ..core.gaussian import matvec
 from ..core.layout import Layout
 from ..core.motion import Motion
-from ..core.sensor_definition import SensorDefinition
+from ..core.sensor_definition import SensorDefinition, root
 from ..registry import MOTIONS, SYSTEMS, at_least
 from ..shapes import Float
 from .sensors import (
@@ -199,10 +199,10 @@ class Strapdown(ComposedSystem):
 
     @classmethod
     def part_configs(cls, config: Any) -> tuple[Any, dict[str, Any]]:
-        std = config.variance**0.5
+        std = root(config.variance)
         sensors: dict[str, Any] = {"velocity": VelocityConfig(std=std)}
         if config.observed != "velocity":
             sensors = {"position": PositionConfig(std=std)}
         if config.observed == "pose":
-            sensors["roll_pitch_yaw"] = RollPitchYawConfig(std=config.angle_variance**0.5)
+            sensors["roll_pitch_yaw"] = RollPitchYawConfig(std=root(config.angle_variance))
         return part_config(StrapdownMotionConfig, config), sensors
