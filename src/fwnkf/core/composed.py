@@ -240,7 +240,11 @@ class ComposedSystem(System):
         return {**own, **{label: wiring.channels for label, wiring in self._wiring.items()}}
 
     def sensor_states(self) -> list[SensorState]:
-        """The states that sensors bring with them, in the order in which they are in the state."""
+        """The states that sensors bring with them.
+
+        Returns:
+            One after the other as they are in the state.
+        """
         return [state for _, sensor in self._sensors() for state in sensor.states]
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -27,8 +26,9 @@ class SensorState:
     They are constant, or with ``walk`` a random walk, or with ``seconds`` a first-order Gauss-Markov process. Units are
     those of the numbers themselves. In the state of a system the part is called ``<sensor>_<name>``.
 
-    >>> SensorState("offset", std=3.0, walk=0.05)  # of a barometer, in metres
-    SensorState(name='offset', size=1, std=3.0, walk=0.0..., seconds=None, mean=0.0)
+    >>> drift = SensorState("offset", std=3.0, walk=0.5)  # of a barometer, in metres
+    >>> drift.variance(torch.tensor([4.0]))
+    tensor([1.])
     """
 
     name: str
@@ -52,15 +52,37 @@ class SensorState:
             )
 
     def numbers(self, field: str, like: Tensor) -> Float[Tensor, " k"]:
-        """One of the fields ``std``, ``walk`` and ``mean`` as a number for each component."""
+        """One of the fields ``std``, ``walk`` and ``mean`` as a number for each component.
+
+        Args:
+            field: the name of the field.
+            like: a tensor with the dtype and device wanted.
+
+        Returns:
+            The numbers.
+        """
         return as_numbers(getattr(self, field), self.size, like, f"sensor state {self.name!r}: {field}")
 
     def decay(self, step: Tensor) -> Float[Tensor, "*B 1"]:
-        """The factor by which the state is multiplied in a step."""
+        """The factor by which the state is multiplied in a step.
+
+        Args:
+            step: the length of the step in seconds.
+
+        Returns:
+            One for a constant and a random walk.
+        """
         return torch.ones_like(step) if self.seconds is None else (-step / self.seconds).exp()
 
     def variance(self, step: Float[Tensor, "*B 1"]) -> Float[Tensor, "*B k"]:
-        """The variance of the noise of a step."""
+        """The variance of the noise of a step.
+
+        Args:
+            step: the length of the step in seconds.
+
+        Returns:
+            A number for each component.
+        """
         if self.seconds is None:
             return self.numbers("walk", step).square() * step
         return self.numbers("std", step).square() * (1 - self.decay(step).square())
@@ -102,13 +124,26 @@ def _zero(value: Any) -> bool:
 class SensorDefinition(nn.Module):
     """The methods of a sensor. Subclass it for a sensor with options, and register the subclass to save filters on it.
 
-    :class:`Sensor` makes one of a plain function. A subclass implements ``observe`` and ``measurement_covariance``, and
-    ``linearize`` where it should be fast. The names of the arguments of ``observe`` are those of the parts of the state
-    that it reads, and of its own :attr:`states`; :meth:`reading` gives them other names.
+    :class:`Sensor` makes one of a plain function. A subclass states its :attr:`arguments`, which are the parts of the
+    state that it reads and its own :attr:`states`, implements ``observe`` and ``measurement_covariance``, and
+    ``linearize`` where it should be fast. :meth:`reading` lets it read parts of other names.
 
     Args:
         config: options of the sensor, a frozen dataclass of plain values.
         channels: names, kinds and sizes of what is measured, as ``measurement`` of :meth:`System.of`.
+
+    >>> import torch, fwnkf
+    >>> class Speed(fwnkf.SensorDefinition):
+    ...     arguments = ("velocity",)
+    ...
+    ...     def observe(self, *parts):
+    ...         return parts[0].norm(dim=-1, keepdim=True)
+    ...
+    ...     def measurement_covariance(self):
+    ...         return self.independent(0.1)
+    >>> system = fwnkf.systems.ConstantVelocity(fwnkf.systems.ConstantVelocityConfig())
+    >>> system.with_sensor("speed", Speed(None, channels=1)).observe(torch.tensor([0.0, 0.0, 3.0, 4.0]))
+    tensor([0., 0., 5.])
     """
 
     Config: ClassVar[type]
@@ -128,8 +163,8 @@ class SensorDefinition(nn.Module):
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The names of what :meth:`observe` reads."""
-        return tuple(inspect.signature(self.observe).parameters)
+        """What :meth:`observe` takes: names of parts of the state, and of the sensor's own states."""
+        raise NotImplementedError
 
     @property
     def states(self) -> tuple[SensorState, ...]:

@@ -29,6 +29,8 @@ from .motion import Linearity
 from .sensor_definition import SensorDefinition
 from .system_definition import SystemDefinition
 
+SYSTEMS.declare("fwnkf.core", composed="composed")  # a subclass of System, which System(motion, sensors) makes
+
 
 class System(SystemDefinition):
     """A motion and sensors: transition, observation and noise.
@@ -52,9 +54,8 @@ class System(SystemDefinition):
     def __new__(cls, *args: Any, **options: Any) -> System:
         if cls is not System:
             return super().__new__(cls)
-        from .composed import ComposedSystem  # it is a subclass of this class
-
-        return super().__new__(ComposedSystem)
+        composed: type[System] = SYSTEMS["composed"]
+        return super().__new__(composed)
 
     def __init__(self, config: Any, sensors: Mapping[str, SensorDefinition] | None = None) -> None:
         assert sensors is None, "System(motion, sensors=…) makes a ComposedSystem"
@@ -80,12 +81,10 @@ class System(SystemDefinition):
         >>> system.with_sensor("speed", speed).sensor_channels
         {'position': slice(0, 2, None), 'speed': slice(2, 3, None)}
         """
-        from .composed import ComposedSystem
-
         if name in self.sensor_channels:
             raise ConfigError(f"the system has a sensor {name!r} already; give it another name")
         like = next((item for item in (*self.parameters(), *self.buffers()) if item.is_floating_point()), None)
-        system = ComposedSystem(copy.deepcopy(self), {name: sensor}, observed=True)
+        system: System = SYSTEMS["composed"](copy.deepcopy(self), {name: sensor}, observed=True)
         return system if like is None else system.to(like)
 
     @staticmethod

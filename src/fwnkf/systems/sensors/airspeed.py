@@ -46,6 +46,7 @@ class Airspeed(SensorDefinition):
     """
 
     Config = AirspeedConfig
+    arguments = ("velocity", "wind")
     diagonal_noise = True
 
     def __init__(self, config: AirspeedConfig) -> None:
@@ -55,11 +56,11 @@ class Airspeed(SensorDefinition):
     def states(self) -> tuple[SensorState, ...]:
         return (SensorState("wind", 2, std=self.config.wind_std, walk=self.config.wind_walk),)
 
-    def observe(self, velocity: Tensor, wind: Tensor) -> Tensor:  # type: ignore[override]
-        return _relative(velocity, wind).norm(dim=-1, keepdim=True)
+    def observe(self, *parts: Tensor) -> Tensor:
+        return _relative(*parts).norm(dim=-1, keepdim=True)
 
-    def linearize(self, velocity: Tensor, wind: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        air = _relative(velocity, wind)
+    def linearize(self, *parts: Tensor) -> tuple[Tensor, Tensor]:
+        air = _relative(*parts)
         speed = air.norm(dim=-1, keepdim=True)
         direction = (air / speed.clamp_min(torch.finfo(speed.dtype).tiny)).unsqueeze(-2)
         return speed, torch.cat((direction, -direction[..., :2]), -1)

@@ -45,6 +45,7 @@ class BoundedPosition(SensorDefinition):
     """
 
     Config = BoundedPositionConfig
+    arguments = ("position", "oscillation", "drift", "factor")
     diagonal_noise = True
     displacement: Tensor
     """The derivative of the displacement of unit factor by oscillation and drift."""
@@ -55,14 +56,12 @@ class BoundedPosition(SensorDefinition):
         blocks = (config.oscillation_std * three, torch.zeros(3, 3), config.drift_std * three)
         self.register_buffer("displacement", torch.cat(blocks, -1), persistent=False)
 
-    def observe(  # type: ignore[override]
-        self, position: Tensor, oscillation: Tensor, drift: Tensor, factor: Tensor
-    ) -> Tensor:
+    def observe(self, *parts: Tensor) -> Tensor:
+        position, oscillation, drift, factor = parts
         return position + factor * matvec(self.displacement, torch.cat((oscillation, drift), -1))
 
-    def linearize(  # type: ignore[override]
-        self, position: Tensor, oscillation: Tensor, drift: Tensor, factor: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def linearize(self, *parts: Tensor) -> tuple[Tensor, Tensor]:
+        position, oscillation, drift, factor = parts
         displacement = matvec(self.displacement, torch.cat((oscillation, drift), -1))
         by_process = factor.unsqueeze(-1) * self.displacement
         by_position = self.eye.expand(*by_process.shape[:-1], 3)

@@ -38,6 +38,7 @@ class GyroBias(SensorDefinition):
     """
 
     Config = GyroBiasConfig
+    arguments = ("gyro_bias",)
     diagonal_noise = True
 
     def __init__(self, config: GyroBiasConfig) -> None:
@@ -47,11 +48,11 @@ class GyroBias(SensorDefinition):
     def linearity(self) -> Linearity:
         return "constant"
 
-    def observe(self, gyro_bias: Tensor) -> Tensor:  # type: ignore[override]
-        return gyro_bias
+    def observe(self, *parts: Tensor) -> Tensor:
+        return parts[0]
 
-    def linearize(self, gyro_bias: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        return gyro_bias, self.eye
+    def linearize(self, *parts: Tensor) -> tuple[Tensor, Tensor]:
+        return parts[0], self.eye
 
     def measurement_covariance(self) -> Tensor:
         return self.independent(self.config.std)

@@ -131,6 +131,7 @@ class LevelMagnetometer(SensorDefinition):
     """
 
     Config = LevelMagnetometerConfig
+    arguments = ("heading", "hard_iron", "disturbance", "orientation")
     diagonal_noise = True
     field: Tensor
     up: Tensor
@@ -140,14 +141,12 @@ class LevelMagnetometer(SensorDefinition):
         self.register_buffer("field", torch.tensor(config.field), persistent=False)
         self.register_buffer("up", torch.tensor(UP), persistent=False)
 
-    def observe(  # type: ignore[override]
-        self, heading: Tensor, hard_iron: Tensor, disturbance: Tensor, orientation: Tensor
-    ) -> Tensor:
+    def observe(self, *parts: Tensor) -> Tensor:
+        heading, hard_iron, disturbance, orientation = parts
         return self._outside(heading, disturbance)[0] + matvec(rotation.to_matrix(orientation), hard_iron)
 
-    def linearize(  # type: ignore[override]
-        self, heading: Tensor, hard_iron: Tensor, disturbance: Tensor, orientation: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def linearize(self, *parts: Tensor) -> tuple[Tensor, Tensor]:
+        heading, hard_iron, disturbance, orientation = parts
         outside, turn = self._outside(heading, disturbance)
         R = rotation.to_matrix(orientation)
         # d Rz(δ)ᵀ f / dδ = -ẑ × Rz(δ)ᵀ f

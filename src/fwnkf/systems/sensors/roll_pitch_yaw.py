@@ -16,8 +16,8 @@ from ...shapes import Float
 class RollPitchYawConfig:
     """Noise of a :class:`RollPitchYaw`.
 
-    >>> RollPitchYaw(RollPitchYawConfig(std=0.1)).measurement_covariance()[0, 0].item()
-    0.0100...
+    >>> RollPitchYaw(RollPitchYawConfig(std=2.0)).measurement_covariance().diagonal()
+    tensor([4., 4., 4.])
     """
 
     std: float | tuple[float, ...] = at_least(0.0, 0.01)
@@ -41,16 +41,17 @@ class RollPitchYaw(SensorDefinition):
     """
 
     Config = RollPitchYawConfig
+    arguments = ("orientation",)
     diagonal_noise = True
 
     def __init__(self, config: RollPitchYawConfig) -> None:
         super().__init__(config, {"roll_pitch_yaw": ("angle", 3)})
 
-    def observe(self, orientation: Tensor) -> Tensor:  # type: ignore[override]
-        return roll_pitch_yaw(orientation)
+    def observe(self, *parts: Tensor) -> Tensor:
+        return roll_pitch_yaw(*parts)
 
-    def linearize(self, orientation: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        angles = roll_pitch_yaw(orientation)
+    def linearize(self, *parts: Tensor) -> tuple[Tensor, Tensor]:
+        angles = roll_pitch_yaw(*parts)
         return angles, euler_rates(angles)
 
     def measurement_covariance(self) -> Tensor:

@@ -49,11 +49,12 @@ class RotorDrag(SensorDefinition):
     >>> import torch
     >>> from fwnkf.systems import Multirotor, MultirotorConfig
     >>> system = Multirotor(MultirotorConfig(drag=0.5))
-    >>> system.observe(torch.tensor([2.0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0.1, 0]))
-    tensor([-0.9000,  0.0000], grad_fn=...)
+    >>> system.observe(torch.tensor([2.0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0.5, 0])).tolist()
+    [-0.5, 0.0]
     """
 
     Config = RotorDragConfig
+    arguments = ("velocity", "offset")
     diagonal_noise = True
 
     def __init__(self, config: RotorDragConfig) -> None:
@@ -65,12 +66,13 @@ class RotorDrag(SensorDefinition):
     def linearity(self) -> Linearity:
         return "constant"
 
-    def observe(self, velocity: Tensor, offset: Tensor) -> Tensor:  # type: ignore[override]
+    def observe(self, *parts: Tensor) -> Tensor:
+        velocity, offset = parts
         return offset - self.drag * velocity[..., :2]
 
-    def linearize(self, velocity: Tensor, offset: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def linearize(self, *parts: Tensor) -> tuple[Tensor, Tensor]:
         by_velocity = nn.functional.pad(torch.diag_embed(-self.drag), (0, 1))
-        return self.observe(velocity, offset), torch.cat((by_velocity, self.eye.expand_as(by_velocity[..., :2])), -1)
+        return self.observe(*parts), torch.cat((by_velocity, self.eye.expand_as(by_velocity[..., :2])), -1)
 
     def measurement_covariance(self) -> Tensor:
         return torch.diag_embed((2 * self.log_deviation).exp())
@@ -107,6 +109,7 @@ class VelocityAcross(SensorDefinition):
     """
 
     Config = VelocityAcrossConfig
+    arguments = ("velocity", "orientation", "offset")
     diagonal_noise = True
     axes: Tensor
     drag: Tensor
@@ -124,12 +127,12 @@ class VelocityAcross(SensorDefinition):
     def states(self) -> tuple[SensorState, ...]:
         return (SensorState("offset", 2, std=self.offset_std),)
 
-    def observe(self, velocity: Tensor, orientation: Tensor, offset: Tensor) -> Tensor:  # type: ignore[override]
+    def observe(self, *parts: Tensor) -> Tensor:
+        velocity, orientation, offset = parts
         return matvec(self.axes[1:], matvec(rotation.to_matrix(orientation).mT, velocity)) + offset
 
-    def linearize(  # type: ignore[override]
-        self, velocity: Tensor, orientation: Tensor, offset: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def linearize(self, *parts: Tensor) -> tuple[Tensor, Tensor]:
+        velocity, orientation, offset = parts
         to_body = rotation.to_matrix(orientation).mT
         in_body = matvec(to_body, velocity)
         by_motion = self.axes[1:] @ torch.cat((to_body, rotation.skew(in_body)), -1)
