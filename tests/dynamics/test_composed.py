@@ -301,6 +301,11 @@ def test_what_is_not_registered_cannot_be_saved(tmp_path):
 WRONG = {
     "there are position, velocity": lambda base: base.with_sensor("s", Sensor(lambda place: place, R=[1.0, 1.0])),
     "has a sensor 'position' already": lambda base: base.with_sensor("position", Position(PositionConfig(dims=2))),
+    "has a sensor 'y' already": lambda base: (
+        LinearSystem.of(*[torch.eye(1)] * 4)
+        .with_sensor("z", Sensor(lambda x: x, R=[1.0]))
+        .with_sensor("y", Sensor(lambda x: x, R=[1.0]))
+    ),
     "cannot be called": lambda base: fwnkf.System(base, sensors={"a b": Position(PositionConfig(dims=2))}),
     "at least one sensor": lambda base: fwnkf.System(base, sensors={}),
     "more than one part 'velocity'": lambda base: base.with_sensor(

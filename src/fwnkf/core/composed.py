@@ -227,7 +227,7 @@ class ComposedSystem(System):
         raise ConfigError("a system of a motion and sensors has no options of its own; change those of its parts")
 
     def with_sensor(self, name: str, sensor: SensorDefinition) -> ComposedSystem:
-        if name in self.sensors:
+        if name in self.sensor_channels:
             raise ConfigError(f"the system has a sensor {name!r} already; give it another name")
         kept = {label: copy.deepcopy(item) for label, item in self._sensors()}
         system = ComposedSystem(copy.deepcopy(self.motion), {**kept, name: sensor}, observed=self.observed)
