@@ -79,3 +79,12 @@ def test_the_tanks_learn_their_outlet(printed):
     assert done.code == 1
     assert "--import MODULE" in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.process
+def test_a_vehicle_is_put_together_from_a_motion_and_sensors(printed):
+    _, results = printed
+    parts, channels, shape = results["python vehicle.py"].splitlines()
+    assert parts == "['position', 'velocity', 'baro_offset', 'radar_drift']"
+    assert channels == "{'gps': slice(0, 3, None), 'baro': slice(3, 4, None), 'radar': slice(4, 5, None)}"
+    assert shape == "torch.Size([1, 50, 8])"

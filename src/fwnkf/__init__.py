@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from .checkpoint import dump_state, load, load_state, save
     from .core.layout import Layout, Part
     from .core.linear import LinearSystem
+    from .core.motion import Motion
     from .core.preprocess import Preprocess
+    from .core.sensor import Sensor
+    from .core.sensor_definition import SensorDefinition, SensorState
     from .core.system import System
     from .core.trajectory import Trajectory
     from .filters.adaptive import AdaptiveKalmanFilter as AdaptiveKF
@@ -33,14 +36,16 @@ if TYPE_CHECKING:
     from .filters.smoothing import Smoothed, smooth, smooth_in_chunks
     from .filters.unscented import UnscentedKalmanFilter as UKF
     from .identify import fit
-    from .registry import DATA, FILTERS, PREPROCESS, SYSTEMS
+    from .registry import DATA, FILTERS, MOTIONS, PREPROCESS, SENSORS, SYSTEMS
     from .runtime.compiled import compile_step
     from .runtime.stream import Stream
     from .types import Gaussian, Status, StepOutput
 
     register_data = DATA.register
     register_filter = FILTERS.register
+    register_motion = MOTIONS.register
     register_preprocess = PREPROCESS.register
+    register_sensor = SENSORS.register
     register_system = SYSTEMS.register
 
 __version__ = "0.2.0"
@@ -52,6 +57,9 @@ _attribute = attach(
         "core.layout": ("Layout", "Part"),
         "core.preprocess": ("Preprocess",),
         "core.linear": ("LinearSystem",),
+        "core.motion": ("Motion",),
+        "core.sensor": ("Sensor",),
+        "core.sensor_definition": ("SensorDefinition", "SensorState"),
         "core.system": ("System",),
         "core.trajectory": ("Trajectory",),
         "filters": (),
@@ -89,7 +97,9 @@ _attribute = attach(
 _REGISTRIES = {
     "register_data": "DATA",
     "register_filter": "FILTERS",
+    "register_motion": "MOTIONS",
     "register_preprocess": "PREPROCESS",
+    "register_sensor": "SENSORS",
     "register_system": "SYSTEMS",
 }
 
@@ -115,11 +125,15 @@ __all__ = [
     "Lines",
     "LocallyLinear",
     "Modes",
+    "Motion",
     "Orders",
     "Part",
     "Phi",
     "Preprocess",
     "RecursiveKalmanNet",
+    "Sensor",
+    "SensorDefinition",
+    "SensorState",
     "Smoothed",
     "Status",
     "StepOutput",
@@ -135,7 +149,9 @@ __all__ = [
     "load_state",
     "register_data",
     "register_filter",
+    "register_motion",
     "register_preprocess",
+    "register_sensor",
     "register_system",
     "save",
     "smooth",

@@ -45,6 +45,9 @@ def migrate(description: dict[str, Any], where: str) -> Migrated:
         result = _fwnkf(description, old, system, where)
     else:
         result = Migrated(dict(description), {})
+    tensors = {} if system is None else SYSTEM_TENSORS.get(system["name"], {})
+    moved = {f"system.{before}": f"system.{after}" for before, after in tensors.items()}
+    result = result._replace(names=result.names | moved)
     preprocess = result.description.get("preprocess")
     if not preprocess or not preprocess.get("filter"):
         return result
@@ -159,6 +162,24 @@ def _order_tracking(description: dict[str, Any]) -> Migrated:
     names = {"log_std": "noise_states.log_std", "log_bandwidth": "noise_states.log_bandwidth"}
     return Migrated({**description, "filter": "fwnkf", "config": config}, names, added=("head_bias",))
 
+
+_CALIBRATED = {"calibration": "motion.calibration", "bias_std": "motion.bias_std"}
+SYSTEM_TENSORS: dict[str, dict[str, str]] = {
+    "calibrated_strapdown": _CALIBRATED,
+    "drag_strapdown": {
+        **_CALIBRATED,
+        "tilt_std": "motion.tilt_std",
+        "axes": "sensors.across.axes",
+        "drag": "sensors.across.drag",
+        "offset_std": "sensors.across.offset_std",
+    },
+    "multirotor": {
+        "log_density": "motion.log_density",
+        "drag": "sensors.force.drag",
+        "log_deviation": "sensors.force.log_deviation",
+    },
+}
+"""For each registered system: the name a tensor had in version 0.2.0, and its name now."""
 
 DEFAULTS: dict[str, Any] = {
     "control_dim": 0,

@@ -93,6 +93,8 @@ class Registry(Generic[T]):
 # typed Any because this module cannot import fwnkf.filters or fwnkf.core, which depend on it
 FILTERS: Registry[Any] = Registry("filter")
 SYSTEMS: Registry[Any] = Registry("system")
+MOTIONS: Registry[Any] = Registry("motion")
+SENSORS: Registry[Any] = Registry("sensor")
 PREPROCESS: Registry[Any] = Registry("preprocess")
 PARTS: Registry[Any] = Registry("part")
 """Options of the parts of filters, see :mod:`fwnkf.filters.parts`."""

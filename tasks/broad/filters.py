@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fwnkf import Filter, StepOutput, System, Trajectory, build
 from fwnkf.core.preprocess import Inputs
@@ -18,7 +18,7 @@ from fwnkf.preprocess import (
 )
 from fwnkf.preprocess.magnetometer import leveled_field, with_heading
 from fwnkf.shapes import Float
-from fwnkf.systems import Handheld, HandheldConfig, Heading, HeadingConfig
+from fwnkf.systems import Handheld, HandheldConfig, HandheldMotion, Heading, HeadingConfig, HeadingMotion
 from tasks.broad.trials import BLOCK
 
 Numbers = dict[str, Any]
@@ -88,25 +88,23 @@ def system_of(model: Filter) -> System:
 # ---- many candidates in one batch -----------------------------------------------------------------------------------
 
 
-def _stack(system: System, records: int, **tensors: list[Tensor]) -> None:
+def _stack(part: nn.Module, records: int, **tensors: list[Tensor]) -> None:
     for name, values in tensors.items():
-        system.register_buffer(name, torch.stack(values).repeat_interleave(records, 0), persistent=False)
+        part.register_buffer(name, torch.stack(values).repeat_interleave(records, 0), persistent=False)
 
 
-class HandheldCandidates(Handheld):
-    """Several systems, each for as many consecutive records: a search costs little more than one run."""
+class HandheldMotions(HandheldMotion):
+    """Several motions, each for as many consecutive records: a search costs little more than one run."""
 
-    def __init__(self, systems: Sequence[Handheld], records: int) -> None:
-        super().__init__(systems[0].config)
+    def __init__(self, motions: Sequence[HandheldMotion], records: int) -> None:
+        super().__init__(motions[0].config)
         _stack(
             self,
             records,
-            disturbance_matrices=[system.disturbance_matrix(None) for system in systems],
-            process_noises=[system.process_noise(None) for system in systems],
-            measurement_covariances=[system.measurement_covariance() for system in systems],
-            variances=[system.initial_variances() for system in systems],
-            displacement=[system.displacement for system in systems],
-            exponent=[system.exponent for system in systems],
+            disturbance_matrices=[motion.disturbance_matrix(None) for motion in motions],
+            process_noises=[motion.process_noise(None) for motion in motions],
+            variances=[motion.initial_variances() for motion in motions],
+            exponent=[motion.exponent for motion in motions],
         )
 
     def disturbance_matrix(self, dt: Tensor | None) -> Tensor:
@@ -115,26 +113,21 @@ class HandheldCandidates(Handheld):
     def process_noise(self, dt: Tensor | None) -> Tensor:
         return self.get_buffer("process_noises")
 
-    def measurement_covariance(self) -> Tensor:
-        return self.get_buffer("measurement_covariances")
-
     def initial_variances(self) -> Tensor:
         return self.get_buffer("variances")
 
 
-class HeadingCandidates(Heading):
+class HeadingMotions(HeadingMotion):
     """The same for headings."""
 
-    def __init__(self, systems: Sequence[Heading], records: int) -> None:
-        super().__init__(systems[0].config)
+    def __init__(self, motions: Sequence[HeadingMotion], records: int) -> None:
+        super().__init__(motions[0].config)
         _stack(
             self,
             records,
-            decays=[torch.stack(system.decay(None)) for system in systems],
-            process_noises=[system.process_noise(None) for system in systems],
-            measurement_covariances=[system.measurement_covariance() for system in systems],
-            variances=[system.initial_variances() for system in systems],
-            field=[system.field for system in systems],
+            decays=[torch.stack(motion.decay(None)) for motion in motions],
+            process_noises=[motion.process_noise(None) for motion in motions],
+            variances=[motion.initial_variances() for motion in motions],
         )
 
     def decay(self, dt: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -144,11 +137,36 @@ class HeadingCandidates(Heading):
     def process_noise(self, dt: Tensor | None) -> Tensor:
         return self.get_buffer("process_noises")
 
-    def measurement_covariance(self) -> Tensor:
-        return self.get_buffer("measurement_covariances")
-
     def initial_variances(self) -> Tensor:
         return self.get_buffer("variances")
+
+
+class HandheldCandidates(Handheld):
+    """The systems of several sets of numbers in one batch."""
+
+    def __init__(self, systems: Sequence[Handheld], records: int) -> None:
+        super().__init__(systems[0].config)
+        self.motion = HandheldMotions([system.motion for system in systems], records)
+        places = [system.get_buffer("sensors.position.displacement") for system in systems]
+        _stack(self.get_submodule("sensors.position"), records, displacement=places)
+        _stack(self, records, noises=[system.measurement_covariance() for system in systems])
+
+    def measurement_covariance(self) -> Tensor:
+        return self.get_buffer("noises")
+
+
+class HeadingCandidates(Heading):
+    """The same for headings."""
+
+    def __init__(self, systems: Sequence[Heading], records: int) -> None:
+        super().__init__(systems[0].config)
+        self.motion = HeadingMotions([system.motion for system in systems], records)
+        fields = [system.get_buffer("sensors.magnetometer.field") for system in systems]
+        _stack(self.get_submodule("sensors.magnetometer"), records, field=fields)
+        _stack(self, records, noises=[system.measurement_covariance() for system in systems])
+
+    def measurement_covariance(self) -> Tensor:
+        return self.get_buffer("noises")
 
 
 @torch.no_grad()

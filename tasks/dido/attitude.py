@@ -173,8 +173,8 @@ class Attitude(Task):
     def learned(self, model: Filter) -> dict[str, int]:
         kinds = {
             "noise_states": "noise states",
-            "system.drag": "constants",
-            "system.log_deviation": "constants",
+            "system.sensors.force.drag": "constants",
+            "system.sensors.force.log_deviation": "constants",
             "preprocess.bias": "constants",
         }
         counts = parameters(model, kinds)

@@ -142,9 +142,8 @@ def fit_filter_without_truth(train: Sequence[Flight], say: Callable[[str], Any])
     constants = DroneConstants(tuple(bias.tolist()), MultirotorConfig().drag, (0.0, 0.0))
     u = (imu - bias).unflatten(1, (steps, POOL)).mean(2)
     model = new_filter(constants, start_std=BLIND_STD)
-    result = fit(
-        model, u[..., 3:5], u, learn=("drag", "log_deviation", "oscillators"), held_out=0.0, iterations=12, progress=say
-    )
+    learned = ("sensors.force.drag", "sensors.force.log_deviation", "oscillators")
+    result = fit(model, u[..., 3:5], u, learn=learned, held_out=0.0, iterations=12, progress=say)
     for line in result.report.lines():
         say(line)
     return on_raw_samples(result.filter, constants)

@@ -11,6 +11,7 @@ import torch
 
 import fwnkf
 from fwnkf.core import linearize
+from fwnkf.core.composed import ComposedSystem
 from fwnkf.core.linear import LinearConfig, LinearSystem
 from fwnkf.core.system import build_system
 from fwnkf.registry import SYSTEMS
@@ -25,6 +26,24 @@ from fwnkf.systems import (
     PendulumConfig,
     Strapdown,
     StrapdownConfig,
+    StrapdownMotion,
+    StrapdownMotionConfig,
+)
+from fwnkf.systems.sensors import (
+    Airspeed,
+    AirspeedConfig,
+    Barometer,
+    BarometerConfig,
+    Magnetometer,
+    MagnetometerConfig,
+    Position,
+    PositionConfig,
+    Range,
+    RangeConfig,
+    RollPitchYaw,
+    RollPitchYawConfig,
+    Velocity,
+    VelocityConfig,
 )
 
 from ..tolerances import assert_close
@@ -40,6 +59,20 @@ def learned(**options):
         system.network.scale.uniform_(0.5, 2)
         system.network.reach.uniform_(0.1, 0.3)
     return system
+
+
+def composed():
+    """A strapdown with seven sensors, of which five bring states with them."""
+    sensors = {
+        "gps": Position(PositionConfig(std=2.0, lever_arm=(0.1, 0.2, -0.3), lever_arm_std=0.05)),
+        "doppler": Velocity(VelocityConfig(std=0.2)),
+        "baro": Barometer(BarometerConfig()),
+        "compass": Magnetometer(MagnetometerConfig(field_std=2.0, field_walk=0.01, hard_iron_std=5.0)),
+        "pitot": Airspeed(AirspeedConfig()),
+        "uwb": Range(RangeConfig(anchors=((3.0, 4.0, 5.0), (-6.0, 0.0, 1.0)), offset_std=0.1)),
+        "yaw": RollPitchYaw(RollPitchYawConfig()),
+    }
+    return fwnkf.System(StrapdownMotion(StrapdownMotionConfig()), sensors=sensors)
 
 
 TURNING = (("position", "euclidean", 2), ("heading", "angle", 1), ("attitude", "quaternion", 4))
@@ -69,6 +102,10 @@ CASES = {
         LinearConfig(state_dim=2, observation_dim=1, control_dim=1, continuous=True, diagonal_noise=True, dt=0.1),
         F=torch.tensor([[0.0, 1.0], [-4.0, -0.3]]),
         B=torch.tensor([[0.0], [1.0]]),
+    ),
+    "composed": lambda: composed(),
+    "composed, a system with another sensor": lambda: Lorenz(LorenzConfig()).with_sensor(
+        "sum", fwnkf.Sensor(lambda x: x.sum(-1), R=0.1, channels=1, linear=True, name="contract_sum")
     ),
     "constant velocity": lambda: ConstantVelocity(ConstantVelocityConfig(dims=3, density=0.4)),
 }
@@ -142,10 +179,17 @@ def test_a_step_of_no_time_changes_nothing(system, generator):
 
 def test_covariances_are_symmetric_and_positive(system, generator):
     _, _, dt = draw(system, generator)
-    for cov in (*system.process_noise(dt), system.process_noise(None), system.measurement_covariance()):
+    states = system.sensor_states() if isinstance(system, ComposedSystem) else []
+    constant = sum(state.size for state in states if not state.walk and state.seconds is None)
+    for cov in (*system.process_noise(dt), system.process_noise(None)):
+        moving = cov.diagonal() > 0
+        assert int((~moving).sum()) == constant
+        assert not cov[~moving].any()
         assert (cov == cov.mT).all()
-        assert torch.linalg.eigvalsh(cov).min() > 0
+        assert torch.linalg.eigvalsh(cov[moving][:, moving]).min() > 0
     R = system.measurement_covariance()
+    assert (R.mT == R).all()
+    assert torch.linalg.eigvalsh(R).min() > 0
     assert (R.diagonal().diag() == R).all() == system.diagonal_noise
     assert R.shape == (system.observation_layout.size, system.observation_layout.size)
 
@@ -164,7 +208,7 @@ def test_what_it_says_of_its_jacobians_is_true(system, generator):
         assert not system.transition(torch.zeros_like(x), None, dt).any()
     if system.observation_linearity != "state_dependent":
         assert_close(H, H[:1].expand_as(H), "rounding")
-    if system.observation_linearity == "constant":
+    if system.observation_linearity == "constant" and system.layout.flat:
         assert_close(seen, (H @ x.unsqueeze(-1)).squeeze(-1), "rounding")
     kinds = ("constant", "time_varying", "state_dependent")
     assert kinds.index(system.linearity) == max(

@@ -31,14 +31,14 @@ def test_jacobians_are_those_of_automatic_differentiation(generator):
 
 def test_rate_error_and_displacement_keep_their_variance():
     system = Handheld(HandheldConfig()).double()
-    F, Q = system.disturbance_matrix(None), system.process_noise(None)[15:27, 15:27]
-    P = torch.diag(system.initial_variances()[15:27])
+    F, Q = system.motion.disturbance_matrix(None), system.process_noise(None)[15:27, 15:27]
+    P = torch.diag(system.motion.initial_variances()[15:27])
     assert_close(F @ P @ F.mT + Q, P)
 
 
 def test_the_oscillation_returns_after_one_period():
     config = HandheldConfig(oscillation_hertz=2.0, oscillation_seconds=1e12)
-    F = Handheld(config).double().disturbance_matrix(torch.tensor([0.5]).double())[0, 3:9, 3:9]
+    F = Handheld(config).double().motion.disturbance_matrix(torch.tensor([0.5]).double())[0, 3:9, 3:9]
     assert_close(F, torch.eye(6).double())
 
 
@@ -58,4 +58,4 @@ def test_the_initial_belief_is_level_and_at_rest(generator):
     up = rotation.to_matrix(belief.mean[:, 6:10]) @ u[:, 0, 3:6, None]
     assert_close(up[:, 2, 0], u[:, 0, 3:6].norm(dim=-1))
     assert not belief.mean[:, [0, 1, 2, 3, 4, 5, *range(10, 29)]].any()
-    assert_close(belief.cov[2].diagonal(), system.initial_variances())
+    assert_close(belief.cov[2].diagonal(), system.motion.initial_variances())

@@ -66,6 +66,6 @@ def test_the_initial_belief_points_to_the_field():
     belief = system.initial_belief(y, torch.ones_like(y), None)
     assert float(belief.mean[0, 0]) == pytest.approx(0.7, abs=1e-6)
     assert_close(system.observe(belief.mean), y[:, 0], "batch")
-    assert_close(belief.cov[0].diagonal(), system.initial_variances())
+    assert_close(belief.cov[0].diagonal(), system.motion.initial_variances())
     unknown = system.initial_belief(y, torch.zeros_like(y), None)
     assert float(unknown.cov[0, 0, 0]) == pytest.approx(math.pi**2 / 3)

@@ -20,7 +20,7 @@ from fwnkf.systems import (
     Strapdown,
     StrapdownConfig,
 )
-from fwnkf.systems.strapdown import roll_pitch_yaw
+from fwnkf.systems.sensors.roll_pitch_yaw import roll_pitch_yaw
 
 from ..tolerances import assert_close
 

@@ -229,7 +229,9 @@ def plain(value: Any, role: str) -> float | tuple[Any, ...]:
     return as_tuples(numbers.tolist())
 
 
-def config_class(name: str, defaults: Mapping[str, Any], learnable: Sequence[str], positive: Sequence[str]) -> type:
+def config_class(
+    name: str, defaults: Mapping[str, Any], learnable: Sequence[str], positive: Sequence[str], kind: str = "system"
+) -> type:
     """A frozen dataclass with these options; numbers stay numbers, arrays become tuples."""
     fields: list[Any] = []
     for option, value in defaults.items():
@@ -247,7 +249,7 @@ def config_class(name: str, defaults: Mapping[str, Any], learnable: Sequence[str
         unknown = [entry for entry in self.learn if entry not in learnable]
         if unknown:
             raise ConfigError(
-                f"system {name}: learn = {list(self.learn)}: {', '.join(unknown)} cannot be learned; "
+                f"{kind} {name}: learn = {list(self.learn)}: {', '.join(unknown)} cannot be learned; "
                 f"there are: {', '.join(learnable)}"
             )
 
@@ -266,6 +268,8 @@ class Definition:
     constants: tuple[str, ...]
     positive: tuple[str, ...]
     continuous: bool
+    linear: bool = False
+    """Whether ``f`` and ``h`` are said to be linear, without constant terms."""
 
     @property
     def takes_dt(self) -> bool:

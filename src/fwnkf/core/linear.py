@@ -15,8 +15,8 @@ from .functions import is_diagonal_matrix
 from .gaussian import matvec
 from .integrate import discretize
 from .layout import Layout, Part
+from .motion import Nominal
 from .system import System
-from .system_definition import Nominal
 
 
 @dataclasses.dataclass(frozen=True)

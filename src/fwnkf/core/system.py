@@ -6,6 +6,7 @@ differentiation unless the system defines its own, which are faster. :meth:`Syst
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -13,34 +14,78 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import ConfigError, ShapeError
 from ..registry import SYSTEMS, parse_config
 from ..shapes import Float
 from ..types import Gaussian
-from . import constrain, linearize
-from .covariance import Covariance
+from . import linearize
+from .constants import NamedConstants
 from .functions import Definition, Parts, Values, config_class, covariance, define, examples, is_diagonal, join, plain
 from .integrate import discretize, error_drift, runge_kutta
 from .layout import Layout
+from .motion import Linearity
+from .sensor_definition import SensorDefinition
 from .system_definition import SystemDefinition
+
+SYSTEMS.declare("fwnkf.core", composed="composed")  # a subclass of System, which System(motion, sensors) makes
 
 
 class System(SystemDefinition):
-    """Transition, observation and noise of a system. Subclass it, and register the subclass to save filters on it.
+    """A motion and sensors: transition, observation and noise.
 
-    A subclass implements ``transition``, ``observe``, ``process_noise`` and ``measurement_covariance``, and its own
-    Jacobians where they should be fast. :meth:`of` builds a system from functions.
+    ``System(motion, sensors={"gps": …, "baro": …})`` puts a :class:`Motion` and any number of sensors together;
+    :meth:`of` builds a system from two functions. A subclass with equations of its own implements ``transition``,
+    ``observe``, ``process_noise`` and ``measurement_covariance``, and its own Jacobians where they should be fast;
+    register it to save filters on it.
 
     Args:
-        config: options of the system, a frozen dataclass of plain values; saved with every filter on it.
+        config: the motion, with ``sensors``; of a subclass its options, a frozen dataclass of plain values that is
+            saved with every filter on it.
+        sensors: the sensors by name.
 
     >>> import torch, fwnkf
     >>> walk = fwnkf.System.of(lambda x: x, lambda x: x, Q=[0.01], R=[1.0])
     >>> fwnkf.EKF(walk).run(torch.zeros(1, 5, 1)).mean.shape
     torch.Size([1, 5, 1])
     """
+
+    def __new__(cls, *args: Any, **options: Any) -> System:
+        if cls is not System:
+            return super().__new__(cls)
+        composed: type[System] = SYSTEMS["composed"]
+        return super().__new__(composed)
+
+    def __init__(self, config: Any, sensors: Mapping[str, SensorDefinition] | None = None) -> None:
+        assert sensors is None, "System(motion, sensors=…) makes a ComposedSystem"
+        super().__init__(config)
+
+    def with_sensor(self, name: str, sensor: SensorDefinition) -> System:
+        """The same system with one more sensor, whose channels come last; this system does not change.
+
+        Args:
+            name: the name of the sensor.
+            sensor: the sensor.
+
+        Returns:
+            A new system.
+
+        Raises:
+            ConfigError: the name is taken, or the sensor reads a part that the state does not have.
+
+        >>> import fwnkf
+        >>> from fwnkf.systems import ConstantVelocity, ConstantVelocityConfig
+        >>> system = ConstantVelocity(ConstantVelocityConfig(dims=2))
+        >>> speed = fwnkf.Sensor(lambda velocity: velocity.norm(), R=0.01, channels=1)
+        >>> system.with_sensor("speed", speed).sensor_channels
+        {'position': slice(0, 2, None), 'speed': slice(2, 3, None)}
+        """
+        if name in self.sensor_channels:
+            raise ConfigError(f"the system has a sensor {name!r} already; give it another name")
+        like = next((item for item in (*self.parameters(), *self.buffers()) if item.is_floating_point()), None)
+        system: System = SYSTEMS["composed"](copy.deepcopy(self), {name: sensor}, observed=True)
+        return system if like is None else system.to(like)
 
     @staticmethod
     def of(
@@ -57,6 +102,7 @@ class System(SystemDefinition):
         learn: Sequence[str] = (),
         positive: Sequence[str] = (),
         continuous: bool = False,
+        linear: bool = False,
         F: Callable[..., Any] | None = None,
         H: Callable[..., Any] | None = None,
         initial_mean: Values | None = None,
@@ -85,6 +131,8 @@ class System(SystemDefinition):
             learn: names of the constants, and ``Q`` and ``R``, that are parameters.
             positive: names of the constants that remain positive when they are learned.
             continuous: whether ``f`` is the derivative of the state.
+            linear: whether ``f`` is linear in state and control and ``h`` in the state, without constant terms. Filters
+                use faster algorithms then. It is checked at a few states.
             F, H: functions that return the Jacobians of ``f`` and ``h``; by default they are differentiated.
             initial_mean, initial_std: the belief that filters start from without a prior.
             name: registers the system, as needed to save filters on it and to use it in experiment files.
@@ -105,6 +153,7 @@ class System(SystemDefinition):
         functions = {"f": f, "h": h, "F": F, "H": H, "Q": Q, "R": R}
         parts = {"state": state, "measurement": measurement, "control": control}
         definition, defaults = define(functions, parts, constants or {}, positive, continuous)
+        definition = dataclasses.replace(definition, linear=linear)
         if dt is None and (definition.takes_dt or any(item.uses("dt") for item in definition.functions.values())):
             raise ConfigError("dt is missing: give the nominal step in seconds, dt=…")
         title = name or str(getattr(f, "__name__", "system"))
@@ -127,7 +176,7 @@ class System(SystemDefinition):
         return system.to(tensors[0].dtype) if tensors else system
 
 
-class FunctionSystem(System):
+class FunctionSystem(NamedConstants, System):
     """The system of :meth:`System.of`; each definition is a class of its own, whose config holds the numbers.
 
     Args:
@@ -148,14 +197,8 @@ class FunctionSystem(System):
         d = self.layout.tangent_size
         exact = torch.zeros((), dtype=torch.float64, device="cpu")
         for name, size in (("Q", d), ("R", self.observation_layout.tangent_size)):
-            if name in definition.functions:
-                continue
-            value = getattr(config, name)
-            if name in config.learn:
-                start = covariance(value, size, exact, name).to(torch.get_default_dtype())
-                self.add_module(name, Covariance(start, True, is_diagonal(value)))
-            else:
-                self._add(name, covariance(value, size, exact, name))
+            if name not in definition.functions:
+                self._add_covariance(name, getattr(config, name), size, name in config.learn)
         R, constants = definition.functions.get("R"), self.constants()
         if R is None:
             self.diagonal_noise = is_diagonal(config.R)
@@ -167,25 +210,6 @@ class FunctionSystem(System):
         std = covariance(1.0 if config.initial_std is None else config.initial_std, d, exact, "initial_std")
         self._add("initial_std", std.diagonal())
         self._check()
-
-    def _add(self, name: str, value: Any, learn: bool = False, positive: bool = False) -> None:
-        """A constant as a parameter, or as a buffer that is not saved, because the config has its exact value."""
-        if hasattr(self, name):
-            raise ConfigError(f"a constant cannot be called {name!r}, which is an attribute of every system; rename it")
-        if learn:
-            start = torch.as_tensor(value, dtype=torch.get_default_dtype(), device="cpu")
-            raw = constrain.inverse_positive(start) if positive else start
-            self.register_parameter(f"raw_{name}" if positive else name, nn.Parameter(raw))
-            return
-        self._exact[name] = torch.as_tensor(value, dtype=torch.float64, device="cpu")
-        self.register_buffer(name, self._exact[name].to(torch.get_default_dtype(), copy=True), persistent=False)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FunctionSystem:
-        # filled in again, so that constants converted to float32 and then to float64 are exact
-        super()._apply(fn, recurse)
-        for name, exact in self._exact.items():
-            self.get_buffer(name).copy_(exact)
-        return self
 
     @torch.no_grad()
     def _check(self) -> None:
@@ -208,6 +232,8 @@ class FunctionSystem(System):
                     f"{role}: {called} fails for states near {self._exact['initial_mean'].tolist()}: "
                     f"{type(error).__name__}: {error}"
                 ) from error
+        if self.definition.linear:
+            self._check_linear(x[0], None if u is None else u[0], dt[0] if self.takes_dt else None)
         if not self.definition.continuous:
             return
         constants = {name: self._exact.get(name, value.double()) for name, value in self.constants().items()}
@@ -219,6 +245,28 @@ class FunctionSystem(System):
             )
         if not any(item.name in self.config.learn for item in self._functions["f"].arguments):
             self._add("_fixed_drift", drift)  # once and for all, because it takes longer than a step
+
+    def _check_linear(self, x: Float[Tensor, "B n"], u: Float[Tensor, "B p"] | None, dt: Tensor | None) -> None:
+        """Raise ConfigError if ``f`` or ``h`` is not linear, although it is said to be."""
+        other, other_u = x.roll(1, 0), None if u is None else u.roll(1, 0)
+        step = None if dt is None else dt[:1].expand_as(dt)
+
+        def added(function: Callable[[Tensor, Tensor | None], Tensor]) -> bool:
+            both = function(x + other, None if u is None or other_u is None else u + other_u)
+            return torch.allclose(both, function(x, u) + function(other, other_u), rtol=1e-4, atol=1e-5)
+
+        linear = {"f": added(lambda z, v: self.transition(z, v, step)), "h": added(lambda z, _: self.observe(z))}
+        wrong = [role for role, holds in linear.items() if not holds]
+        if wrong:
+            raise ConfigError(f"linear=True, but {', '.join(wrong)}: not linear, or with a constant term; leave it out")
+
+    @property
+    def transition_linearity(self) -> Linearity:
+        return "constant" if self.definition.linear else "state_dependent"
+
+    @property
+    def observation_linearity(self) -> Linearity:
+        return "constant" if self.definition.linear else "state_dependent"
 
     @property
     def takes_dt(self) -> bool:
@@ -243,11 +291,7 @@ class FunctionSystem(System):
         Returns:
             A tensor for each name.
         """
-        raw = dict(self.named_parameters(recurse=False))
-        return {
-            name: constrain.positive(raw[f"raw_{name}"]) if f"raw_{name}" in raw else getattr(self, name)
-            for name in self.definition.constants
-        }
+        return dict(self._values(self.definition.constants))
 
     def initial_belief(self, y: Tensor, weight: Tensor, u: Tensor | None) -> Gaussian:
         belief = self.prior()
@@ -298,8 +342,7 @@ class FunctionSystem(System):
         function = self._functions.get(role)
         if function is not None:
             return self._call(role, None, None, step if function.uses("dt") else None, self.constants())
-        value = getattr(self, role)
-        return value() if isinstance(value, Covariance) else value
+        return self._covariance(role)
 
     def _call(
         self, role: str, x: Tensor | None, u: Tensor | None, dt: Tensor | None, constants: Mapping[str, Tensor]

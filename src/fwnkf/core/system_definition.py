@@ -1,95 +1,24 @@
-"""What a system implements: transition, observation, their noise, and Jacobians where they should be fast."""
+"""What a system implements: a motion, the observation, their noise, and Jacobians where they should be fast."""
 
 from __future__ import annotations
 
-import sys
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..errors import ConfigError, shown
 from ..shapes import Float
-from ..types import Gaussian, Statistics
 from . import linearize
 from .gaussian import DiagonalNoise, FullNoise, Noise
 from .layout import Layout
-
-LARGEST = sys.float_info.max
-
-
-class Nominal(NamedTuple):
-    """What the steps of the nominal length share."""
-
-    Q: Float[Tensor, "d d"]
-    F: Float[Tensor, "d d"] | None = None
-    B: Float[Tensor, "d p"] | None = None
+from .motion import Linearity, Motion, least_linear
 
 
-Linearity = Literal["constant", "time_varying", "state_dependent"]
-"""What the Jacobians of a function depend on, from the simplest to the most general:
-
-- ``"constant"``: on ``dt`` alone. The transition is ``F(dt) x + B(dt) u``, the measurement ``H x``.
-- ``"time_varying"``: on ``dt`` and the control ``u``, which are known before the filter runs, but not on the state. The
-  transition is ``F(u, dt) x + c(u, dt)``, the measurement ``H x + c``.
-- ``"state_dependent"``: on the state too, as far as anyone has said.
-"""
-
-
-def least_linear(*parts: Linearity) -> Linearity:
-    """The most general of these; ``"constant"`` of none.
-
-    >>> least_linear("constant", "time_varying")
-    'time_varying'
-    """
-    kinds: tuple[Linearity, ...] = get_args(Linearity)
-    return kinds[max((kinds.index(part) for part in parts), default=0)]
-
-
-class SystemDefinition(nn.Module):
+class SystemDefinition(Motion):
     """The methods of a system, see :class:`~fwnkf.System`; Jacobians are by automatic differentiation by default."""
 
-    Config: ClassVar[type]
-    layout: Layout
-    """Parts of the state."""
     observation_layout: Layout
     """Parts of the measurement."""
-    control_dim: int = 0
-    """Number of control inputs."""
     diagonal_noise: bool = False
     """Whether the channels of the measurement noise are independent, which allows the fastest updates."""
-    diagonal_process: bool = False
-    """Whether the process noise is known to be diagonal, for steps of every length."""
-    discretizes: bool = False
-    """Whether a step with ``dt`` takes a discretisation that a step of nominal length does not."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__()
-        self.config = config
-
-    @property
-    def dt(self) -> float:
-        """The nominal step in seconds, used where a call has no ``dt``; 1 if a system states none."""
-        return self._nominal
-
-    @dt.setter
-    def dt(self, seconds: float) -> None:
-        # here, where every system states it: a filter would go back in time, with covariances that are none
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= LARGEST:
-            raise ConfigError(f"dt = {shown(seconds)}: the nominal step must be a positive number of seconds")
-        self._nominal = float(seconds)
-
-    _nominal: float = 1.0
-
-    @property
-    def takes_dt(self) -> bool:
-        """Whether ``dt`` can be given for each step; a discrete system has a fixed step length."""
-        return True
-
-    @property
-    def transition_linearity(self) -> Linearity:
-        """What the Jacobian of the transition depends on, see :data:`Linearity`."""
-        return "state_dependent"
 
     @property
     def observation_linearity(self) -> Linearity:
@@ -114,65 +43,6 @@ class SystemDefinition(nn.Module):
             begin += part.size
         return channels
 
-    initial_steps: int = 0
-    """Number of steps that :meth:`initial_belief` reads; 0 for a system that needs a prior."""
-
-    def initial_belief(
-        self, y: Float[Tensor, "B k m"], weight: Float[Tensor, "B k m"], u: Float[Tensor, "B k p"] | None
-    ) -> Gaussian:
-        """The belief before the first step, from the first ``k ≤ initial_steps`` steps of a recording.
-
-        Args:
-            y: measurements of these steps, zero where masked.
-            weight: 1 where a channel was measured, else 0.
-            u: controls of these steps.
-
-        Returns:
-            The belief, ``[B, n]`` and ``[B, d, d]``.
-        """
-        raise NotImplementedError
-
-    def prior(self) -> Gaussian | None:
-        """The belief before any measurement, if the system states one.
-
-        Returns:
-            ``[n]`` and ``[d, d]``, or None.
-        """
-        return None
-
-    def complete_prior(self, prior: Gaussian) -> Gaussian:
-        """Complete a prior on the first parts of the state with the system's own prior on the other parts.
-
-        Args:
-            prior: a belief about all parts of the state, or about the first ones only.
-
-        Returns:
-            A belief about all parts.
-        """
-        return prior
-
-    def normalize(self, statistics: Statistics) -> None:
-        """Store the scales of training data in a system with networks; does nothing by default.
-
-        Args:
-            statistics: means and standard deviations of the training data.
-        """
-
-    def transition(
-        self, x: Float[Tensor, "B n"], u: Float[Tensor, "B p"] | None, dt: Float[Tensor, "B"] | None
-    ) -> Float[Tensor, "B n"]:
-        """The next state without noise.
-
-        Args:
-            x: the state.
-            u: the control since the last step; None for none.
-            dt: the length of the step in seconds; None for the nominal one.
-
-        Returns:
-            The state after the step.
-        """
-        raise NotImplementedError
-
     def observe(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B m"]:
         """The measurement without noise; must accept any number of leading axes.
 
@@ -184,17 +54,6 @@ class SystemDefinition(nn.Module):
         """
         raise NotImplementedError
 
-    def process_noise(self, dt: Float[Tensor, "B"] | None) -> Float[Tensor, "*B d d"]:
-        """The covariance ``Q`` of the process noise of one step.
-
-        Args:
-            dt: the length of the step in seconds; None for the nominal one.
-
-        Returns:
-            ``Q`` in the tangent space, ``[d, d]`` or one for each batch item.
-        """
-        raise NotImplementedError
-
     def measurement_covariance(self) -> Float[Tensor, "m m"]:
         """The covariance ``R`` of the measurement noise.
 
@@ -202,82 +61,6 @@ class SystemDefinition(nn.Module):
             ``R``.
         """
         raise NotImplementedError
-
-    def linearize_transition(
-        self, x: Float[Tensor, "B n"], u: Float[Tensor, "B p"] | None, dt: Float[Tensor, "B"] | None
-    ) -> tuple[Float[Tensor, "B n"], Float[Tensor, "*B d d"]]:
-        """The next state and its Jacobian ``F`` in the tangent space.
-
-        Args:
-            x: the state.
-            u: the control since the last step; None for none.
-            dt: the length of the step in seconds; None for the nominal one.
-
-        Returns:
-            The state after the step and ``F``, which may lack the batch axis.
-        """
-        return linearize.jacobian(lambda z: self.transition(z, u, dt), x, self.layout, self.layout)
-
-    def matrices(
-        self, dt: Float[Tensor, "*T"] | None
-    ) -> tuple[Float[Tensor, "*T d d"], Float[Tensor, "*T d p"], Float[Tensor, "*T d d"]]:
-        """The matrices ``F, B, Q`` of a step of a system whose transition is ``"constant"``.
-
-        Args:
-            dt: the length of the step in seconds; None for the nominal one.
-
-        Returns:
-            ``F``, ``B`` and ``Q``, without a batch axis if there is no ``dt``.
-
-        Raises:
-            ConfigError: the transition depends on the state or the control.
-        """
-        if self.transition_linearity != "constant":
-            raise ConfigError(
-                f"system {type(self).__name__} has no constant matrices: its transition depends on x or u"
-            )
-        Q = self.process_noise(dt)
-        lengths = None if dt is None else dt.reshape(-1)
-        rows = 1 if lengths is None else len(lengths)
-        zero = self.layout.origin(Q).expand(rows, -1)
-        _, F = self.linearize_transition(zero, None, lengths)
-        F = F.expand(rows, *F.shape[-2:])
-        columns = [
-            self.transition(zero, Q.new_zeros(rows, self.control_dim).index_fill(1, place, 1.0), lengths) - zero
-            for place in torch.arange(self.control_dim, device=Q.device)
-        ]
-        B = torch.stack(columns, -1) if columns else F.new_zeros(*F.shape[:-1], 0)
-        lead = () if dt is None else tuple(dt.shape)
-        return F.reshape(*lead, *F.shape[-2:]), B.reshape(*lead, *B.shape[-2:]), Q
-
-    def nominal(self) -> Nominal:
-        """What steps of the nominal length share, computed once for all of them.
-
-        Returns:
-            ``Q``, and for a system of constant matrices also ``F`` and ``B``.
-        """
-        return Nominal(self.process_noise(None))
-
-    def linearized_step(
-        self,
-        nominal: Nominal,
-        x: Float[Tensor, "B n"],
-        u: Float[Tensor, "B p"] | None,
-        dt: Float[Tensor, "B"] | None,
-    ) -> tuple[Float[Tensor, "B n"], Float[Tensor, "*B d d"], Float[Tensor, "*B d d"]]:
-        """The next state, its Jacobian and the process noise of one step.
-
-        Args:
-            nominal: what :meth:`nominal` returned.
-            x: the state.
-            u: the control since the last step; None for none.
-            dt: the length of the step in seconds; None for the nominal one.
-
-        Returns:
-            The state after the step, ``F`` and ``Q``; matrices may lack the batch axis.
-        """
-        mean, F = self.linearize_transition(x, u, dt)
-        return mean, F, nominal.Q if dt is None else self.process_noise(dt)
 
     def linearize_observation(self, x: Float[Tensor, "B n"]) -> tuple[Float[Tensor, "B m"], Float[Tensor, "*B m d"]]:
         """The measurement and its Jacobian ``H`` in the tangent space.

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from ..core.gaussian import Noise
 from ..core.layout import Layout
+from ..core.motion import Linearity
 from ..core.preprocess import Inputs, Preprocess, Preprocessed, grouped
 from ..core.scan import scan
 from ..core.smoothing import LinearStep, LinearSteps, batched
 from ..core.system import System
-from ..core.system_definition import Linearity
 from ..core.trajectory import Trajectory
 from ..errors import ConfigError, NoObservationModelError, ShapeError
 from ..registry import FILTERS

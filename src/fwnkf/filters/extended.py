@@ -11,9 +11,9 @@ from torch import Tensor
 from ..core.forms import CovarianceForm, Factored, covariance_form, measured_precisely, points_resolved
 from ..core.gaussian import Noise
 from ..core.linearize import repeated, second_order_correction
+from ..core.motion import Linearity, Nominal
 from ..core.smoothing import LinearStep, Measurement
 from ..core.system import System
-from ..core.system_definition import Linearity, Nominal
 from ..registry import FILTERS
 from ..types import Gaussian, StepOutput
 from .base import Filter, LinearModel, Prediction, adopt

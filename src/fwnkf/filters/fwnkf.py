@@ -32,11 +32,11 @@ from ..core.gaussian import (
 from ..core.jumps import jump_noise
 from ..core.levels import Levels
 from ..core.linearize import repeated, second_order_correction
+from ..core.motion import Linearity, Nominal
 from ..core.networks import JacobianNetwork, add_residual
 from ..core.shaped import Shaper, condition_shaped, shaper_blocks
 from ..core.smoothing import LinearStep, Measurement, StatedCovariance
 from ..core.system import System
-from ..core.system_definition import Linearity, Nominal
 from ..core.tree import tree_map
 from ..errors import ConfigError
 from ..registry import FILTERS, at_least

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.composed import ComposedSystem
 from ..core.preprocess import Inputs, Preprocess
 from ..core.system import System
 from ..errors import ConfigError
 from ..registry import PREPROCESS
 from ..shapes import Float
-from ..systems.inertial_calibrated import CalibratedStrapdown
+from ..systems.inertial_calibrated import CalibratedStrapdownMotion
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,9 @@ class StrapdownIMU(Preprocess):
 
     Args:
         config: no options.
-        system: that of the filter, a :class:`~fwnkf.systems.CalibratedStrapdown`.
+        system: that of the filter, on a :class:`~fwnkf.systems.CalibratedStrapdownMotion`.
 
-    >>> from fwnkf.systems import CalibratedStrapdownConfig
+    >>> from fwnkf.systems import CalibratedStrapdown, CalibratedStrapdownConfig
     >>> unit = StrapdownIMU(StrapdownIMUConfig(), CalibratedStrapdown(CalibratedStrapdownConfig()))
     >>> one, two = (Inputs(torch.full((1, 6), value), torch.ones(1, 6), None, None) for value in (1.0, 2.0))
     >>> memory, _ = unit(unit.init(1, one.y), one)
@@ -57,13 +58,14 @@ class StrapdownIMU(Preprocess):
 
     def __init__(self, config: StrapdownIMUConfig, system: System | None = None) -> None:
         super().__init__(config)
-        if not isinstance(system, CalibratedStrapdown):
+        motion = system.motion if isinstance(system, ComposedSystem) else None
+        if system is None or not isinstance(motion, CalibratedStrapdownMotion):
             raise ConfigError(
                 f"preprocess {PREPROCESS.name_of(type(self))!r} works with a calibrated strapdown, not with "
                 f"{type(system).__name__}; give the system of the filter"
             )
         self._system = (system,)  # owned by the filter, which saves its tensors
-        self.control_dim = system.config.sites
+        self.control_dim = motion.config.sites
 
     def init(self, batch: int, like: Tensor) -> Samples:
         blank = like.new_zeros(batch, 6)

@@ -1,24 +1,35 @@
-"""One system, one file, and the disturbances of its sensors; each is imported when it is used."""
+"""Motions and systems, one a file, their sensors, and disturbances; each is imported when it is used."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ..lazy import attach
-from ..registry import SYSTEMS
+from ..registry import MOTIONS, SYSTEMS
+from . import sensors
 
 if TYPE_CHECKING:
     from . import noise
-    from .attitude import Handheld, HandheldConfig
-    from .heading import Heading, HeadingConfig
-    from .inertial_calibrated import CalibratedStrapdown, CalibratedStrapdownConfig
+    from .attitude import Handheld, HandheldConfig, HandheldMotion, HandheldMotionConfig
+    from .heading import Heading, HeadingConfig, HeadingMotion, HeadingMotionConfig
+    from .inertial_calibrated import (
+        CalibratedStrapdown,
+        CalibratedStrapdownConfig,
+        CalibratedStrapdownMotion,
+        CalibratedStrapdownMotionConfig,
+    )
     from .inertial_drag import DragStrapdown, DragStrapdownConfig
     from .learned import LearnedConfig, LearnedSystem
     from .lorenz import Lorenz, LorenzConfig
-    from .motion import ConstantVelocity, ConstantVelocityConfig
-    from .multirotor import Multirotor, MultirotorConfig
+    from .motion import (
+        ConstantVelocity,
+        ConstantVelocityConfig,
+        ConstantVelocityMotion,
+        ConstantVelocityMotionConfig,
+    )
+    from .multirotor import Multirotor, MultirotorConfig, MultirotorMotion, MultirotorMotionConfig
     from .pendulum import Pendulum, PendulumConfig
-    from .strapdown import Strapdown, StrapdownConfig
+    from .strapdown import Strapdown, StrapdownConfig, StrapdownMotion, StrapdownMotionConfig
 
 SYSTEMS.declare(
     __name__,
@@ -33,20 +44,39 @@ SYSTEMS.declare(
     pendulum="pendulum",
     strapdown="strapdown",
 )
-SYSTEMS.declare("fwnkf.core", linear="linear")
+MOTIONS.declare(
+    __name__,
+    calibrated_strapdown="inertial_calibrated",
+    constant_velocity="motion",
+    handheld="attitude",
+    heading="heading",
+    multirotor="multirotor",
+    strapdown="strapdown",
+)
+SYSTEMS.declare("fwnkf.core", linear="linear", composed="composed")
 __getattr__ = attach(
     __name__,
     {
-        "attitude": ("Handheld", "HandheldConfig"),
-        "heading": ("Heading", "HeadingConfig"),
-        "inertial_calibrated": ("CalibratedStrapdown", "CalibratedStrapdownConfig"),
+        "attitude": ("Handheld", "HandheldConfig", "HandheldMotion", "HandheldMotionConfig"),
+        "heading": ("Heading", "HeadingConfig", "HeadingMotion", "HeadingMotionConfig"),
+        "inertial_calibrated": (
+            "CalibratedStrapdown",
+            "CalibratedStrapdownConfig",
+            "CalibratedStrapdownMotion",
+            "CalibratedStrapdownMotionConfig",
+        ),
         "inertial_drag": ("DragStrapdown", "DragStrapdownConfig"),
         "learned": ("LearnedConfig", "LearnedSystem"),
         "lorenz": ("Lorenz", "LorenzConfig"),
-        "motion": ("ConstantVelocity", "ConstantVelocityConfig"),
-        "multirotor": ("Multirotor", "MultirotorConfig"),
+        "motion": (
+            "ConstantVelocity",
+            "ConstantVelocityConfig",
+            "ConstantVelocityMotion",
+            "ConstantVelocityMotionConfig",
+        ),
+        "multirotor": ("Multirotor", "MultirotorConfig", "MultirotorMotion", "MultirotorMotionConfig"),
         "pendulum": ("Pendulum", "PendulumConfig"),
-        "strapdown": ("Strapdown", "StrapdownConfig"),
+        "strapdown": ("Strapdown", "StrapdownConfig", "StrapdownMotion", "StrapdownMotionConfig"),
         "noise": (),
     },
 )
@@ -54,23 +84,36 @@ __getattr__ = attach(
 __all__ = [
     "CalibratedStrapdown",
     "CalibratedStrapdownConfig",
+    "CalibratedStrapdownMotion",
+    "CalibratedStrapdownMotionConfig",
     "ConstantVelocity",
     "ConstantVelocityConfig",
+    "ConstantVelocityMotion",
+    "ConstantVelocityMotionConfig",
     "DragStrapdown",
     "DragStrapdownConfig",
     "Handheld",
     "HandheldConfig",
+    "HandheldMotion",
+    "HandheldMotionConfig",
     "Heading",
     "HeadingConfig",
+    "HeadingMotion",
+    "HeadingMotionConfig",
     "LearnedConfig",
     "LearnedSystem",
     "Lorenz",
     "LorenzConfig",
     "Multirotor",
     "MultirotorConfig",
+    "MultirotorMotion",
+    "MultirotorMotionConfig",
     "Pendulum",
     "PendulumConfig",
     "Strapdown",
     "StrapdownConfig",
+    "StrapdownMotion",
+    "StrapdownMotionConfig",
     "noise",
+    "sensors",
 ]

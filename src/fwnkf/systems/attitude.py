@@ -9,18 +9,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..core import rotation
+from ..core.composed import ComposedSystem, part_config
 from ..core.gaussian import matvec
 from ..core.layout import Layout
-from ..core.system import System
-from ..registry import SYSTEMS, at_least, limited
+from ..core.motion import Motion
+from ..core.sensor_definition import SensorDefinition
+from ..registry import MOTIONS, SYSTEMS, at_least, limited
 from ..shapes import Float
 from ..types import Gaussian
-from .strapdown import Strapdown, StrapdownConfig
+from .sensors import (
+    BoundedPosition,
+    BoundedPositionConfig,
+    GyroBias,
+    GyroBiasConfig,
+    Velocity,
+    VelocityConfig,
+)
+from .strapdown import StrapdownMotion, StrapdownMotionConfig
 
 REFERENCE_SPEED = 0.3
 """m/s, a slowly moved hand: the standard deviations of the displacement are those at this speed."""
@@ -29,26 +40,22 @@ SPEED_LIMITS = (0.05, 20.0)
 
 
 @dataclass(frozen=True)
-class HandheldConfig:
+class HandheldMotionConfig:
     """Noise of the sensors, and the process that models the displacement of the hand.
 
     The displacement of each axis is the sum of an oscillator and a first-order Gauss-Markov process, times
-    ``(speed / 0.3 m/s) ** speed_exponent``.
+    ``(speed / 0.3 m/s) ** speed_exponent``; both have unit variance here.
 
-    >>> Handheld(HandheldConfig(position_std=0.02)).observation_layout.size
-    9
+    >>> HandheldMotion(HandheldMotionConfig()).layout.size
+    29
     """
 
-    oscillation_std: float = limited(0.3, above=0.0)
-    """Standard deviation of the oscillator (m)."""
     oscillation_hertz: float = limited(0.4, above=0.0)
-    """Its frequency (Hz)."""
+    """Frequency of the oscillator (Hz)."""
     oscillation_seconds: float = limited(1.0, above=0.0)
     """Its correlation time (s)."""
-    drift_std: float = limited(0.45, above=0.0)
-    """Standard deviation of the Gauss-Markov process (m)."""
     drift_seconds: float = limited(10.0, above=0.0)
-    """Its correlation time (s)."""
+    """Correlation time of the Gauss-Markov process (s)."""
     speed_exponent: float = at_least(0.0, 0.6)
     """How the displacement grows with the speed of the hand."""
     gyro_density: float = limited(2e-3, above=0.0)
@@ -63,65 +70,39 @@ class HandheldConfig:
     """The gyroscope's error relative to the rate (scale factor, misalignment, timing)."""
     rate_error_seconds: float = limited(1.0, above=0.0)
     """Its correlation time (s)."""
-    position_std: float = limited(0.01, above=0.0)
-    """The white part of the position observation (m)."""
-    rest_velocity_std: float = limited(0.01, above=0.0)
-    """Standard deviation of the velocity observed at rest (m/s)."""
-    rest_rate_std: float = limited(2e-3, above=0.0)
-    """Standard deviation of the gyroscope bias observed at rest (rad/s)."""
     accelerometer_bias_std: float = limited(0.03, above=0.0)
     """Standard deviation of the accelerometer's bias in the initial belief (m/s²)."""
     dt: float = limited(0.084, above=0.0)
     """Nominal step (s)."""
 
 
-@SYSTEMS.register("handheld")
-class Handheld(System):
+@MOTIONS.register("handheld")
+class HandheldMotion(Motion):
     """Strapdown navigation with biases, a rate error relative to the rate, and the displacement of the hand.
 
     ``u = (gyro, accelerometer, speed of the hand)``, ``ω = gyro - b_g - |gyro| e``. Oscillation ``c⁺ = r R(2π f dt) c``
     and drift ``s⁺ = ρ s`` have unit variance. The factor of the displacement is a state only because the observation
-    needs it. Observed are the position minus the displacement (0 at every step) and, at rest, the velocity (0) and the
-    gyroscope's bias (the measured rate). :class:`fwnkf.preprocess.PreintegratedIMU` computes all of it from samples.
+    needs it.
 
     >>> import torch
-    >>> system = Handheld(HandheldConfig())
-    >>> system.observe(system.layout.origin(torch.zeros(()))).shape
-    torch.Size([9])
+    >>> motion = HandheldMotion(HandheldMotionConfig())
+    >>> motion.disturbance_matrix(None).shape
+    torch.Size([12, 12])
     """
 
-    Config = HandheldConfig
+    Config = HandheldMotionConfig
     control_dim = 7
-    diagonal_noise = True
     initial_steps = 1
-    observed: Tensor
-    displacement: Tensor
     exponent: Tensor
     eye: Tensor
 
-    def __init__(self, config: HandheldConfig) -> None:
+    def __init__(self, config: HandheldMotionConfig) -> None:
         super().__init__(config)
         self.dt = config.dt
-        self.inner = Strapdown(
-            StrapdownConfig(
-                gyro_density=config.gyro_density,
-                accelerometer_density=config.accelerometer_density,
-                gyro_walk=config.gyro_walk,
-                accelerometer_walk=config.accelerometer_walk,
-                dt=config.dt,
-            )
-        )
+        self.inner = StrapdownMotion(part_config(StrapdownMotionConfig, config))
         # oscillation: three sines, then three cosines
         parts = [("rate_error", "euclidean", 3), ("oscillation", "euclidean", 6), ("drift", "euclidean", 3)]
         self.layout = Layout.parse([*self.inner.layout.describe(), *parts, ("factor", "euclidean", 1)])
-        names = ("position", "velocity", "gyro_bias")
-        self.observation_layout = Layout.parse([(name, "euclidean", 3) for name in names])
-        three = torch.eye(3)
-        observed, displacement = torch.zeros(9, 28), torch.zeros(9, 28)
-        observed[:3, :3], observed[3:6, 3:6], observed[6:9, 9:12] = three, three, three
-        displacement[:3, 18:21], displacement[:3, 24:27] = config.oscillation_std * three, config.drift_std * three
-        self.register_buffer("observed", observed, persistent=False)
-        self.register_buffer("displacement", displacement, persistent=False)
         self.register_buffer("exponent", torch.tensor([config.speed_exponent]), persistent=False)
         self.register_buffer("eye", torch.eye(28), persistent=False)
 
@@ -167,21 +148,6 @@ class Handheld(System):
         )
         pad = torch.nn.functional.pad
         return pad(inner, (0, 13, 0, 13)) + pad(torch.diag_embed(added), (15, 0, 15, 0))
-
-    def observe(self, x: Tensor) -> Tensor:
-        parts = torch.cat((x[..., :6], x[..., 7:29]), -1)  # orientation is not observed: any three of its numbers do
-        return matvec(self.observed, parts) + x[..., 28:29] * matvec(self.displacement, parts)
-
-    def linearize_observation(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        parts = torch.cat((x[..., :6], x[..., 7:29]), -1)
-        displacement = matvec(self.displacement, parts)
-        H = self.observed + x[..., 28:29].unsqueeze(-1) * self.displacement + displacement.unsqueeze(-1) * self.eye[27]
-        return matvec(self.observed, parts) + x[..., 28:29] * displacement, H
-
-    def measurement_covariance(self) -> Tensor:
-        config = self.config
-        stds = [config.position_std] * 3 + [config.rest_velocity_std] * 3 + [config.rest_rate_std] * 3
-        return torch.diag_embed(self.eye.new_tensor(stds).square())
 
     def initial_variances(self) -> Float[Tensor, "*B 28"]:
         """Variances of a state at rest before the first step: tilt known to a degree, gyro bias to half a degree/s.
@@ -234,3 +200,62 @@ class Handheld(System):
         sensed = x.new_zeros(*x.shape[:-1], 6) if u is None else u[..., :6]
         turning = sensed[..., :3].norm(dim=-1, keepdim=True)
         return torch.cat((sensed[..., :3] - turning * x[..., 16:19], sensed[..., 3:]), -1), turning
+
+
+@dataclass(frozen=True)
+class HandheldConfig(HandheldMotionConfig):
+    """As :class:`HandheldMotionConfig`, the size of the displacement, and the noise of what is observed.
+
+    >>> Handheld(HandheldConfig(position_std=0.02)).observation_layout.size
+    9
+    """
+
+    oscillation_std: float = limited(0.3, above=0.0)
+    """Standard deviation of the oscillator (m)."""
+    drift_std: float = limited(0.45, above=0.0)
+    """Standard deviation of the Gauss-Markov process (m)."""
+    position_std: float = limited(0.01, above=0.0)
+    """The white part of the position observation (m)."""
+    rest_velocity_std: float = limited(0.01, above=0.0)
+    """Standard deviation of the velocity observed at rest (m/s)."""
+    rest_rate_std: float = limited(2e-3, above=0.0)
+    """Standard deviation of the gyroscope bias observed at rest (rad/s)."""
+
+
+@SYSTEMS.register("handheld")
+class Handheld(ComposedSystem):
+    """:class:`HandheldMotion`, observed where a hand can be, and at rest.
+
+    Observed are the position minus the displacement (0 at every step) and, at rest, the velocity (0) and the
+    gyroscope's bias (the measured rate). :class:`fwnkf.preprocess.PreintegratedIMU` computes all of it from samples.
+
+    >>> import torch
+    >>> system = Handheld(HandheldConfig())
+    >>> system.observe(system.layout.origin(torch.zeros(()))).shape
+    torch.Size([9])
+    """
+
+    Config = HandheldConfig
+    motion: HandheldMotion
+
+    def __init__(self, config: HandheldConfig) -> None:
+        motion, sensors = self.part_configs(config)
+        super().__init__(HandheldMotion(motion), sensors_of(sensors), config=config)
+
+    @classmethod
+    def part_configs(cls, config: Any) -> tuple[Any, dict[str, Any]]:
+        sensors = {
+            "position": part_config(BoundedPositionConfig, config, std=config.position_std),
+            "velocity": VelocityConfig(std=config.rest_velocity_std),
+            "gyro_bias": GyroBiasConfig(std=config.rest_rate_std),
+        }
+        return part_config(HandheldMotionConfig, config), sensors
+
+
+def sensors_of(configs: dict[str, Any]) -> dict[str, SensorDefinition]:
+    """The sensors of a :class:`Handheld` from their configs."""
+    return {
+        "position": BoundedPosition(configs["position"]),
+        "velocity": Velocity(configs["velocity"]),
+        "gyro_bias": GyroBias(configs["gyro_bias"]),
+    }

@@ -10,31 +10,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..core import rotation
-from ..core.gaussian import matvec
+from ..core.composed import ComposedSystem, part_config
 from ..core.layout import Layout
-from ..core.system import System
-from ..registry import SYSTEMS, limited
+from ..core.motion import Motion
+from ..registry import MOTIONS, SYSTEMS, limited
 from ..shapes import Float
 from ..types import Gaussian
-
-UP = (0.0, 0.0, 1.0)
+from .sensors import LevelMagnetometer, LevelMagnetometerConfig
 
 
 @dataclass(frozen=True)
-class HeadingConfig:
-    """Drift of an integrated heading, and the field a magnetometer measures.
+class HeadingMotionConfig:
+    """Drift of an integrated heading, and disturbances of the field that a magnetometer measures.
 
-    >>> Heading(HeadingConfig(magnetometer_std=2.0)).measurement_covariance().diagonal()
-    tensor([4., 4., 4.])
+    >>> HeadingMotion(HeadingMotionConfig()).layout.size
+    13
     """
 
-    field: tuple[float, ...] = (0.0, 15.0, -41.0)
-    """Field of the earth (µT): east, north, up. An east component is the declination against the north wanted."""
     heading_std: float = limited(0.1, above=0.0)
     """Standard deviation of the initial heading (rad)."""
     bias_std: float = limited(1e-3, above=0.0)
@@ -53,58 +50,32 @@ class HeadingConfig:
     """Standard deviation of the field's deviation in the world frame (µT)."""
     disturbance_seconds: float = limited(8.0, above=0.0)
     """Its correlation time (s)."""
-    magnetometer_std: float = limited(3.0, above=0.0)
-    """Standard deviation of the noise of one observation (µT)."""
     dt: float = limited(0.084, above=0.0)
     """Nominal step (s)."""
 
 
-@SYSTEMS.register("heading")
-class Heading(System):
+@MOTIONS.register("heading")
+class HeadingMotion(Motion):
     """The rotation ``δ`` about the vertical from the tilt filter's frame to the world.
 
     ``u = (|ω|, orientation in the tilt filter's frame)``; ``δ⁺ = δ + dt (b + |ω| e)``, ``e⁺ = r e``,
-    ``disturbance⁺ = ρ disturbance``. The orientation ``q`` is a state only because the observation needs it: the field
-    in the tilt filter's frame, ``Rz(δ)ᵀ (field + disturbance) + R(q) hard_iron``.
-    :class:`fwnkf.preprocess.TiltCompensatedMagnetometer` computes both from samples.
+    ``disturbance⁺ = ρ disturbance``. The orientation ``q`` is a state only because the observation needs it.
 
-    >>> import torch
-    >>> system = Heading(HeadingConfig())
-    >>> system.observe(system.layout.origin(torch.zeros(()))).tolist()
-    [0.0, 15.0, -41.0]
+    >>> HeadingMotion(HeadingMotionConfig()).control_dim
+    5
     """
 
-    Config = HeadingConfig
+    Config = HeadingMotionConfig
     control_dim = 5
-    diagonal_noise = True
-    initial_steps = 1
-    field: Tensor
     eye: Tensor
-    up: Tensor
 
-    def __init__(self, config: HeadingConfig) -> None:
+    def __init__(self, config: HeadingMotionConfig) -> None:
         super().__init__(config)
         self.dt = config.dt
         drift = [("heading", "angle", 1), ("bias", "euclidean", 1), ("rate_error", "euclidean", 1)]
         fields = [("hard_iron", "euclidean", 3), ("disturbance", "euclidean", 3)]
         self.layout = Layout.parse([*drift, *fields, ("orientation", "quaternion", 4)])
-        self.observation_layout = Layout.parse([("magnetometer", "euclidean", 3)])
-        self.register_buffer("field", torch.tensor(config.field), persistent=False)
         self.register_buffer("eye", torch.eye(12), persistent=False)
-        self.register_buffer("up", torch.tensor(UP), persistent=False)
-
-    def initial_belief(self, y: Tensor, weight: Tensor, u: Tensor | None) -> Gaussian:
-        """The heading the first observation points to; of unknown heading if it is missing."""
-        origin = self.layout.origin(y).expand(len(y), -1)
-        orientation = origin[:, 9:] if u is None else u[:, 0, 1:5]
-        north = torch.atan2(self.field[..., 0], self.field[..., 1])
-        known = (weight[:, 0, :2] > 0).all(-1)
-        heading = torch.where(known, torch.atan2(y[:, 0, 0], y[:, 0, 1]) - north, 0.0)
-        variances = self.initial_variances().expand(len(y), 12)
-        uniform = torch.full_like(heading, math.pi**2 / 3)
-        variances = torch.cat((torch.where(known, variances[:, 0], uniform).unsqueeze(-1), variances[:, 1:]), -1)
-        mean = torch.cat((heading.unsqueeze(-1), origin[:, 1:9], orientation), -1)
-        return Gaussian(mean, torch.diag_embed(variances))
 
     def transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> Tensor:
         turning, q = (x.new_zeros(*x.shape[:-1], 1), x[..., 9:]) if u is None else (u[..., :1], u[..., 1:5])
@@ -131,21 +102,6 @@ class Heading(System):
         deviation = [config.disturbance_std**2 * (1 - disturbance**2)] * 3
         zero = [torch.zeros_like(step)] * 3
         return torch.diag_embed(torch.cat((*drift, *zero, *deviation, *zero), -1))
-
-    def observe(self, x: Tensor) -> Tensor:
-        return self._world_field(x)[0] + matvec(rotation.to_matrix(x[..., 9:]), x[..., 3:6])
-
-    def linearize_observation(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        outside, turn = self._world_field(x)
-        R = rotation.to_matrix(x[..., 9:])
-        # d Rz(δ)ᵀ f / dδ = -ẑ × Rz(δ)ᵀ f
-        by_heading = torch.linalg.cross(outside, self.up.expand_as(outside)).unsqueeze(-1)
-        by_orientation = -R @ rotation.skew(x[..., 3:6])
-        H = torch.cat((by_heading, torch.zeros_like(R[..., :2]), R, turn, by_orientation), -1)
-        return outside + matvec(R, x[..., 3:6]), H
-
-    def measurement_covariance(self) -> Tensor:
-        return self.config.magnetometer_std**2 * self.eye[:3, :3]
 
     def initial_variances(self) -> Float[Tensor, "*B 12"]:
         """Variances of the state before the first step, if its observation gave the heading.
@@ -175,7 +131,57 @@ class Heading(System):
     def _seconds(self, dt: Tensor | None) -> Float[Tensor, "*B 1"]:
         return self.eye.new_tensor([self.dt]) if dt is None else dt.unsqueeze(-1)
 
-    def _world_field(self, x: Tensor) -> tuple[Float[Tensor, "*B 3"], Float[Tensor, "*B 3 3"]]:
-        """The field outside the sensor in the tilt filter's frame, and the rotation into that frame."""
-        turn = rotation.to_matrix(rotation.exp(-x[..., :1] * self.up))
-        return matvec(turn, self.field + x[..., 6:9]), turn
+
+@dataclass(frozen=True)
+class HeadingConfig(HeadingMotionConfig):
+    """As :class:`HeadingMotionConfig`, and the field a magnetometer measures.
+
+    >>> Heading(HeadingConfig(magnetometer_std=2.0)).measurement_covariance().diagonal()
+    tensor([4., 4., 4.])
+    """
+
+    field: tuple[float, ...] = (0.0, 15.0, -41.0)
+    """Field of the earth (µT): east, north, up. An east component is the declination against the north wanted."""
+    magnetometer_std: float = limited(3.0, above=0.0)
+    """Standard deviation of the noise of one observation (µT)."""
+
+
+@SYSTEMS.register("heading")
+class Heading(ComposedSystem):
+    """:class:`HeadingMotion` with a magnetometer, whose measurement is turned into the tilt filter's frame.
+
+    :class:`fwnkf.preprocess.TiltCompensatedMagnetometer` computes control and measurement from samples.
+
+    >>> import torch
+    >>> system = Heading(HeadingConfig())
+    >>> system.observe(system.layout.origin(torch.zeros(()))).tolist()
+    [0.0, 15.0, -41.0]
+    """
+
+    Config = HeadingConfig
+    motion: HeadingMotion
+    initial_steps = 1
+
+    def __init__(self, config: HeadingConfig) -> None:
+        motion, sensors = self.part_configs(config)
+        magnetometer = LevelMagnetometer(sensors["magnetometer"])
+        super().__init__(HeadingMotion(motion), {"magnetometer": magnetometer}, config=config)
+
+    @classmethod
+    def part_configs(cls, config: Any) -> tuple[Any, dict[str, Any]]:
+        magnetometer = part_config(LevelMagnetometerConfig, config, std=config.magnetometer_std)
+        return part_config(HeadingMotionConfig, config), {"magnetometer": magnetometer}
+
+    def initial_belief(self, y: Tensor, weight: Tensor, u: Tensor | None) -> Gaussian:
+        """The heading the first observation points to; of unknown heading if it is missing."""
+        origin = self.layout.origin(y).expand(len(y), -1)
+        orientation = origin[:, 9:] if u is None else u[:, 0, 1:5]
+        field = self.get_buffer("sensors.magnetometer.field")
+        north = torch.atan2(field[..., 0], field[..., 1])
+        known = (weight[:, 0, :2] > 0).all(-1)
+        heading = torch.where(known, torch.atan2(y[:, 0, 0], y[:, 0, 1]) - north, 0.0)
+        variances = self.motion.initial_variances().expand(len(y), 12)
+        uniform = torch.full_like(heading, math.pi**2 / 3)
+        variances = torch.cat((torch.where(known, variances[:, 0], uniform).unsqueeze(-1), variances[:, 1:]), -1)
+        mean = torch.cat((heading.unsqueeze(-1), origin[:, 1:9], orientation), -1)
+        return Gaussian(mean, torch.diag_embed(variances))

@@ -8,22 +8,24 @@ only; the vibration and the motion of the sensor tell flight from standing on th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..core import rotation
-from ..core.gaussian import block_diagonal, matvec
-from ..core.layout import Layout
+from ..core.composed import ComposedSystem, part_config
+from ..core.sensor_definition import root
 from ..errors import ConfigError
 from ..registry import SYSTEMS, at_least
 from ..shapes import Bool, Float
-from ..types import Gaussian
-from .inertial_calibrated import CalibratedStrapdown, CalibratedStrapdownConfig
+from .inertial_calibrated import (
+    CalibratedStrapdownConfig,
+    CalibratedStrapdownMotion,
+    CalibratedStrapdownMotionConfig,
+)
+from .sensors import Velocity, VelocityAcross, VelocityAcrossConfig, VelocityConfig
 
-FEATURES = 6
-"""The regressors of velocity across the rotor axis: two forces, three angular accelerations, a constant."""
 STANDING_BLOCKS = 5
 """Blocks that must be there before standing can be detected: the deviation of fewer says little."""
 
@@ -60,7 +62,7 @@ class Modes(NamedTuple):
 
 
 @SYSTEMS.register("drag_strapdown")
-class DragStrapdown(CalibratedStrapdown):
+class DragStrapdown(ComposedSystem):
     """A calibrated strapdown that observes velocity across the rotor axis in flight, and zero velocity when standing.
 
     The observation is ``(A R(q)ᵀ v)₂,₃ + o`` and ``R(q)ᵀ v``, where the rotation ``A`` (``axes``) turns the axis of
@@ -77,67 +79,55 @@ class DragStrapdown(CalibratedStrapdown):
     """
 
     Config = DragStrapdownConfig
-    axes: Tensor
-    drag: Tensor
-    tilt_std: Tensor
-    """Standard deviations of the tilt from one world frame to the next, m/s²."""
-    offset_std: Tensor
-    """Standard deviations of the offset from one recording to the next, m/s."""
+    motion: CalibratedStrapdownMotion
 
     def __init__(self, config: DragStrapdownConfig) -> None:
-        super().__init__(config)
         if not config.biases:
             raise ConfigError("system drag_strapdown needs the biases in its state: leave biases = True")
-        parts = [(part.name, part.kind, part.size) for part in self.layout.parts]
-        self.layout = Layout.parse([*parts, ("tilt", "euclidean", 2), ("offset", "euclidean", 2)])
-        self.observation_layout = Layout.parse([("across", "euclidean", 2), ("standing", "euclidean", 3)])
-        self.register_buffer("eye", torch.eye(self.layout.tangent_size), persistent=False)
-        self.register_buffer("axes", torch.eye(3))
-        self.register_buffer("drag", torch.zeros(2, FEATURES))
-        self.register_buffer("tilt_std", torch.zeros(2))
-        self.register_buffer("offset_std", torch.zeros(2))
+        motion, options = self.part_configs(config)
+        across = VelocityAcross(options["across"]).reading(offset="offset")
+        sensors = {"across": across, "standing": Velocity(options["standing"])}
+        super().__init__(CalibratedStrapdownMotion(motion), sensors, config=config)
 
-    # ---- motion ---------------------------------------------------------------------------------------------
+    @classmethod
+    def part_configs(cls, config: Any) -> tuple[Any, dict[str, Any]]:
+        std = tuple(map(root, config.variances or [config.variance] * 5))
+        sensors = {"across": VelocityAcrossConfig(std[:2]), "standing": VelocityConfig(std[2:], "body")}
+        return part_config(CalibratedStrapdownMotionConfig, config, tilt=True), sensors
 
-    def transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> Tensor:
-        return self._tilted(x, super().transition(x, u, dt), dt)
+    @property
+    def _across(self) -> VelocityAcross:
+        return self.sensors["across"]  # type: ignore[return-value]
 
-    def linearize_transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> tuple[Tensor, Tensor]:
-        moved, F = super().linearize_transition(x, u, dt)
-        step = self._seconds(x, dt).unsqueeze(-1)
-        level = self.eye[:3, :2]
-        by_tilt = torch.cat((0.5 * step * step * level, step * level, torch.zeros_like(F[..., 6:, :2])), -2)
-        above = nn.functional.pad(torch.cat((F, by_tilt), -1), (0, 2))
-        below = self.eye[-4:].expand(*F.shape[:-2], 4, -1)
-        return self._tilted(x, moved, dt), torch.cat((above, below), -2)
+    @property
+    def axes(self) -> Tensor:
+        """The rotation ``A`` that turns the axis of the rotors into the first axis."""
+        return self._across.axes
 
-    def _tilted(self, x: Tensor, moved: Tensor, dt: Tensor | None) -> Tensor:
-        return self._accelerated(moved, nn.functional.pad(x[..., 16:18], (0, 1)), dt)
+    @property
+    def drag(self) -> Tensor:
+        """The regression ``D`` of velocity across that axis."""
+        return self._across.drag
 
-    def process_noise(self, dt: Tensor | None) -> Tensor:
-        return nn.functional.pad(super().process_noise(dt), (0, 4, 0, 4))
+    @property
+    def offset_std(self) -> Tensor:
+        """Standard deviations of the offset from one recording to the next, m/s."""
+        return self._across.offset_std
 
-    def complete_prior(self, prior: Gaussian) -> Gaussian:
-        """A belief about position, velocity and orientation, completed by biases, tilt and offset."""
-        with_biases = super().complete_prior(prior)
-        if with_biases.mean.shape[-1] != 16:
-            return prior
-        rest = torch.cat((self.tilt_std, self.offset_std)).square().diag()
-        return Gaussian(nn.functional.pad(with_biases.mean, (0, 4)), block_diagonal(with_biases.cov, rest))
+    @property
+    def calibration(self) -> Tensor:
+        """The numbers of the calibration: a common row, and one for each site."""
+        return self.motion.calibration
 
-    # ---- observation ----------------------------------------------------------------------------------------
+    @property
+    def bias_std(self) -> Tensor:
+        """Standard deviations of the biases that the calibration leaves, from one recording to the next."""
+        return self.motion.bias_std
 
-    def observe(self, x: Tensor) -> Tensor:
-        velocity = super().observe(x)
-        return torch.cat((matvec(self.axes[1:], velocity) + x[..., 18:], velocity), -1)
-
-    def linearize_observation(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        velocity, H = super().linearize_observation(x)
-        across = self.axes[1:] @ H + self.eye[-2:]
-        return torch.cat((matvec(self.axes[1:], velocity) + x[..., 18:], velocity), -1), torch.cat((across, H), -2)
-
-    def measurement_covariance(self) -> Tensor:
-        return torch.diag_embed(self.eye.new_tensor(self.config.variances or [self.config.variance] * 5))
+    @property
+    def tilt_std(self) -> Tensor:
+        """Standard deviations of the tilt from one world frame to the next, m/s²."""
+        return self.motion.tilt_std
 
     # ---- blocks of samples ----------------------------------------------------------------------------------
 
@@ -151,9 +141,7 @@ class DragStrapdown(CalibratedStrapdown):
         Returns:
             ``(f₂, f₃, α₁, α₂, α₃, 1)``.
         """
-        change = matvec(self.axes, mean[..., :3] - before[..., :3]) / (self.config.block * self.dt)
-        across = matvec(self.axes, mean[..., 3:])[..., 1:]
-        return torch.cat((across, change, torch.ones_like(across[..., :1])), -1)
+        return self._across.features(mean, (mean[..., :3] - before[..., :3]) / (self.config.block * self.dt))
 
     def block_modes(self, window: Float[Tensor, "*B recent 7"], count: Float[Tensor, "*B"]) -> Modes:
         """Flying and standing from the last ``recent`` blocks.

@@ -15,10 +15,10 @@ from torch import Tensor
 from ..core.covariance import Covariance
 from ..core.functions import is_diagonal_matrix
 from ..core.layout import Layout
+from ..core.motion import Linearity
 from ..core.networks import JacobianNetwork, add_residual
 from ..core.observation import MatrixObservation, NetworkObservation, ObservationKind, make_observation
 from ..core.system import System, as_layout, build_system
-from ..core.system_definition import Linearity
 from ..errors import ConfigError
 from ..registry import SYSTEMS, at_least, parse_config
 from ..shapes import Float

@@ -9,16 +9,19 @@ Quadrotors and Accelerometers, IEEE Control Systems 34(1), 2014).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..core import rotation
+from ..core.composed import ComposedSystem, part_config
 from ..core.layout import Layout
-from ..core.system import System
+from ..core.motion import Motion
 from ..errors import ConfigError
-from ..registry import SYSTEMS, at_least, limited
+from ..registry import MOTIONS, SYSTEMS, at_least, limited
 from ..types import Gaussian
+from .sensors import RotorDrag, RotorDragConfig
 
 LAYOUT = Layout.parse(
     [
@@ -31,15 +34,13 @@ LAYOUT = Layout.parse(
 
 
 @dataclass(frozen=True)
-class MultirotorConfig:
-    """Where learning starts from; the learned values are tensors of the system.
+class MultirotorMotionConfig:
+    """Where learning starts from; the learned values are tensors of the motion.
 
-    >>> Multirotor(MultirotorConfig(drag=0.4)).drag.tolist()
-    [0.4000000059604645, 0.4000000059604645]
+    >>> MultirotorMotion(MultirotorMotionConfig()).layout.size
+    12
     """
 
-    drag: float = at_least(0.0, 0.32)
-    """Drag along body x and y (1/s)."""
     velocity_density: float = at_least(0.0, 0.05)
     """Noise of the velocity, per root hertz (m/s²)."""
     angle_density: float = at_least(0.0, 1e-3)
@@ -48,8 +49,6 @@ class MultirotorConfig:
     """Walk of the gyro bias, per root hertz (rad/s²)."""
     offset_density: float = at_least(0.0, 1e-3)
     """Walk of the force offset, per root hertz (m/s³)."""
-    deviation: float = at_least(0.0, 0.3)
-    """Standard deviation of the measured force (m/s²)."""
     sink: float = at_least(0.0, 0.2)
     """Rate (1/s) at which the vertical velocity, which is not observable here, goes to zero."""
     gravity: float = at_least(0.0, 9.81)
@@ -71,34 +70,27 @@ class MultirotorConfig:
             )
 
 
-@SYSTEMS.register("multirotor")
-class Multirotor(System):
+@MOTIONS.register("multirotor")
+class MultirotorMotion(Motion):
     """Velocity (body), orientation (body to world), gyro bias, offset of the force; ``u = (gyro, accelerometer)``.
 
-    ``v⁺ = v + h (a + Rᵀg - ω × v - sink v_z)`` with ``R`` halfway, ``q⁺ = q ⊗ exp(ω h)``, ``ω = gyro - b``; what is
-    observed is the force across the rotors' axis, ``-drag v + c``. Drag and noise levels are parameters. The
-    preprocessing ``pooled_imu`` makes observation and control of raw IMU samples.
+    ``v⁺ = v + h (a + Rᵀg - ω × v - sink v_z)`` with ``R`` halfway, ``q⁺ = q ⊗ exp(ω h)``, ``ω = gyro - b``. Noise
+    levels are parameters.
 
-    >>> import torch, fwnkf
-    >>> still = torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, 9.81]).expand(1, 5, 6)
-    >>> fwnkf.EKF(Multirotor(MultirotorConfig())).run(torch.zeros(1, 5, 2), still).mean[0, -1, :3].abs().max() < 1e-4
-    tensor(True)
+    >>> MultirotorMotion(MultirotorMotionConfig(dt=0.02)).initial_steps
+    50
     """
 
-    Config = MultirotorConfig
+    Config = MultirotorMotionConfig
     control_dim = 6
-    diagonal_noise = True
     eye: Tensor
 
-    def __init__(self, config: MultirotorConfig) -> None:
+    def __init__(self, config: MultirotorMotionConfig) -> None:
         super().__init__(config)
         self.dt, self.layout = config.dt, LAYOUT
         self.initial_steps = max(1, round(config.initial_seconds / config.dt))
-        self.observation_layout = Layout.parse([("force", "euclidean", 2)])
-        self.drag = nn.Parameter(torch.full((2,), float(config.drag)))
         densities = (config.velocity_density, config.angle_density, config.bias_density, config.offset_density)
         self.log_density = nn.Parameter(torch.tensor(densities).log())
-        self.log_deviation = nn.Parameter(torch.full((2,), float(config.deviation)).log())
         self.register_buffer("eye", torch.eye(LAYOUT.tangent_size), persistent=False)
 
     def initial_belief(self, y: Tensor, weight: Tensor, u: Tensor | None) -> Gaussian:
@@ -115,8 +107,6 @@ class Multirotor(System):
         mean = torch.cat((torch.zeros_like(force), rotation.tilt(force), torch.zeros_like(force), offset), -1)
         std = y.new_tensor(self.config.initial_std).repeat_interleave(torch.tensor([3, 3, 3, 2], device=y.device))
         return Gaussian(mean, torch.diag_embed(std.square()))
-
-    # ---- motion ---------------------------------------------------------------------------------------------
 
     def transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> Tensor:
         rate, force = self._sensed(x, u)
@@ -152,18 +142,6 @@ class Multirotor(System):
         sizes = self.log_density.exp().square().repeat_interleave(torch.tensor([3, 3, 3, 2]))
         return torch.diag_embed(sizes * step.unsqueeze(-1))
 
-    # ---- observation ----------------------------------------------------------------------------------------
-
-    def observe(self, x: Tensor) -> Tensor:
-        return x[..., 10:] - self.drag * x[..., :2]
-
-    def linearize_observation(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        by_velocity = torch.nn.functional.pad(torch.diag_embed(-self.drag), (0, 9))
-        return self.observe(x), by_velocity + self.eye[9:]
-
-    def measurement_covariance(self) -> Tensor:
-        return torch.diag_embed((2 * self.log_deviation).exp())
-
     # ---- parts of a step ------------------------------------------------------------------------------------
 
     def _seconds(self, x: Tensor, dt: Tensor | None) -> Tensor:
@@ -185,3 +163,55 @@ class Multirotor(System):
         pull = force + (back @ self._down(x).unsqueeze(-1)).squeeze(-1) - torch.linalg.cross(rate, v) - sink
         still = torch.zeros_like(x[..., 7:])
         return self.layout.boxplus(x, torch.cat((step * pull, step * rate, still), -1))
+
+
+@dataclass(frozen=True)
+class MultirotorConfig(MultirotorMotionConfig):
+    """As :class:`MultirotorMotionConfig`, and drag and noise of the measured force.
+
+    >>> Multirotor(MultirotorConfig(drag=0.4)).drag.tolist()
+    [0.4000000059604645, 0.4000000059604645]
+    """
+
+    drag: float = at_least(0.0, 0.32)
+    """Drag along body x and y (1/s)."""
+    deviation: float = at_least(0.0, 0.3)
+    """Standard deviation of the measured force (m/s²)."""
+
+
+@SYSTEMS.register("multirotor")
+class Multirotor(ComposedSystem):
+    """:class:`MultirotorMotion` with the force across the rotors' axis observed, ``-drag v + c``.
+
+    Drag and noise levels are parameters. The preprocessing ``pooled_imu`` makes observation and control of raw IMU
+    samples.
+
+    >>> import torch, fwnkf
+    >>> still = torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, 9.81]).expand(1, 5, 6)
+    >>> fwnkf.EKF(Multirotor(MultirotorConfig())).run(torch.zeros(1, 5, 2), still).mean[0, -1, :3].abs().max() < 1e-4
+    tensor(True)
+    """
+
+    Config = MultirotorConfig
+
+    def __init__(self, config: MultirotorConfig) -> None:
+        motion, sensors = self.part_configs(config)
+        super().__init__(MultirotorMotion(motion), {"force": RotorDrag(sensors["force"])}, config=config)
+
+    @classmethod
+    def part_configs(cls, config: Any) -> tuple[Any, dict[str, Any]]:
+        return part_config(MultirotorMotionConfig, config), {"force": part_config(RotorDragConfig, config)}
+
+    @property
+    def drag(self) -> nn.Parameter:
+        """Drag along body x and y (1/s)."""
+        return self._force.drag
+
+    @property
+    def log_deviation(self) -> nn.Parameter:
+        """Logarithm of the standard deviation of the measured force (m/s²)."""
+        return self._force.log_deviation
+
+    @property
+    def _force(self) -> RotorDrag:
+        return self.sensors["force"]  # type: ignore[return-value]

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ..core import rotation
+from ..core.composed import ComposedSystem, part_config
 from ..core.gaussian import matvec
 from ..core.layout import Layout
-from ..core.system import System
-from ..registry import SYSTEMS, at_least
+from ..core.motion import Motion
+from ..core.sensor_definition import SensorDefinition, root
+from ..registry import MOTIONS, SYSTEMS, at_least
 from ..shapes import Float
+from .sensors import (
+    Position,
+    PositionConfig,
+    RollPitchYaw,
+    RollPitchYawConfig,
+    Velocity,
+    VelocityConfig,
+)
 
 
 @dataclass(frozen=True)
-class StrapdownConfig:
-    """Noise of the sensors (by default that of the data sheet of an ADIS16448), gravity, and what is observed.
+class StrapdownMotionConfig:
+    """Noise of the sensors (by default that of the data sheet of an ADIS16448) and gravity.
 
-    >>> Strapdown(StrapdownConfig(observed="pose")).observation_layout.size
-    6
+    >>> StrapdownMotion(StrapdownMotionConfig(biases=False)).layout.size
+    10
     """
 
     biases: bool = True
@@ -36,22 +46,12 @@ class StrapdownConfig:
     """Random walk of the gyroscope's bias (rad/s²/√Hz)."""
     accelerometer_walk: float = at_least(0.0, 3.0e-3)
     """Random walk of the accelerometer's bias (m/s³/√Hz)."""
-    observed: Literal["position", "velocity", "pose"] = "position"
-    """``"position"``, ``"velocity"`` (a zero-velocity update, say) or ``"pose"``.
-
-    A pose is position, roll, pitch and yaw, that is six channels, of which the angles wrap; it is singular where the
-    pitch is ±90 degrees. Pure inertial navigation is any of these with every channel masked.
-    """
-    variance: float = at_least(0.0, 1e-4)
-    """Variance of an observed position (m²) or velocity (m²/s²)."""
-    angle_variance: float = at_least(0.0, 1e-4)
-    """Variance of observed roll, pitch and yaw (rad²)."""
     dt: float = 0.005
     """Nominal step (s)."""
 
 
-@SYSTEMS.register("strapdown")
-class Strapdown(System):
+@MOTIONS.register("strapdown")
+class StrapdownMotion(Motion):
     """Position, velocity (world), orientation (body to world) and, optionally, biases; ``u = (gyro, accelerometer)``.
 
     With ``ω = gyro - b_g``, ``f = accelerometer - b_a`` and ``a = R(q ⊗ exp(ω dt/2)) f + g``, the acceleration halfway:
@@ -59,18 +59,17 @@ class Strapdown(System):
     orientation at a constant rate and for the position in free fall.
 
     >>> import torch
-    >>> system = Strapdown(StrapdownConfig(biases=False))
-    >>> rest, level = system.layout.origin(torch.zeros(())), torch.tensor([[0, 0, 0, 0, 0, 9.81]])
-    >>> bool((system.transition(rest[None], level, None) == rest).all())
+    >>> motion = StrapdownMotion(StrapdownMotionConfig(biases=False))
+    >>> rest, level = motion.layout.origin(torch.zeros(())), torch.tensor([[0, 0, 0, 0, 0, 9.81]])
+    >>> bool((motion.transition(rest[None], level, None) == rest).all())
     True
     """
 
-    Config = StrapdownConfig
+    Config = StrapdownMotionConfig
     control_dim = 6
-    diagonal_noise = True
     eye: Tensor
 
-    def __init__(self, config: StrapdownConfig) -> None:
+    def __init__(self, config: StrapdownMotionConfig) -> None:
         super().__init__(config)
         self.dt = config.dt
         parts: list[tuple[str, str, int]] = [
@@ -81,13 +80,7 @@ class Strapdown(System):
         if config.biases:
             parts += [("gyro_bias", "euclidean", 3), ("accelerometer_bias", "euclidean", 3)]
         self.layout = Layout.parse(parts)
-        if config.observed == "pose":
-            self.observation_layout = Layout.parse([("position", "euclidean", 3), ("roll_pitch_yaw", "angle", 3)])
-        else:
-            self.observation_layout = Layout.parse([(config.observed, "euclidean", 3)])
         self.register_buffer("eye", torch.eye(self.layout.tangent_size), persistent=False)
-
-    # ---- motion ---------------------------------------------------------------------------------------------
 
     def transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> Tensor:
         rate, force = self._sensed(x, u)
@@ -140,27 +133,6 @@ class Strapdown(System):
         upper = torch.nn.functional.pad(beside, (3, d - 6, 0, d - 3))
         return diagonal + upper + upper.mT
 
-    # ---- observation -----------------------------------------------------------------------------------------
-
-    def observe(self, x: Tensor) -> Tensor:
-        if self.config.observed == "pose":
-            return torch.cat((x[..., :3], roll_pitch_yaw(x[..., 6:10])), -1)
-        return x[..., :3] if self.config.observed == "position" else x[..., 3:6]
-
-    def linearize_observation(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        observed = self.observe(x)
-        if self.config.observed != "pose":
-            begin = 0 if self.config.observed == "position" else 3
-            return observed, self.eye[begin : begin + 3]
-        d = self.layout.tangent_size
-        angles = torch.nn.functional.pad(euler_rates(observed[..., 3:]), (6, d - 9))
-        return observed, torch.cat((self.eye[:3].expand(*x.shape[:-1], 3, d), angles), -2)
-
-    def measurement_covariance(self) -> Tensor:
-        size = self.observation_layout.size
-        variances = [self.config.variance] * 3 + [self.config.angle_variance] * (size - 3)
-        return torch.diag_embed(self.eye.new_tensor(variances))
-
     # ---- parts of a step ------------------------------------------------------------------------------------
 
     def _seconds(self, x: Tensor, dt: Tensor | None) -> Float[Tensor, "B 1"]:
@@ -188,23 +160,49 @@ class Strapdown(System):
         return self.layout.boxplus(x, torch.cat(change, -1))
 
 
-def roll_pitch_yaw(q: Float[Tensor, "*B 4"]) -> Float[Tensor, "*B 3"]:
-    """Angles of ``R = R_z(yaw) R_y(pitch) R_x(roll)``."""
-    w, x, y, z = q.unbind(-1)
-    roll = torch.atan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
-    sine = (2 * (w * y - z * x)).clamp(-1.0, 1.0)
-    yaw = torch.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
-    return torch.stack((roll, sine.asin(), yaw), -1)
+@dataclass(frozen=True)
+class StrapdownConfig(StrapdownMotionConfig):
+    """As :class:`StrapdownMotionConfig`, and what is observed.
+
+    >>> Strapdown(StrapdownConfig(observed="pose")).observation_layout.size
+    6
+    """
+
+    observed: Literal["position", "velocity", "pose"] = "position"
+    """``"position"``, ``"velocity"`` (a zero-velocity update, say) or ``"pose"``.
+
+    A pose is position, roll, pitch and yaw, that is six channels, of which the angles wrap; it is singular where the
+    pitch is ±90 degrees. Pure inertial navigation is any of these with every channel masked.
+    """
+    variance: float = at_least(0.0, 1e-4)
+    """Variance of an observed position (m²) or velocity (m²/s²)."""
+    angle_variance: float = at_least(0.0, 1e-4)
+    """Variance of observed roll, pitch and yaw (rad²)."""
 
 
-def euler_rates(angles: Float[Tensor, "*B 3"]) -> Float[Tensor, "*B 3 3"]:
-    """The derivative of roll, pitch and yaw by a small rotation in the body frame."""
-    roll, pitch, _ = angles.unbind(-1)
-    sine, cosine, tangent = roll.sin(), roll.cos(), pitch.tan()
-    one, zero = torch.ones_like(roll), torch.zeros_like(roll)
-    rows = (
-        (one, sine * tangent, cosine * tangent),
-        (zero, cosine, -sine),
-        (zero, sine / pitch.cos(), cosine / pitch.cos()),
-    )
-    return torch.stack([torch.stack(row, -1) for row in rows], -2)
+@SYSTEMS.register("strapdown")
+class Strapdown(ComposedSystem):
+    """:class:`StrapdownMotion` with position, velocity or pose measured; :meth:`with_sensor` adds other sensors.
+
+    >>> import torch
+    >>> Strapdown(StrapdownConfig(observed="velocity")).sensor_channels
+    {'velocity': slice(0, 3, None)}
+    """
+
+    Config = StrapdownConfig
+
+    def __init__(self, config: StrapdownConfig) -> None:
+        motion, sensors = self.part_configs(config)
+        kinds: dict[str, Any] = {"position": Position, "velocity": Velocity, "roll_pitch_yaw": RollPitchYaw}
+        built: dict[str, SensorDefinition] = {name: kinds[name](options) for name, options in sensors.items()}
+        super().__init__(StrapdownMotion(motion), built, config=config)
+
+    @classmethod
+    def part_configs(cls, config: Any) -> tuple[Any, dict[str, Any]]:
+        std = root(config.variance)
+        sensors: dict[str, Any] = {"velocity": VelocityConfig(std=std)}
+        if config.observed != "velocity":
+            sensors = {"position": PositionConfig(std=std)}
+        if config.observed == "pose":
+            sensors["roll_pitch_yaw"] = RollPitchYawConfig(std=root(config.angle_variance))
+        return part_config(StrapdownMotionConfig, config), sensors

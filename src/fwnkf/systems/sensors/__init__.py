@@ -1,0 +1,78 @@
+"""One sensor, one file; each is imported when it is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...lazy import attach
+from ...registry import SENSORS
+
+if TYPE_CHECKING:
+    from .airspeed import Airspeed, AirspeedConfig
+    from .barometer import Barometer, BarometerConfig
+    from .bounded_position import BoundedPosition, BoundedPositionConfig
+    from .gyro_bias import GyroBias, GyroBiasConfig
+    from .magnetometer import LevelMagnetometer, LevelMagnetometerConfig, Magnetometer, MagnetometerConfig
+    from .position import Position, PositionConfig
+    from .range import Range, RangeConfig
+    from .roll_pitch_yaw import RollPitchYaw, RollPitchYawConfig
+    from .rotor_drag import RotorDrag, RotorDragConfig, VelocityAcross, VelocityAcrossConfig
+    from .velocity import Velocity, VelocityConfig
+
+SENSORS.declare(
+    __name__,
+    airspeed="airspeed",
+    barometer="barometer",
+    bounded_position="bounded_position",
+    gyro_bias="gyro_bias",
+    level_magnetometer="magnetometer",
+    magnetometer="magnetometer",
+    position="position",
+    range="range",
+    roll_pitch_yaw="roll_pitch_yaw",
+    rotor_drag="rotor_drag",
+    velocity="velocity",
+    velocity_across="rotor_drag",
+)
+__getattr__ = attach(
+    __name__,
+    {
+        "airspeed": ("Airspeed", "AirspeedConfig"),
+        "barometer": ("Barometer", "BarometerConfig"),
+        "bounded_position": ("BoundedPosition", "BoundedPositionConfig"),
+        "gyro_bias": ("GyroBias", "GyroBiasConfig"),
+        "magnetometer": ("LevelMagnetometer", "LevelMagnetometerConfig", "Magnetometer", "MagnetometerConfig"),
+        "position": ("Position", "PositionConfig"),
+        "range": ("Range", "RangeConfig"),
+        "roll_pitch_yaw": ("RollPitchYaw", "RollPitchYawConfig"),
+        "rotor_drag": ("RotorDrag", "RotorDragConfig", "VelocityAcross", "VelocityAcrossConfig"),
+        "velocity": ("Velocity", "VelocityConfig"),
+    },
+)
+
+__all__ = [
+    "Airspeed",
+    "AirspeedConfig",
+    "Barometer",
+    "BarometerConfig",
+    "BoundedPosition",
+    "BoundedPositionConfig",
+    "GyroBias",
+    "GyroBiasConfig",
+    "LevelMagnetometer",
+    "LevelMagnetometerConfig",
+    "Magnetometer",
+    "MagnetometerConfig",
+    "Position",
+    "PositionConfig",
+    "Range",
+    "RangeConfig",
+    "RollPitchYaw",
+    "RollPitchYawConfig",
+    "RotorDrag",
+    "RotorDragConfig",
+    "Velocity",
+    "VelocityAcross",
+    "VelocityAcrossConfig",
+    "VelocityConfig",
+]
