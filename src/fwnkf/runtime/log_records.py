@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..export.reference import Record
 from ..filters.base import Filter
-from .long_run import Piece, Summary, concatenated, inputs_of, pieces
+from .recordings import Piece, Summary, concatenated, inputs_of, pieces
 
 __all__ = ["log_records"]
 
@@ -17,7 +17,7 @@ __all__ = ["log_records"]
 def log_records(
     model: Filter, blocks: Iterable[tuple[NDArray[np.float64], NDArray[np.float64]]], steps: int, stamps: bool = False
 ) -> list[Record]:
-    """At least ``steps`` steps, if the log has as many, as :func:`~fwnkf.runtime.long_run.run_long` takes them.
+    """At least ``steps`` steps, if the log has as many, as :func:`~fwnkf.runtime.recordings.run_long` takes them.
 
     Args:
         model: the filter.

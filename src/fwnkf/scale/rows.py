@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runtime.long_run import LONGEST_GAP, RATE_TOLERANCE
+from ..runtime.recordings import LONGEST_GAP, RATE_TOLERANCE
 from .states import Snapshots
 
 Array = NDArray[np.float64]
