@@ -18,9 +18,9 @@ from pathlib import Path
 import torch
 from tables import write
 
-from fwnkf.evaluation.evaluate import dt_for
 from fwnkf.evaluation.timing import interleave
 from fwnkf.filters.stacked import FilterStack
+from fwnkf.runtime.recordings import dt_for
 from fwnkf.training.batches import Plan, gather
 from fwnkf.training.experiments import parse_experiment
 from fwnkf.training.fit import prepare_filter

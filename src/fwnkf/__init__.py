@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from .filters.orders import OrderTrackingFilter as OrderTracking
     from .filters.recursive_kalmannet import RecursiveKalmanNet
     from .filters.rkn import RecurrentKalmanNetwork as RKN
-    from .filters.smoothing import Smoothed, smooth, smooth_in_chunks
+    from .filters.smoothing import Smoothed, smooth
     from .filters.unscented import UnscentedKalmanFilter as UKF
     from .identify import fit
     from .registry import DATA, FILTERS, PREPROCESS, SYSTEMS
     from .runtime.compiled import compile_step
+    from .runtime.recordings import smooth_in_chunks
     from .runtime.stream import Stream
     from .types import Gaussian, Status, StepOutput
 
@@ -72,9 +73,10 @@ _attribute = attach(
         "filters.recursive_kalmannet": ("RecursiveKalmanNet",),
         "filters.rkn": {"RKN": "RecurrentKalmanNetwork"},
         "filters.unscented": {"UKF": "UnscentedKalmanFilter"},
-        "filters.smoothing": ("Smoothed", "smooth", "smooth_in_chunks"),
+        "filters.smoothing": ("Smoothed", "smooth"),
         "identify": ("fit",),
         "runtime.compiled": ("compile_step",),
+        "runtime.recordings": ("smooth_in_chunks",),
         "runtime.stream": ("Stream",),
         "types": ("Gaussian", "Status", "StepOutput"),
     },

@@ -18,6 +18,7 @@ from ..core.layout import Layout, Part
 from ..core.system import System
 from ..errors import ConfigError, DataError
 from ..logs import Table
+from ..logs.clock import RATE_TOLERANCE
 from ..types import Gaussian
 from ._identify import fit_linear, fit_steps, identify
 from ._survey import Clock, Columns, FileSurvey, Survey, few, survey
@@ -30,7 +31,6 @@ __all__ = ["Columns", "FileSurvey", "Survey", "fit_linear", "fit_steps", "load",
 WINDOW = 200
 LEAST_WINDOW = 20
 """The default window is not shortened below this for the sake of a single short file."""
-RATE_TOLERANCE = 0.02
 BACKWARD_LIMIT = 0.01
 """Largest accepted fraction of rows whose time stamp repeats or decreases."""
 SPARSE_LIMIT = 20

@@ -13,6 +13,8 @@ from .log import Array
 
 LONG = 10.0
 """Missing samples of at least this many steps are a gap, fewer are skipped samples."""
+RATE_TOLERANCE = 0.02
+"""Relative difference of two rates up to which they are the same: of recordings, or of samples and a filter."""
 BLOCK = 64
 """Samples from which the phase of a clock is taken."""
 SEEN = 0.6

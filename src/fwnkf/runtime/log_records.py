@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..export.reference import Record
 from ..filters.base import Filter
-from .recordings import Piece, Summary, concatenated, inputs_of, pieces
+from .recordings import Piece, Summary, concatenated, pieces, steps_of
 
 __all__ = ["log_records"]
 
@@ -50,5 +50,7 @@ def log_records(
 
 
 def _record(model: Filter, piece: Piece) -> Record:
-    y, u, mask, dt = inputs_of(model, piece)
-    return Record(y[0], mask[0], None if u is None else u[0], None if dt is None else dt[0])
+    y, u, mask, dt = (None if item is None else item[0] for item in steps_of(model, piece)[:4])
+    assert y is not None
+    assert mask is not None
+    return Record(y, mask, u, dt)

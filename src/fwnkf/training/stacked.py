@@ -24,10 +24,10 @@ from torch import Tensor
 
 from ..data.protocols import Protocol, Records
 from ..errors import ConfigError
-from ..evaluation.evaluate import dt_for
 from ..filters.base import Filter
 from ..filters.stacked import FilterStack
 from ..metrics.accuracy import mse, residual
+from ..runtime.recordings import dt_for
 from ..types import Gaussian
 from .batches import Piece, Plan, gather
 from .config import Experiment
