@@ -59,7 +59,7 @@ def named(kind: str) -> list[dict[str, Any]]:
 
         return [{"name": name, "description": line} for name, line in shipped().items()]
     if kind == "data":
-        from ..data import catalogue
+        from ..data.sets import catalogue
 
         registry = _registry("data")
         loaded = [{**_described(name, registry[name]), "options": _names(name, registry[name])} for name in registry]
