@@ -26,8 +26,8 @@ from fwnkf.training.experiments import parse_experiment
 from fwnkf.training.fit import prepare_filter
 from fwnkf.training.losses import weighted_sum
 from fwnkf.training.setup import load_data
-from fwnkf.training.stacked import Objective
 from tasks.paper import matrix
+from tasks.paper.stacked import Objective
 
 WEIGHT = 0.01
 """Weight of the spectral loss."""
