@@ -69,8 +69,6 @@ def test_the_library_names_no_data_set_outside_its_reader():
         if match[0].lower() != "broad" or match[0] == "BROAD"  # a broad oscillator is no data set
     ]
     assert named == [], "only data/sets/<set>.py names a data set; a task folder of a common word gets another name"
-        "only data/sets/<set>.py names a data set; a task folder named by a common word gets another name"
-    )
 
 
 @pytest.mark.parametrize("path", python_files(TASKS), ids=lambda path: str(path.relative_to(ROOT)))

@@ -15,7 +15,7 @@ from fwnkf.diagnosis.series import Series, batches, pieces
 from fwnkf.errors import DataError
 from fwnkf.filters.base import Filter
 from fwnkf.identify.channels import channels_filter
-from fwnkf.identify.starting_belief import starting_belief
+from fwnkf.identify.start import starting_belief
 
 
 def series_of(steps: int, seed: int = 0, keep: np.ndarray | None = None) -> Series:

@@ -15,7 +15,7 @@ from ..core.gaussian import factored_density
 from ..core.trajectory import Trajectory
 from ..errors import DataError
 from ..filters.base import Filter
-from ..identify.starting_belief import starting_belief
+from ..identify.start import starting_belief
 from ..logs.clock import RATE_TOLERANCE
 from ..runtime.inputs import absolute
 from ..runtime.recordings import Steps, run_steps, step_for

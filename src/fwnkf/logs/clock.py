@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .log import Array
+Array = NDArray[np.float64]
 
 LONG = 10.0
 """Missing samples of at least this many steps are a gap, fewer are skipped samples."""

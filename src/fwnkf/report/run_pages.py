@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..diagnosis.values import plain_values
+from ..diagnosis.result import plain_values
 from ._style import COLOURS
 from .drawing import Drawing, canvas, draw, log_ticks
 from .page import Cell, Notice, Page, Section, Table

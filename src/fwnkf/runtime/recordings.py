@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import tee
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,11 +26,13 @@ from ..core.gaussian import masked
 from ..core.trajectory import Trajectory, faulty
 from ..errors import ConfigError, DataError
 from ..filters.base import Filter
-from ..filters.smoothing import Smoothed, factorized, joined, smooth, smoothed_part
 from ..logs.clock import RATE_TOLERANCE, fitted_step, step_counts
 from ..metrics.consistency import mahalanobis_squared
 from ..shapes import Bool, Float
 from .inputs import relative
+
+if TYPE_CHECKING:
+    from ..filters.smoothing import Smoothed
 
 Array = NDArray[np.float64]
 Write = Callable[[Array, Array, Array], None]
@@ -396,6 +398,8 @@ def run_long(
 
 def _smooth_with_lag(runner: _Runner, cut: Iterator[Piece], lag: int, report: Callable[[Summary], None]) -> None:
     """Each piece together with the first steps of the next ones, which are run again with their own piece."""
+    from ..filters.smoothing import smooth
+
     model, samples = runner.model, lag * runner.block
     prepared, state = model.prepare(), None
     waiting: list[Piece] = []
@@ -515,6 +519,8 @@ def smooth_in_chunks(
     >>> torch.allclose(whole.mean, parts.mean)
     True
     """
+    from ..filters.smoothing import joined
+
     if chunk < 1:
         raise ConfigError(f"chunk = {chunk}: give a positive number of steps")
     parts = list(Steps(y, u, mask, dt, start).parts(chunk * model.input_sizes.block))
@@ -529,6 +535,8 @@ def smooth_parts(model: Filter, parts: Sequence[Steps]) -> Iterator[Smoothed]:
     Every part is used twice, so ``parts`` may read them from disk. Between the two passes only the states between
     them are stored. ``cross_cov`` of a part begins with that of the step before it.
     """
+    from ..filters.smoothing import factorized, smoothed_part
+
     prepared = model.prepare()
     begins: list[tuple[Mapping[str, Any] | None, Tensor | None]] = [(parts[0].start, None)]
     for track in run_steps(model, parts, smoothing=True, prepared=prepared):
