@@ -6,7 +6,7 @@ from ..lazy import attach
 
 if TYPE_CHECKING:
     from .choice import choose
-    from .log import Dropout, Log, Message, Source, Stream, Topic
+    from .log import LOG_READERS, Dropout, Log, Message, Source, Stream, Topic
     from .open import open_log
     from .table import Table, find_tables, read_table
 
@@ -14,13 +14,14 @@ __getattr__ = attach(
     __name__,
     {
         "choice": ("choose",),
-        "log": ("Dropout", "Log", "Message", "Source", "Stream", "Topic"),
+        "log": ("LOG_READERS", "Dropout", "Log", "Message", "Source", "Stream", "Topic"),
         "open": ("open_log",),
         "table": ("Table", "find_tables", "read_table"),
     },
 )
 
 __all__ = [
+    "LOG_READERS",
     "Dropout",
     "Log",
     "Message",
