@@ -18,8 +18,8 @@ import numpy as np
 
 from fwnkf.data.flights import Flight, Vehicle, flight, random_vehicle
 from fwnkf.diagnosis.calibrate import Calibrated, calibrated, split
-from fwnkf.diagnosis.default_filter import channel_models
-from fwnkf.diagnosis.fix import LINES, TRAIN
+from fwnkf.diagnosis.default_filter import LINES, channel_models
+from fwnkf.diagnosis.fix import TRAIN
 from fwnkf.diagnosis.innovations import innovations
 from fwnkf.diagnosis.series import Series
 

@@ -92,7 +92,7 @@ read_table("one.parquet")
 """
 DOWNLOAD = """
 from pathlib import Path
-from fwnkf.data.sources import download
+from fwnkf.data.sets.sources import download
 Path("kept").write_bytes(b"here")
 print(download(["http://127.0.0.1:9/kept"], "kept"))
 """

@@ -29,7 +29,7 @@ from fwnkf.evaluation.timing import interleave
 from fwnkf.export.c import flash
 from fwnkf.export.rounding import rounded
 from fwnkf.training.experiments import parse_experiment
-from fwnkf.training.stacked import fit_together
+from tasks.paper.stacked import fit_together
 
 SIZES: dict[str, dict[str, int]] = {
     "none": {"hidden": 0},

@@ -22,9 +22,9 @@ from tables import write
 from torch import Tensor
 
 import fwnkf
-from fwnkf.evaluation.bootstrap import paired_ratio
 from fwnkf.evaluation.evaluate import Estimate, inputs_for
 from fwnkf.metrics.consistency import coverage, nees
+from tasks.bootstrap import paired_ratio
 from tasks.interface import all_tasks
 
 ROOT = Path(__file__).parents[1]

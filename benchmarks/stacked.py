@@ -18,16 +18,16 @@ from pathlib import Path
 import torch
 from tables import write
 
-from fwnkf.evaluation.evaluate import dt_for
 from fwnkf.evaluation.timing import interleave
 from fwnkf.filters.stacked import FilterStack
+from fwnkf.runtime.recordings import dt_for
 from fwnkf.training.batches import Plan, gather
 from fwnkf.training.experiments import parse_experiment
 from fwnkf.training.fit import prepare_filter
 from fwnkf.training.losses import weighted_sum
 from fwnkf.training.setup import load_data
-from fwnkf.training.stacked import Objective
 from tasks.paper import matrix
+from tasks.paper.stacked import Objective
 
 WEIGHT = 0.01
 """Weight of the spectral loss."""

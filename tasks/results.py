@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from fwnkf.errors import CheckpointError
-from fwnkf.evaluation.bootstrap import Interval, paired_ratio
 from fwnkf.plain import number, plain
+from tasks.bootstrap import Interval, paired_ratio
 
 FORMAT = 1
 FILE = "results.json"

@@ -63,12 +63,12 @@ def test_the_library_names_no_data_set_outside_its_reader():
     named = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in python_files(LIBRARY)
-        if not (path.parent.name == "data" and path.name in READERS)
+        if not (path.parent.name == "sets" and path.name in READERS)
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         for match in pattern.finditer(line)
         if match[0].lower() != "broad" or match[0] == "BROAD"  # a broad oscillator is no data set
     ]
-    assert named == [], "only data/<set>.py names a data set; a task folder named by a common word gets another name"
+    assert named == [], "only data/sets/<set>.py names a data set; a task folder of a common word gets another name"
 
 
 @pytest.mark.parametrize("path", python_files(TASKS), ids=lambda path: str(path.relative_to(ROOT)))

@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from .filters.fwnkf import FrequencyWeightedNeuralKalmanFilter as FWNKF
     from .filters.kalman import KalmanFilter as KF
     from .filters.parts import GRU, MLP, Drift, Hypotheses, Level, Lines, LocallyLinear, Modes, Orders, Phi
-    from .filters.smoothing import Smoothed, smooth, smooth_in_chunks
+    from .filters.smoothing import Smoothed, smooth
     from .filters.unscented import UnscentedKalmanFilter as UKF
     from .identify import fit
     from .registry import DATA, FILTERS, MOTIONS, PREPROCESS, SENSORS, SYSTEMS
     from .runtime.compiled import compile_step
+    from .runtime.recordings import smooth_in_chunks
     from .runtime.stream import Stream
     from .types import Gaussian, Status, StepOutput
 
@@ -87,9 +88,10 @@ _attribute = attach(
             "Orders",
             "Phi",
         ),
-        "filters.smoothing": ("Smoothed", "smooth", "smooth_in_chunks"),
+        "filters.smoothing": ("Smoothed", "smooth"),
         "identify": ("fit",),
         "runtime.compiled": ("compile_step",),
+        "runtime.recordings": ("smooth_in_chunks",),
         "runtime.stream": ("Stream",),
         "types": ("Gaussian", "Status", "StepOutput"),
     },

@@ -11,9 +11,9 @@ from torch import Tensor
 
 import fwnkf
 from fwnkf import Gaussian
-from fwnkf.data import broad as reader
 from fwnkf.data.protocols import Protocol, Records, Split
 from fwnkf.data.recording import Recording
+from fwnkf.data.sets import broad as reader
 from fwnkf.errors import DataError
 from tasks.broad.trials import BLOCK, TEST, TRAIN, trials
 from tasks.windows import coarse, in_steps, subset

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from fwnkf.data.recording import Recording
-from fwnkf.evaluation.bootstrap import paired_ratio
 from fwnkf.evaluation.rows import Row
+from tasks.bootstrap import paired_ratio
 from tasks.interface import Say, parse_seeds
 from tasks.results import mean_by_name, over_seeds
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fwnkf.data import broad, catalogue
 from fwnkf.data.recording import Recording
+from fwnkf.data.sets import broad, catalogue
 from fwnkf.errors import DataError
 from fwnkf.metrics.orientation import error_quaternion, heading_error, inclination_error, rms_degrees, total_error
 from fwnkf.shapes import Bool, Float

@@ -28,9 +28,9 @@ from torch import Tensor
 
 from fwnkf.core import rotation
 from fwnkf.core.layout import Layout
-from fwnkf.data import catalogue, dido
 from fwnkf.data.protocols import Protocol, Records, Split
 from fwnkf.data.recording import Recording, Span
+from fwnkf.data.sets import catalogue, dido
 from fwnkf.errors import DataError
 from fwnkf.shapes import Float
 from fwnkf.types import Gaussian

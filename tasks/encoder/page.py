@@ -7,7 +7,7 @@ from statistics import fmean
 
 import numpy as np
 
-from fwnkf.evaluation.bootstrap import Interval, paired_ratio
+from tasks.bootstrap import Interval, paired_ratio
 from tasks.cards import table_row
 from tasks.encoder.cases import PIECE
 from tasks.encoder.study import FITTED, HIDDEN, Row

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from fwnkf import Gaussian
 from fwnkf.core import rotation
-from fwnkf.data import catalogue
 from fwnkf.data.protocols import Protocol, ProtocolName, Records, Split
 from fwnkf.data.recording import Recording
+from fwnkf.data.sets import catalogue
 from fwnkf.errors import ConfigError, DataError
 
 TEN = (

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from fwnkf.evaluation.bootstrap import Interval
+from tasks.bootstrap import Interval
 from tasks.paper import published
 from tasks.paper.matrix import Matrix
 from tasks.paper.scores import paired

@@ -21,7 +21,7 @@ from tasks.paper.scores import block_errors, scores
 from tasks.paper.store import RUNTIME, Row
 
 if TYPE_CHECKING:
-    from fwnkf.training.stacked import Member
+    from tasks.paper.stacked import Member
 
 COMMAND = "python -m tasks paper"
 Say = Callable[[str], None]
@@ -69,7 +69,7 @@ def run_folder(matrix_of_runs: Matrix, group: Group, runs: Path) -> Path:
 
 
 def _trained(matrix_of_runs: Matrix, group: Group, runs: Path, say: Say) -> list[Row]:
-    from fwnkf.training.stacked import fit_together
+    from tasks.paper.stacked import fit_together
 
     folder = run_folder(matrix_of_runs, group, runs)
     rows = []

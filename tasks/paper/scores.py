@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from fwnkf.data.protocols import Records
-from fwnkf.evaluation.bootstrap import Interval, paired_ratio
 from fwnkf.evaluation.evaluate import Estimate
 from fwnkf.evaluation.rows import known_steps
 from fwnkf.metrics.accuracy import residual, summarize
+from tasks.bootstrap import Interval, paired_ratio
 
 COLUMNS = ("mae", "mse", "rmse", "nrmse", "r2")
 """The columns of the paper's tables."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from fwnkf import Filter
-from fwnkf.evaluation.bootstrap import paired_ratio
-from fwnkf.evaluation.gaps import gap_errors
 from fwnkf.extras import need
+from tasks.bootstrap import paired_ratio
+from tasks.racer.gaps import gap_errors
 from tasks.racer.page import flights
 from tasks.racer.protocol import BLOCK, CONTEXT, STEP, STRIDE, TEST, control, flight, frames, windows
 from tasks.racer.regression import hold

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from fwnkf.evaluation.bootstrap import paired_ratio
+from tasks.bootstrap import paired_ratio
 from tasks.racer.filter import VARIANTS
 from tasks.racer.study import SIZES
 from tasks.results import Results, plus_minus

@@ -22,8 +22,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fwnkf.data import catalogue
 from fwnkf.data.log_recording import recording
+from fwnkf.data.sets import catalogue
 from fwnkf.errors import DataError
 from fwnkf.logs import open_log
 from fwnkf.shapes import Bool, Float

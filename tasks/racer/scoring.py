@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from fwnkf import Filter
-from fwnkf.evaluation.gaps import GapErrors, gap_errors
 from fwnkf.metrics.consistency import coverage, nees
 from fwnkf.shapes import Bool, Float
+from tasks.racer.gaps import GapErrors, gap_errors
 from tasks.racer.protocol import AHEAD_MS, BLOCK, CONTEXT, GAPS_MS, Windows, control, frames, held
 from tasks.results import Score
 

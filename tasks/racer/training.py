@@ -22,13 +22,13 @@ from fwnkf.core.gaussian import factored_density
 from fwnkf.core.linear import LinearSystem
 from fwnkf.core.networks import JacobianNetwork
 from fwnkf.core.tree import named_leaves, tree_map, tree_unflatten
-from fwnkf.evaluation.gaps import gap_errors
 from fwnkf.filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from fwnkf.filters.networks import gru_step
 from fwnkf.metrics.consistency import nees
 from fwnkf.shapes import Float
 from tasks.interface import Say
 from tasks.racer.filter import CONTROLS, Options, linear_model, new_filter, steps, without_collisions
+from tasks.racer.gaps import gap_errors
 from tasks.racer.protocol import BLOCK, CONTEXT, Flight, Windows, control, frames
 
 MEASURED, GAP = 12, 28

@@ -21,7 +21,6 @@ from fwnkf.core.linearize import mix
 from fwnkf.data.simulated import Simulated, generate, tone_frequencies
 from fwnkf.diagnosis.autopilots import moving_notch
 from fwnkf.diagnosis.notch import low_pass
-from fwnkf.evaluation.bootstrap import paired_ratio
 from fwnkf.evaluation.rows import Row
 from fwnkf.filters.fwnkf import with_tracked_level
 from fwnkf.filters.hypotheses import FrequencyHypotheses, with_fallback
@@ -29,6 +28,7 @@ from fwnkf.metrics.accuracy import summarize
 from fwnkf.systems import noise
 from fwnkf.systems.lorenz import Lorenz, LorenzConfig
 from fwnkf.systems.noise import Scenario
+from tasks.bootstrap import paired_ratio
 from tasks.simulated.robustness import FILTERS
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from fwnkf.data.protocols import Protocol
-from fwnkf.evaluation.bootstrap import Interval, paired_ratio
 from fwnkf.evaluation.evaluate import Estimate
 from fwnkf.metrics.accuracy import residual, summarize
 from fwnkf.metrics.consistency import coverage, variance_ratio
+from tasks.bootstrap import Interval, paired_ratio
 from tasks.results import Score
 
 COORDINATES = {"lorenz": ("x", "y", "z"), "pendulum": ("θ", "ω")}

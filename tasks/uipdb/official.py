@@ -31,9 +31,9 @@ from torch import Tensor
 from fwnkf import Gaussian
 from fwnkf.core import rotation
 from fwnkf.core.layout import Layout
-from fwnkf.data import catalogue, uipdb
 from fwnkf.data.protocols import Protocol, ProtocolName, Records, Split
 from fwnkf.data.recording import Recording
+from fwnkf.data.sets import catalogue, uipdb
 from fwnkf.errors import DataError
 from fwnkf.metrics.accuracy import mae_paper, raw_difference, residual, rmse_paper
 from fwnkf.shapes import Float

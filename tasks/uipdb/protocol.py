@@ -14,8 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fwnkf.data import catalogue, uipdb
 from fwnkf.data.recording import Recording
+from fwnkf.data.sets import catalogue, uipdb
 from fwnkf.errors import DataError
 from fwnkf.shapes import Bool, Float
 

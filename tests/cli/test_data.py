@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fwnkf import cli
-from fwnkf.data import catalogue
-from fwnkf.data.catalogue import RemoteFile
+from fwnkf.data.sets import catalogue
+from fwnkf.data.sets.catalogue import RemoteFile
 from fwnkf.logs import open_log
 
 from ..data import miniatures

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 
@@ -75,9 +74,7 @@ def test_a_bag_may_be_the_folder_one_is_in(capsys, tmp_path, monkeypatch):
 def test_a_fix_that_does_not_hold_fails(shaken, capsys, monkeypatch):
     rows = [{"method": "white noise", "log_likelihood": 2.0}, {"method": "noise states", "log_likelihood": 1.0}]
     worse = Fix(tuple(rows), (), {}, None, ("not saved: …",), "noise states", "worse", -1.0, 0.1)
-    # the package has a function of the name of this module
-    module = importlib.import_module("fwnkf.diagnosis.diagnose")
-    monkeypatch.setattr(module, "fix_series", lambda *_, **__: worse)
+    monkeypatch.setattr("fwnkf.diagnosis.fix.fix", lambda *_, **__: worse)
     assert main(["diagnose", str(shaken), "--fix", "--json"]) == 1
     output = capsys.readouterr()
     found = json.loads(output.out)["fix"]

@@ -62,7 +62,7 @@ def test_options_as_text(capsys):
 
 def test_everything_at_once(capsys):
     rows = run_json(capsys)
-    assert list(rows) == ["filters", "systems", "losses", "experiments", "data"]
+    assert list(rows) == ["filters", "systems", "losses", "experiments", "data", "logs"]
     assert cli.main(["list"]) == 0
     text = capsys.readouterr().out
     assert all(entry["name"] in text for kind in rows.values() for entry in kind)

@@ -18,7 +18,7 @@ from fwnkf.core.system import build_system
 from fwnkf.logs import open_log, read_table
 from fwnkf.logs.results import McapResult, rotation_matrices
 from fwnkf.logs.ros_write import McapFile
-from fwnkf.runtime import long_run
+from fwnkf.runtime import recordings
 
 START = 1_700_000_000_123_456_789
 CHANNELS = tuple(f"{name}_{axis}" for name in ("gyro", "accel") for axis in "xyz")
@@ -160,7 +160,7 @@ def test_an_interrupted_run_leaves_a_file_that_says_so(
     write_log(tmp_path / "run.mcap", count=5000)
     save_imu_filter(tmp_path / "filter")
     rows = 0
-    original = long_run._Runner.put
+    original = recordings._Runner.put
 
     def put(self: Any, *arguments: Any) -> None:
         nonlocal rows
@@ -169,7 +169,7 @@ def test_an_interrupted_run_leaves_a_file_that_says_so(
         if rows == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(long_run._Runner, "put", put)
+    monkeypatch.setattr(recordings._Runner, "put", put)
     out = tmp_path / "out.parquet"
     error = run(capsys, tmp_path / "run.mcap", "--filter", tmp_path / "filter", "-o", out, code=130)
     assert "not complete: 2,048 samples, up to 20.470 s" in error

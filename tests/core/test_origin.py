@@ -12,7 +12,7 @@ import fwnkf
 from fwnkf import Part, Status
 from fwnkf.core.layout import Layout
 from fwnkf.errors import ConfigError
-from fwnkf.runtime.long_run import run_long
+from fwnkf.runtime.recordings import run_long
 
 NORTH = 5_400_000.0
 F, H = [[1.0, 0.1], [0.0, 1.0]], [[1.0, 0.0]]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fwnkf.data.archives import extract
+from fwnkf.data.sets.archives import extract
 from fwnkf.errors import DataError
 
 FILES = {"a/one.txt": b"one", "a/b/two.txt": b"two" * 1000, "three.txt": b""}
@@ -200,7 +200,7 @@ def test_limits_on_files_and_bytes(room, monkeypatch, make):
     inner = make({"x": bytes(900)})
     with pytest.raises(DataError, match="too many bytes"):
         unpack(zipped({f"{i}/a.zip": inner for i in range(4)}), room, nested=1, max_bytes=len(inner) * 4 + 3000)
-    monkeypatch.setattr("fwnkf.data.archives.RATIO_FREE", 1 << 20)
+    monkeypatch.setattr("fwnkf.data.sets.archives.RATIO_FREE", 1 << 20)
     with pytest.raises(DataError, match="too many bytes"):
         unpack(gzip.compress(tarred({"x": bytes(4 << 20)})) if make is tarred else zipped({"x": bytes(4 << 20)}), room)
 

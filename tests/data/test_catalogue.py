@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fwnkf.data import catalogue
-from fwnkf.data.catalogue import RemoteFile
+from fwnkf.data.sets import catalogue
+from fwnkf.data.sets.catalogue import RemoteFile
 from fwnkf.errors import DataError, UnknownNameError
 
 from . import miniatures

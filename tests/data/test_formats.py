@@ -18,8 +18,8 @@ import scipy.io
 import scipy.sparse
 import torch
 
-from fwnkf.data import _files
-from fwnkf.data._files import read_mat, read_npz, read_pt
+from fwnkf.data.sets import _files
+from fwnkf.data.sets._files import read_mat, read_npz, read_pt
 from fwnkf.errors import ConfigError, DataError
 
 from ..tolerances import assert_same_bits

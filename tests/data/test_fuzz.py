@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 import torch
 
-from fwnkf.data import broad, dido, euroc, uipdb
-from fwnkf.data.archives import extract
 from fwnkf.data.recording import Recording
+from fwnkf.data.sets import broad, dido, euroc, uipdb
+from fwnkf.data.sets.archives import extract
 from fwnkf.errors import FwnkfError
 
 from . import miniatures

@@ -10,7 +10,7 @@ import scipy.io
 import torch
 
 from fwnkf.core import rotation
-from fwnkf.data import broad, dido, euroc, uipdb
+from fwnkf.data.sets import broad, dido, euroc, uipdb
 from fwnkf.errors import DataError
 
 from ..tolerances import assert_close, assert_same_bits

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from fwnkf.core import rotation
-from fwnkf.data import catalogue, dido, euroc
-from fwnkf.data._files import read_table
 from fwnkf.data.recording import Recording
+from fwnkf.data.sets import catalogue, dido, euroc
+from fwnkf.data.sets._files import read_table
 
 PAPER = tuple(name for name in euroc.SEQUENCES if name != "MH_01_easy")
 """The ten sequences of the paper."""

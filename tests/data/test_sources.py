@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fwnkf.data.sources import _Part, download
+from fwnkf.data.sets.sources import _Part, download
 from fwnkf.errors import ConfigError, DataError
 
 pytest.importorskip("pooch")

@@ -15,7 +15,7 @@ from fwnkf.diagnosis.series import Series, batches, pieces
 from fwnkf.errors import DataError
 from fwnkf.filters.base import Filter
 from fwnkf.identify.channels import channels_filter
-from fwnkf.identify.starting_belief import starting_belief
+from fwnkf.identify.start import starting_belief
 
 
 def series_of(steps: int, seed: int = 0, keep: np.ndarray | None = None) -> Series:
@@ -60,6 +60,27 @@ def test_many_gaps_do_not_pad_a_log_to_many_times_its_size():
     result = innovations(default_filter(series), series)
     assert (np.diff(result.time) > 0).all()
     assert np.nanmean(result.nis) == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_filter_with_an_origin_has_the_innovations_of_absolute_numbers():
+    """A log has absolute numbers, such as UTM coordinates; the filter without an origin needs double precision."""
+    north, dt = 5_400_000.0, 0.005
+    rng = np.random.default_rng(0)
+    time = dt * np.arange(2000)
+    series = Series.of("gps", time, north + time[:, None] + 0.1 * rng.normal(size=(2000, 1)), ["north"], ["m"])
+
+    def tracker(dtype: torch.dtype, origin: tuple[float, ...]) -> Filter:
+        Q, R = np.diag([1e-6, 1e-4]), [[1e-2]]
+        matrices = {"F": [[1.0, dt], [0.0, 1.0]], "H": [[1.0, 0.0]], "Q": Q, "R": R}
+        layout = [("north", "euclidean", 1, origin), ("speed", "euclidean", 1)]
+        tensors = {name: torch.tensor(value, dtype=dtype) for name, value in matrices.items()}
+        return fwnkf.build("kf", **tensors, dt=dt, layout=layout)
+
+    found = innovations(tracker(torch.float32, (north,)), series)
+    wanted = innovations(tracker(torch.float64, ()), series)
+    np.testing.assert_allclose(found.values, wanted.values, atol=1e-3)
+    np.testing.assert_allclose(found.nis.mean(), wanted.nis.mean(), rtol=1e-3)
+    np.testing.assert_allclose(found.mean, wanted.mean, rtol=0, atol=1e-3)
 
 
 def test_a_filter_of_another_rate_is_refused():

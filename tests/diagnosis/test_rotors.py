@@ -15,9 +15,8 @@ from fwnkf.diagnosis.result import Peak
 from fwnkf.diagnosis.ridges import _best_path, _best_scores, find_ridge, rank_correlation, with_commands
 from fwnkf.diagnosis.rotors import harmonic_series, name_lines
 from fwnkf.diagnosis.rules import lines
-from fwnkf.diagnosis.spectra import even_grid
+from fwnkf.diagnosis.spectra import even_grid, grid_waterfall
 from fwnkf.diagnosis.thresholds import THRESHOLDS
-from fwnkf.diagnosis.waterfall import grid_waterfall
 from fwnkf.logs.log import Stream
 
 CHANNELS = ["gyro_x", "gyro_y", "gyro_z"]

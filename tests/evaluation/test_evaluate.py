@@ -16,10 +16,11 @@ from fwnkf.data.protocols import Protocol, Records, Split
 from fwnkf.data.recording import Span
 from fwnkf.errors import ConfigError, DataError
 from fwnkf.evaluation.baselines import baselines, estimates, mean_state
-from fwnkf.evaluation.evaluate import dt_for, estimate, evaluate, inputs_for, masked_square
+from fwnkf.evaluation.evaluate import estimate, evaluate, inputs_for, masked_square
 from fwnkf.evaluation.rows import by_part, known_steps, row
 from fwnkf.filters.base import Filter
 from fwnkf.filters.factory import build
+from fwnkf.runtime.recordings import dt_for
 from fwnkf.types import Gaussian
 
 SMALL = {"train": 32, "val": 4, "test": 60}

@@ -70,8 +70,8 @@ class Reader:
                 atheris = importlib.import_module("atheris")
                 stack.enter_context(atheris.instrument_imports(include=["fwnkf.logs"], enable_loader_override=False))
             self.logs = importlib.import_module("fwnkf.logs")
-            for module, _ in importlib.import_module("fwnkf.logs.open").READERS.values():
-                importlib.import_module(f"fwnkf.logs.{module}")
+            for module in importlib.import_module("fwnkf.logs.open").BUILT_IN:
+                importlib.import_module("fwnkf.logs.log").LOG_READERS[module]
             self.stamps = importlib.import_module("fwnkf.logs.stamps")
         self.error = importlib.import_module("fwnkf.errors").FwnkfError
         self.mutated = importlib.import_module("tests.logs.mutated")

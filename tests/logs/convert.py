@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fwnkf.data import broad, catalogue, dido
 from fwnkf.data.log_writing import write_mcap
 from fwnkf.data.recording import Recording
+from fwnkf.data.sets import broad, catalogue, dido
 
 READERS = {"broad": broad.read, "dido": dido.read}
 

@@ -13,9 +13,9 @@ import torch
 
 import fwnkf
 from fwnkf.errors import CheckpointError, DataError
-from fwnkf.evaluation.bootstrap import paired_ratio
 from tasks import __main__ as runner
 from tasks import cards, results
+from tasks.bootstrap import paired_ratio
 from tasks.interface import Task, all_tasks, chosen, data_sets, parameters
 from tasks.results import Results, Score, SeedScore, plus_minus, reached
 

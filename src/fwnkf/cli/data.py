@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     """Run an action; ``verify`` returns 1 if a file differs or is missing."""
     if options.action == "example":
         return _example(options)
-    from ..data import catalogue
+    from ..data.sets import catalogue
 
     if options.action == "list":
         rows = []

@@ -14,6 +14,7 @@ from .run import add_signal_flags
 if TYPE_CHECKING:
     from ..diagnosis.finding import Finding
     from ..diagnosis.result import Diagnosis
+    from ..filters.base import Filter
 
 WIDTH = 100
 WORDS = {"failure": "FAILURE", "warning": "WARNING", "info": "NOTE"}
@@ -48,7 +49,6 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Diagnose, print the verdict, write the report; 1 if a finding is one of ``--fail-on``, or a fix does not hold."""
-    from .. import load
     from ..diagnosis.diagnose import diagnose
     from ..diagnosis.thresholds import THRESHOLDS
     from ..errors import ConfigError
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     folder = options.save or path.with_name(path.name + ".fixed")
     result = diagnose(
         log,
-        filter=None if options.filter is None else load(options.filter),
+        filter=None if options.filter is None else _loaded(options.filter),
         truth=options.truth,
         fix=options.fix,
         folder=folder if options.fix else None,
@@ -83,6 +83,12 @@ def run(options: argparse.Namespace) -> int:
     if worse:
         print_status("fwnkf: --fix: no filter was saved, because the one that was fitted predicts held-out time worse")
     return 1 if failed or worse else 0
+
+
+def _loaded(folder: Path) -> Filter:
+    from .. import load
+
+    return load(folder)
 
 
 def text(result: Diagnosis) -> list[str]:

@@ -170,8 +170,8 @@ def _write(folder: Path, model: Filter, summary: dict[str, Any]) -> None:
 
 def _tables(options: argparse.Namespace) -> tuple[System, dict[str, Any], dict[str, Any]]:
     """The system, the arguments of the fit, and what the report says of the data: one record for each file."""
+    from ..data._survey import Columns
     from ..data.files import read_files
-    from ..data.tables import Columns
 
     missing = [f"--{name}" for name in ("system", "observe") if not getattr(options, name)]
     if missing:
@@ -235,6 +235,7 @@ def _oscillators(text: str) -> int | Any:
 
 def _system(options: argparse.Namespace, files: WholeFiles) -> System:
     """The system by name, with its options and the step of the data unless it is given."""
+    from .. import systems  # noqa: F401  declares their names
     from ..core.system import build_system
     from ..registry import SYSTEMS
 

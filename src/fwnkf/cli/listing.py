@@ -1,4 +1,4 @@
-"""``fwnkf list``: available filters, systems, losses, experiments, data and options."""
+"""``fwnkf list``: available filters, systems, losses, experiments, data, formats of logs and options."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from .output import UsageError, add_json, print_json, print_text, say_table, table
 
-KINDS = ("filters", "systems", "losses", "experiments", "data")
+KINDS = ("filters", "systems", "losses", "experiments", "data", "logs")
 
 
 def add(commands: Any) -> None:
     """Add the command to the parser."""
     parser = commands.add_parser(
-        "list", help="list filters, systems, losses, experiments, data and options of a filter"
+        "list", help="list filters, systems, losses, experiments, data, formats of logs, and options of a filter"
     )
     parser.add_argument(
         "what", nargs="?", choices=(*KINDS, "options"), help="what to list (default: everything except options)"
@@ -59,12 +59,16 @@ def named(kind: str) -> list[dict[str, Any]]:
 
         return [{"name": name, "description": line} for name, line in shipped().items()]
     if kind == "data":
-        from ..data import catalogue
+        from ..data.sets import catalogue
 
         registry = _registry("data")
         loaded = [{**_described(name, registry[name]), "options": _names(name, registry[name])} for name in registry]
         recorded = {name: f"{catalogue.info(name).title} (`fwnkf data`)" for name in catalogue.list_sets()}
         return [*loaded, *({"name": name, "description": text, "options": []} for name, text in recorded.items())]
+    if kind == "logs":
+        from ..logs.open import formats
+
+        return [{"name": row.name, "description": f"{', '.join(row.suffixes)} ({row.package})"} for row in formats()]
     registry = _registry(kind)
     rows = [_described(name, registry[name]) for name in sorted(registry)]
     return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import os
 import sys
@@ -10,24 +11,24 @@ from collections.abc import Callable, Sequence
 
 from ..errors import FwnkfError
 from ..registry import import_modules
-from . import batch, bench, compare, data, diagnose, evaluate, export, fit, inspect, listing, run, train
 from .output import UsageError, print_status
 
-COMMANDS = (
-    listing,
-    data,
-    bench,
-    train,
-    fit,
-    evaluate,
-    compare,
-    inspect,
-    run,
-    batch,
-    export,
-    diagnose,
-)
-"""Modules with ``add(commands)``, which registers ``run(options) -> int``; in the order of the help."""
+COMMANDS = {
+    "list": "listing",
+    "data": "data",
+    "bench": "bench",
+    "train": "train",
+    "fit": "fit",
+    "evaluate": "evaluate",
+    "compare": "compare",
+    "inspect": "inspect",
+    "run": "run",
+    "batch": "batch",
+    "export": "export",
+    "diagnose": "diagnose",
+}
+"""The module of each command, with ``add(commands)``, which registers ``run(options) -> int``; in the order of the
+help."""
 
 EPILOG = """\
 exit codes:
@@ -38,8 +39,8 @@ exit codes:
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+def parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The parser of one command, whose module alone is imported, or of all of them."""
     top = argparse.ArgumentParser(
         prog="fwnkf",
         description="Frequency-weighted neural Kalman filters.",
@@ -47,8 +48,8 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        command.add(commands)
+    for module in [COMMANDS[command]] if command in COMMANDS else COMMANDS.values():
+        importlib.import_module(f".{module}", __package__).add(commands)
     for command_parser in commands.choices.values():
         command_parser.add_argument(
             "--import",
@@ -78,8 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
 
     def command() -> int:
-        options = parser().parse_args(arguments)
-        options.words = list(sys.argv[1:] if arguments is None else arguments)
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        options = parser(words[0] if words else None).parse_args(words)
+        options.words = words
         import_modules(options.modules)
         code: int = options.run(options)
         return code

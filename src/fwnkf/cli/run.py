@@ -16,7 +16,7 @@ from .output import UsageError, add_json, print_progress, print_status, say, spl
 if TYPE_CHECKING:
     from ..filters.base import Filter
     from ..logs import Log
-    from ..runtime.long_run import Summary
+    from ..runtime.recordings import Summary
 
 SUFFIXES = (".parquet", ".tum", ".mcap")
 INTERVAL = 1.0
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     from ..data.log_blocks import SampleBlocks
     from ..logs import choose, open_log
     from ..logs.results import result_file
-    from ..runtime.long_run import Summary, run_long
+    from ..runtime.recordings import Summary, run_long
 
     if options.output.suffix.lower() not in SUFFIXES:
         raise UsageError(f"-o {options.output}: the suffix must be one of {', '.join(SUFFIXES)}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +23,9 @@ from ..errors import ConfigError
 from ..shapes import Bool, Float
 from ..types import Gaussian
 from .recording import Span, assert_disjoint
-from .simulated import Simulated, generate, tone_frequencies
+
+if TYPE_CHECKING:
+    from .simulated import Simulated
 
 __all__ = ["Protocol", "Records", "Split", "simulated"]
 
@@ -222,6 +224,8 @@ def simulated(
     >>> simulated("pendulum", "paper", train=8, val=1, test=1).split.train.y.shape
     torch.Size([8, 100, 2])
     """
+    from .simulated import generate  # with the systems of the benchmarks, which records of a log do not need
+
     total = SIMULATED_SIZES[system]
     if protocol == "paper":
         sizes = [train or int(0.8 * total), val or total // 10, test or total // 10]
@@ -246,6 +250,8 @@ def split_seed(kind: str, seed: int) -> int:
 
 def records_of(name: str, data: Simulated, start: Gaussian, scenario: Any, seed: int) -> Records:
     """Simulated sequences as records; a tone has the true frequencies of its generator."""
+    from .simulated import tone_frequencies
+
     steps = data.y.shape[1]
     source = f"{name.split()[0]}, seed {seed}"
     return Records(

@@ -7,7 +7,7 @@ with fewer than three files, by time; no two splits share a sample. The notes li
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from ..core.layout import Layout, Part
 from ..core.system import System
 from ..errors import ConfigError, DataError
-from ..logs import Table
+from ..logs.table import Table
 from ..types import Gaussian
 from ._identify import fit_linear, fit_steps, identify
-from ._survey import Clock, Columns, FileSurvey, Survey, few, survey
+from ._survey import Columns, FileSurvey, Survey, few, survey
 from ._survey import read as read_folder
+from .files import Grid, check_files, resample
 from .protocols import Protocol, Records, Split
 from .recording import Span
 
@@ -30,32 +31,9 @@ __all__ = ["Columns", "FileSurvey", "Survey", "fit_linear", "fit_steps", "load",
 WINDOW = 200
 LEAST_WINDOW = 20
 """The default window is not shortened below this for the sake of a single short file."""
-RATE_TOLERANCE = 0.02
-BACKWARD_LIMIT = 0.01
-"""Largest accepted fraction of rows whose time stamp repeats or decreases."""
-SPARSE_LIMIT = 20
-"""Largest accepted number of grid points per row: beyond it, nearly all of the recording is missing."""
-VALUE_LIMIT = 1e15
-"""Largest accepted value; its square fits into float32."""
 KINDS = ("train", "val", "test")
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class _Grid:
-    """One file on its regular grid; missing values are NaN."""
-
-    name: str
-    digest: str
-    step: float
-    state: Array
-    observe: Array
-    control: Array
-    """Acts from this step to the next; missing values hold the last known one."""
-
-    def __len__(self) -> int:
-        return len(self.state)
 
 
 def load(
@@ -149,79 +127,10 @@ def _for_system(columns: Columns, system: System) -> Columns:
     return replace(columns, angles=angles)
 
 
-def check_files(files: Survey, tables: list[Table], clocks: list[Clock]) -> None:
-    """Raise DataError for files that are the same, have an invalid clock or extreme values, or differ in rate."""
-    seen: dict[str, Path] = {}
-    for table, one, clock in zip(tables, files.files, clocks, strict=True):
-        for key in (table.digest, f"name {table.name}"):
-            if key in seen:
-                raise DataError(
-                    f"{table.path} and {seen[key]} are the same recording, which could be in the training and in the "
-                    "test records: remove one, or rename it if it is a different recording"
-                )
-            seen[key] = table.path
-        for name in files.columns.used:
-            outliers = np.flatnonzero(np.isfinite(table.column(name)) & (np.abs(table.column(name)) > VALUE_LIMIT))
-            if len(outliers) and name != files.columns.time:
-                raise DataError(
-                    f"{table.path}, row {outliers[0]}, column {name!r}: {table.column(name)[outliers[0]]:g} exceeds "
-                    f"the limit of {VALUE_LIMIT:g}; leave missing values empty, or use a larger unit"
-                )
-        lost = one.rows - one.unstamped - len(clock.rows)
-        if lost > max(1, BACKWARD_LIMIT * one.rows):
-            raise DataError(
-                f"{table.path}: {one.duplicates} time stamp(s) of {files.columns.time!r} repeat and {one.backward} "
-                f"decrease ({lost} of {one.rows} rows would be dropped); sort the rows, or split the file where its "
-                "clock was reset"
-            )
-        if one.duration / clock.step > SPARSE_LIMIT * one.rows + 1000:
-            raise DataError(
-                f"{table.path}: {one.rows} rows at {one.rate:.4g} Hz over {one.duration:.4g} s: most samples are "
-                f"missing; the longest gap is {one.longest_gap:.4g} s after row {one.longest_gap_row}: split the file "
-                "there"
-            )
-    common = float(np.median([one.rate for one in files.files]))
-    other = [one for one in files.files if abs(one.rate / common - 1) > RATE_TOLERANCE]
-    if other:
-        raise DataError(
-            f"{files.folder}: most files are sampled at {common:.5g} Hz, but "
-            + few([f"{one.name} at {one.rate:.5g} Hz" for one in other])
-            + "; resample them, move them to a separate folder, or check the unit of their time"
-        )
+Piece = tuple[Grid, int, int]
 
 
-# ---- the grid -------------------------------------------------------------------------------------------------------
-
-
-def resample(table: Table, clock: Clock, columns: Columns) -> _Grid:
-    """Assign each value to the nearest grid point; of several at one point, the nearest in time is kept."""
-    steps = clock.seconds / clock.step
-    # the mean phase, because an early or late first time stamp would shift the grid for all others
-    phase = float(np.angle(np.exp(2j * np.pi * steps).mean()) / (2 * np.pi))
-    cell = np.round(steps - phase)
-    offset = np.abs(steps - phase - cell)
-    index = (cell - cell[0]).astype(np.intp)
-    nearest_last = np.argsort(-offset, kind="stable")
-
-    def resampled(names: Sequence[str]) -> Array:
-        out = np.full((int(index[-1]) + 1, len(names)), np.nan)
-        for number, name in enumerate(names):
-            values = table.column(name)[clock.rows][nearest_last]
-            good = np.isfinite(values)
-            out[index[nearest_last][good], number] = values[good]
-        return out
-
-    state, observe, control = (resampled(names) for names in (columns.state, columns.observe, columns.control))
-    for values in control.T:  # views; zero-order hold
-        last = np.maximum.accumulate(np.where(np.isfinite(values), np.arange(len(values)), -1))
-        values[:] = np.where(last >= 0, values[last], 0.0)
-    return _Grid(table.path.name, table.digest, clock.step, state, observe, control)
-
-
-Piece = tuple[_Grid, int, int]
-
-
-def _pieces(grids: list[_Grid], fractions: Sequence[float], seed: int) -> tuple[list[list[Piece]], str]:
+def _pieces(grids: list[Grid], fractions: Sequence[float], seed: int) -> tuple[list[list[Piece]], str]:
     """The steps of each file for training, validation and test, and a note on the split."""
     if len(grids) >= 3:
         count = len(grids)

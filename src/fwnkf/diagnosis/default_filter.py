@@ -19,6 +19,9 @@ from .spectra import Spectrum, spectrum_to_fit
 
 Array = NDArray[np.float64]
 
+LINES = 3
+"""Lines of each channel at most, where a model has lines."""
+
 
 def moving_channels(series: Series) -> list[int]:
     """Columns that change; a dead channel has no noise, and no filter."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,15 +11,15 @@ from ..errors import DataError
 from ..filters.base import Filter
 from ..logs.excerpt import excerpt
 from ..logs.log import Log
-from .default_filter import channel_models
+from .default_filter import LINES, channel_models
 from .evidence import SIGNALS, Analysed, Evidence, gather
-from .fix import LINES
-from .fix import fix as fix_series
 from .result import Diagnosis, Trade
+from .rules import judge
 from .thresholds import THRESHOLDS, Thresholds
 from .trade import trade
-from .truth import reference
-from .verdict import judge
+
+if TYPE_CHECKING:
+    from .truth import Reference
 
 
 def diagnose(
@@ -61,10 +62,12 @@ def diagnose(
     'vibration'
     """
     log = excerpt(log)
-    evidence = gather(log, thresholds, filter, reference(log, truth))
+    evidence = gather(log, thresholds, filter, _reference(log, truth))
     inertial = [part for part in evidence.analysed if part.role in SIGNALS]
     cure = None
     if fix and evidence.analysed:
+        from .fix import fix as fix_series  # with all that fits a filter
+
         part = (inertial or list(evidence.analysed))[0]
         try:
             cure = fix_series(part.series, given=filter, folder=folder, thresholds=thresholds)
@@ -93,6 +96,15 @@ def diagnose(
         thresholds={row.name: f"{row.value:g} {row.unit}: {row.meaning} ({row.source})" for row in thresholds.table()},
         command=command,
     )
+
+
+def _reference(log: Log, truth: str | Path | None) -> Reference | None:
+    """The truth that estimates are compared with; most logs have none, and need nothing that compares."""
+    if truth is None and all(source.role != "truth" for source in log.sources()):
+        return None
+    from .truth import reference
+
+    return reference(log, truth)
 
 
 def _described(evidence: Evidence) -> str:

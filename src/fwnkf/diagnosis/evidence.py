@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +22,11 @@ from .innovations import Innovations, innovation_spectra, innovations
 from .result import AllanDeviation, ChannelSpectrum, Consistency, Peak, Waterfall
 from .rotors import Track, name_lines
 from .series import Series
-from .spectra import Spectrum, even_grid, noise_floor, spectrum
+from .spectra import Spectrum, even_grid, grid_waterfall, noise_floor, spectrum
 from .thresholds import Thresholds
-from .truth import Reference, filter_errors, logged_errors
-from .waterfall import grid_waterfall
+
+if TYPE_CHECKING:
+    from .truth import Reference
 
 Array = NDArray[np.float64]
 
@@ -136,7 +138,11 @@ def gather(log: Log, thresholds: Thresholds, filter: Filter | None = None, truth
     if "innovation" in inside:
         stream = inside["innovation"]
         logged = logged_consistency(stream, np.ones(len(stream), bool))
-    errors = [] if truth is None else logged_errors(log, truth)
+    errors: list[Consistency] = []
+    if truth is not None:
+        from .truth import logged_errors
+
+        errors = logged_errors(log, truth)
     if truth is not None and not errors and not any(part.errors for part in analysed):
         notes.append(
             f"nothing could be compared with the truth in {truth.name}: neither an estimate with variances nor a state "
@@ -204,7 +210,11 @@ def analyse(
         filter = channels_filter(models, series.channels)
     results = innovations(filter, series)
     innovation = spectrum(results.time, results.values)
-    errors = [] if truth is None else filter_errors(filter, series, truth)
+    errors: list[Consistency] = []
+    if truth is not None:
+        from .truth import filter_errors
+
+        errors = filter_errors(filter, series, truth)
     turning = [] if rotor is None else np.flatnonzero(rotor[1].any(0)).tolist()
     tracks = {f"rotor {k + 1}": (rotor[0], rotor[1][:, k]) for k in turning if rotor is not None}
     shown = [series.channels.index(name) for name in _strongest(lines.peaks, series.channels)]

@@ -20,6 +20,7 @@ from ..errors import DataError
 from ..filters.base import Filter
 from .calibrate import TRIED, Calibrated, calibrated, split
 from .consistency import consistency
+from .default_filter import LINES
 from .innovations import Innovations, innovation_spectra, innovations, match_channels
 from .notch import Biquad, notch, notch_bandwidth
 from .peaks import find_peaks, group_peaks
@@ -29,8 +30,6 @@ from .spectra import ORDER, even_grid, linear_prediction, noise_floor, spectrum
 from .thresholds import THRESHOLDS, Thresholds
 
 TRAIN = 0.6
-LINES = 3
-"""Lines of each channel at most."""
 NOTCHES = 3
 LONGEST = 10_000
 """Samples that a filter runs over to be tested."""

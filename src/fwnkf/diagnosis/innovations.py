@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..core.gaussian import factored_density
 from ..core.trajectory import Trajectory
 from ..errors import DataError
 from ..filters.base import Filter
-from ..identify.starting_belief import starting_belief
-from ..shapes import Bool, Float
-from ..types import Gaussian
+from ..identify.start import starting_belief
+from ..logs.clock import RATE_TOLERANCE
+from ..runtime.inputs import absolute
+from ..runtime.recordings import Steps, run_steps, step_for
 from .result import ChannelSpectrum
 from .series import Pieces, Series, batches
 from .spectra import Spectrum
@@ -32,8 +32,9 @@ BATCH = 2 * PIECES
 SHORTEST = 256
 STEPS = 128
 """Steps whose covariances are held at a time."""
-RATE_TOLERANCE = 0.02
-"""Relative difference from the rate of a filter with a fixed step up to which a log has that rate, as in fwnkf run."""
+STEP_TOLERANCE = 1e-3
+"""Relative difference of the rate of a log from that of a filter up to which a filter that takes steps of any length
+takes its own."""
 WARM_SECONDS, WARM_STEPS = 2.0, 200
 """Warm-up of each piece: this long, and at least and at most (times four) so many steps."""
 
@@ -94,6 +95,7 @@ def innovations(model: Filter, series: Series) -> Innovations:
     at, values, variance, nis, log_likelihood, states, failed = (
         np.concatenate(items) for items in zip(*parts, strict=True)
     )
+    states = absolute(states, model.layout.origins)
     order = np.argsort(at)
     at = at[order]
     measured = np.isfinite(chosen.values[at])
@@ -119,15 +121,8 @@ def _step(model: Filter, series: Series) -> float | None:
     """Seconds between samples, where the filter has to be told them."""
     if model.system is None:
         return 1 / series.rate
-    apart = abs(model.system.dt * series.rate - 1)
-    if apart <= (1e-3 if model.takes_dt else RATE_TOLERANCE):
-        return None
-    if not model.takes_dt:
-        raise DataError(
-            f"the filter has a fixed step of {model.system.dt:.6g} s, but {series.name} has {series.rate:.5g} Hz; "
-            "give a filter of that rate, or one with continuous=True"
-        )
-    return 1 / series.rate
+    tolerance = STEP_TOLERANCE if model.takes_dt else RATE_TOLERANCE
+    return step_for(model, 1 / series.rate, tolerance=tolerance, name=series.name)
 
 
 @torch.no_grad()
@@ -143,10 +138,14 @@ def runs(model: Filter, series: Series) -> Iterator[tuple[Pieces, Iterator[tuple
     warm = min(max(round(WARM_SECONDS * series.rate), WARM_STEPS), 4 * WARM_STEPS)
     length = max(SHORTEST, math.ceil(len(series) / PIECES))
     for cut in batches(chosen, length=length, warm=warm, most=BATCH):
-        y = cut.y.to(model.dtype)
+        y = model.observation_layout.relative(cut.y, torch.zeros((), dtype=model.dtype))
         dt = None if step is None else torch.full(y.shape[:2], step, dtype=y.dtype)
         prior = None if model.initial_steps else starting_belief(model, y, None, cut.mask, dt)
-        yield cut, _tracks(model, y, cut.mask, dt, prior)
+        # in parts, because the covariances of all steps would take a hundred times the memory of the samples
+        count = max(STEPS, model.initial_steps)
+        parts = Steps(y, None, cut.mask, dt, {"prior": prior}).parts(count)
+        places = (slice(first, first + count) for first in range(0, y.shape[1], count))
+        yield cut, zip(places, run_steps(model, parts), strict=True)
 
 
 def _counted(cut: Pieces, tracks: Iterable[tuple[slice, Trajectory]]) -> tuple[NDArray[Any], ...]:
@@ -163,23 +162,3 @@ def _counted(cut: Pieces, tracks: Iterable[tuple[slice, Trajectory]]) -> tuple[N
     nis = squares / cut.mask.sum(-1).clamp_min(1)
     values = (item.double().numpy()[keep] for item in (innovation, variance, nis, log_prob, mean))
     return cut.sample[keep], *values, np.array([int((status != 0).sum())])
-
-
-@torch.no_grad()
-def _tracks(
-    model: Filter,
-    y: Float[Tensor, "B T m"],
-    mask: Bool[Tensor, "B T m"],
-    dt: Float[Tensor, "B T"] | None,
-    prior: Gaussian | None,
-) -> Iterator[tuple[slice, Trajectory]]:
-    """In parts, because the covariances of all steps would take a hundred times the memory of the samples."""
-    prepared, steps = model.prepare(), max(STEPS, model.initial_steps)
-    start: dict[str, Any] = {"prior": prior}
-    for first in range(0, y.shape[1], steps):
-        part = slice(first, first + steps)
-        track = model.run(
-            y[:, part], mask=mask[:, part], dt=None if dt is None else dt[:, part], prepared=prepared, **start
-        )
-        start = {"state": track.state}
-        yield part, track

@@ -11,9 +11,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from .orders import HARMONICS, fold
-from .spectra import Grid
+from .spectra import Grid, grid_waterfall
 from .thresholds import THRESHOLDS, Thresholds
-from .waterfall import grid_waterfall
 
 Array = NDArray[np.float64]
 

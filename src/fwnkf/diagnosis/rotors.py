@@ -12,9 +12,8 @@ from .orders import Order, fold, integration_gain, order_strength, track_orders
 from .peaks import find_peaks, group_peaks
 from .result import Peak, Waterfall
 from .ridges import Ridge, find_ridge, with_commands
-from .spectra import Grid, Spectrum, grid_spectrum, noise_floor
+from .spectra import Grid, Spectrum, grid_spectrum, grid_waterfall, noise_floor
 from .thresholds import THRESHOLDS, Thresholds
-from .waterfall import grid_waterfall
 
 Array = NDArray[np.float64]
 Track = tuple[Array, Array]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..errors import DataError
 from ..logs.clock import step_counts
+from ..runtime.recordings import starts_anew
 from ..shapes import Bool, Float
 from .spectra import Spectrum, sampling_rate, spectrum
 
@@ -92,7 +93,7 @@ class Series:
 
     def runs(self) -> list[slice]:
         """Samples without a gap between them."""
-        breaks = np.flatnonzero(np.diff(self.index) > MOST_SKIPPED + 1) + 1
+        breaks = np.flatnonzero(starts_anew(np.diff(self.index), MOST_SKIPPED + 1)) + 1
         edges = [0, *breaks.tolist(), len(self)]
         return [slice(low, high) for low, high in pairwise(edges) if high > low]
 

@@ -7,6 +7,7 @@ prediction of their neighbours, longer gaps separate runs, and no segment of the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from ..logs.clock import fitted_step, step_counts
 from .chi_square import mean_square_quantile
+from .result import Waterfall
 
 Array = NDArray[np.float64]
 
@@ -290,3 +292,48 @@ def noise_floor(spectrum: Spectrum) -> Array:
     # the median of a chi-square variable is below its mean
     floor = np.exp(result) / mean_square_quantile(0.0, 2 * spectrum.averages)
     return floor.reshape(spectrum.density.shape)
+
+
+# ---- density over time ----------------------------------------------------------------------------------------------
+
+WINDOW_SECONDS = 1.0
+"""Length of a window: lines of rotors move by less than a bin in it."""
+ROWS = 400
+"""Most rows; powers of neighbouring windows are averaged above it."""
+
+
+def grid_waterfall(
+    grid: Grid,
+    column: int,
+    *,
+    channel: str = "",
+    unit: str = "",
+    seconds: float = WINDOW_SECONDS,
+    rows: int = ROWS,
+    tracks: Mapping[str, tuple[Array, Array]] | None = None,
+) -> Waterfall:
+    """Density of one column in Hann windows of ``seconds`` that overlap by half.
+
+    >>> time = np.arange(4000) / 200
+    >>> result = grid_waterfall(even_grid(time, np.sin(2 * np.pi * (20 + time) * time)), 0)
+    >>> result.density.shape == (len(result.time), len(result.frequency))
+    True
+    """
+    length = max(2 * round(grid.rate * seconds / 2), 8)
+    window = np.hanning(length + 1)[:-1]
+    scale = 2 / (grid.rate * (window**2).sum())
+    centres, densities = [], []
+    for run, start in zip(grid.runs, grid.starts, strict=True):
+        for first in range(0, len(run) - length + 1, length // 2):
+            piece = detrended(run[first : first + length, column : column + 1])[:, 0]
+            densities.append(scale * np.abs(np.fft.rfft(piece * window)) ** 2)
+            centres.append(start + (first + length / 2) / grid.rate)
+    frequency = np.arange(length // 2 + 1) * grid.rate / length
+    density = np.array(densities).reshape(-1, len(frequency))
+    centre = np.array(centres)
+    if len(centre) > rows:
+        bounds = np.unique(np.linspace(0, len(centre), rows + 1).astype(int))[:-1]
+        counts = np.diff(np.r_[bounds, len(centre)])
+        density = np.add.reduceat(density, bounds) / counts[:, None]
+        centre = np.add.reduceat(centre, bounds) / counts
+    return Waterfall(channel, unit, centre, frequency, density, dict(tracks or {}))

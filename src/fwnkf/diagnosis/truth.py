@@ -145,9 +145,10 @@ def filter_errors(model: Filter, series: Series, truth: Reference) -> list[Consi
             sample = cut.sample[:, place]
             keep = torch.from_numpy(sample >= 0)
             places.append(sample[sample >= 0])
+            states = model.layout.absolute(track.mean[keep]).double()
             for index, (part, _) in enumerate(known):
                 at, width = tangent[part.name], part.tangent_size
-                mean = track.mean[keep][:, stored[part.name] : stored[part.name] + part.size].double()
+                mean = states[:, stored[part.name] : stored[part.name] + part.size]
                 cov = track.cov[keep][:, at : at + width, at : at + width].double()
                 layout = Layout((part,))
                 true = layout.project(targets[index][torch.from_numpy(places[-1])])

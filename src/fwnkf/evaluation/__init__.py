@@ -2,7 +2,7 @@
 
 from ..lazy import attach
 
-_MODULES = ("baselines", "bootstrap", "evaluate", "gaps", "runs", "timing")
+_MODULES = ("baselines", "evaluate", "runs", "timing")
 __getattr__ = attach(__name__, dict.fromkeys(_MODULES, ()))
 
-__all__ = ["baselines", "bootstrap", "evaluate", "gaps", "runs", "timing"]
+__all__ = ["baselines", "evaluate", "runs", "timing"]

@@ -14,6 +14,7 @@ from ..errors import ConfigError
 from ..filters.base import Filter
 from ..filters.smoothing import smooth
 from ..metrics.consistency import mahalanobis_squared
+from ..runtime.recordings import Steps, dt_for, run_steps
 from ..shapes import Bool, Float
 from ..types import Gaussian
 from .rows import Row, row
@@ -22,8 +23,6 @@ __all__ = ["Estimate", "estimate", "evaluate"]
 
 SEED = 20260601
 """Filters that sample draw from here, so that the same filter gives the same row."""
-NOMINAL_TOLERANCE = 1e-6
-"""Relative difference up to which a step has the nominal length: the rounding of float32."""
 
 
 class Estimate(NamedTuple):
@@ -84,9 +83,10 @@ def estimate(model: Filter, records: Records, *, batch: int = 1024, smoothed: bo
     training = model.training
     model.eval()
     try:
-        for numbers in torch.arange(len(records)).split(batch):
+        some = torch.arange(len(records)).split(batch)
+        parts = (_steps(model, records.take(numbers), generator) for numbers in some)
+        for numbers, track in zip(some, run_steps(model, parts, smoothing=smoothed), strict=True):
             piece = records.take(numbers)
-            track = model.run(**inputs_for(model, piece), generator=generator, smoothing=smoothed)
             belief = smooth(model, track) if smoothed else track
             means.append(belief.mean.cpu())
             covs.append(belief.cov.cpu())
@@ -162,11 +162,17 @@ def masked_square(
     return square.masked_fill(lost | square.isnan(), torch.inf)
 
 
+def _steps(model: Filter, records: Records, generator: torch.Generator) -> Steps:
+    given = inputs_for(model, records)
+    start = {"prior": given.pop("prior"), "generator": generator}
+    return Steps(**given, start=start)
+
+
 def inputs_for(model: Filter, records: Records) -> dict[str, Any]:
     """What ``model.run`` takes of some records, in the filter's dtype and on its device.
 
-    A filter that counts in steps, or whose linear system is discrete, gets no ``dt`` (:func:`dt_for`); one without
-    control no ``u``.
+    A filter that counts in steps, or whose linear system is discrete, gets no ``dt``
+    (:func:`fwnkf.runtime.recordings.dt_for`); one without control no ``u``.
     """
     like = torch.zeros((), dtype=model.dtype, device=model.device)
     given = records.inputs()
@@ -179,19 +185,3 @@ def inputs_for(model: Filter, records: Records) -> dict[str, Any]:
         for name, value in given.items()
     }
     return {**moved, "prior": Gaussian(*(part.to(like) for part in start))}
-
-
-def dt_for(model: Filter, dt: Float[Tensor, "N T"], *, continued: bool = False) -> Float[Tensor, "N T"] | None:
-    """``dt``, or None if the filter takes none or does not need it.
-
-    A system in continuous time is discretised anew for every ``dt``, which takes most of the time of a step. If all
-    steps after the first have the nominal length, a run without ``dt`` computes the same with one discretisation.
-    ``continued`` says that the first step is one like the others, not that of a prior.
-    """
-    if not model.takes_dt:
-        return None
-    system = model.system
-    if system is None or not system.discretizes or model.preprocess is not None:
-        return dt
-    steps = dt if continued else dt[:, 1:]
-    return None if bool(((steps / system.dt - 1).abs() < NOMINAL_TOLERANCE).all()) else dt

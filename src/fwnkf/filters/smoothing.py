@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +15,7 @@ from ..core.smoothing import Coordinates, Factors, LinearStep, back, end, factor
 from ..core.trajectory import Trajectory
 from ..core.tree import tree_map
 from ..errors import ConfigError
-from ..shapes import Bool, Float
+from ..shapes import Float
 from ..types import Gaussian
 from .base import Filter
 from .outputs import covariance_factor
@@ -77,9 +77,8 @@ def smooth(model: Filter, trajectory: Trajectory, *, lag: int | None = None) -> 
             "the trajectory does not hold the linear models of its steps; run the filter with smoothing=True: "
             "trajectory = filter.run(y, …, smoothing=True)"
         )
-    start, steps = trajectory.linear
-    before = factor_psd(start)
-    forward = factorize(before, steps, transport(model.layout, steps.correction))
+    steps = trajectory.linear.steps
+    before, forward = factorized(model, trajectory)
     links = tree_map(lambda item: item[:, 1:], forward.links)
     last = end(forward.factors[:, -1])
     z = fixed_interval(links, last) if lag is None else fixed_lag(links, last, lag)
@@ -94,80 +93,47 @@ def smooth(model: Filter, trajectory: Trajectory, *, lag: int | None = None) -> 
     return smoothed._replace(cross_cov=smoothed.cross_cov[:, 1:])
 
 
-@torch.no_grad()
-def smooth_in_chunks(
-    model: Filter,
-    y: Float[Tensor, "B T m"],
-    u: Float[Tensor, "B T p"] | None = None,
-    mask: Bool[Tensor, "B T m"] | None = None,
-    dt: Float[Tensor, "B T"] | None = None,
-    *,
-    chunk: int = 1000,
-    **start: Any,
-) -> Smoothed:
-    """Filter and smooth a long recording with, besides the result, the memory of ``chunk`` steps.
+class Forward(NamedTuple):
+    """The factors of a filtered part of a recording: of the covariance before its first step, and of all steps."""
 
-    The filter runs twice: once from the start, where only its state between chunks is stored, and again chunk by chunk
-    from the end.
+    before: Float[Tensor, "R D D"]
+    factors: Factors
+
+    @property
+    def last(self) -> Float[Tensor, "R D D"]:
+        """The factor after the last step, with which the next part begins."""
+        return self.factors.factors[:, -1]
+
+
+def factorized(model: Filter, track: Trajectory, before: Tensor | None = None) -> Forward:
+    """Factors of a trajectory; ``before`` is :attr:`Forward.last` of the part before it, None for the first."""
+    start, steps = track.linear
+    before = factor_psd(start) if before is None else before
+    return Forward(before, factorize(before, steps, transport(model.layout, steps.correction)))
+
+
+def smoothed_part(
+    model: Filter, track: Trajectory, forward: Forward, last: Coordinates | None, log_weight: Tensor | None
+) -> tuple[Smoothed, Coordinates]:
+    """A smoothed part of a recording, and the coordinates from which the part before it goes on.
 
     Args:
         model: the filter.
-        y, u, mask, dt: the recording, as :meth:`Filter.run` takes it.
-        chunk: number of steps in memory at once.
-        **start: what :meth:`Filter.run` starts from: ``prior``, ``prior_at``, ``state``.
-
-    Returns:
-        The smoothed belief in every step.
-
-    >>> import fwnkf
-    >>> one = torch.eye(1)
-    >>> kf = fwnkf.build("kf", F=one, H=one, Q=one, R=one)
-    >>> y = torch.randn(1, 50, 1)
-    >>> whole, pieces = smooth(kf, kf.run(y, smoothing=True)), smooth_in_chunks(kf, y, chunk=20)
-    >>> torch.allclose(whole.mean, pieces.mean)
-    True
+        track: its trajectory over the part.
+        forward: the factors of the trajectory.
+        last: the coordinates that the next part returned; None for the last part.
+        log_weight: the weights of a mixture over the last part; None without one.
     """
-    if chunk < 1:
-        raise ConfigError(f"chunk = {chunk}: give a positive number of steps")
-    samples = chunk * model.input_sizes.block
-    parts = (_split(item, samples, y.shape[1]) for item in (y, u, mask, dt))
-    pieces: list[Piece] = list(zip(*parts, strict=True))
-    smoothed: Smoothed = _joined(tuple(reversed(list(smooth_pieces(model, pieces, **start)))))
-    return smoothed if smoothed.cross_cov is None else smoothed._replace(cross_cov=smoothed.cross_cov[:, 1:])
+    last = end(forward.last) if last is None else last
+    z = fixed_interval(tree_map(lambda item: item[:, 1:], forward.factors.links), last)
+    final = None if log_weight is None else log_weight[:, -1:].expand(-1, z.mean.shape[1], -1)
+    smoothed = _from_coordinates(model, forward.before, forward.factors, track.linear.steps, z, final)
+    return smoothed, _before_first(forward.factors, z)
 
 
-Piece = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
-"""Measurements, controls, mask and steps of consecutive samples."""
-
-
-@torch.no_grad()
-def smooth_pieces(model: Filter, pieces: Sequence[Piece], **start: Any) -> Iterator[Smoothed]:
-    """Filter and smooth a recording in pieces, each ``(y, u, mask, dt)``; yields them from the last to the first.
-
-    Every piece is used twice, so ``pieces`` may read them from disk. Between the two passes only the states between
-    them are stored. ``cross_cov`` of a piece begins with that of the step before it.
-    """
-    prepared = model.prepare()
-
-    def forward(number: int, begin: dict[str, Any], before: Tensor | None) -> tuple[Trajectory, Tensor, Factors]:
-        y, u, mask, dt = pieces[number]
-        track = model.run(y, u, mask, dt, **begin, prepared=prepared, smoothing=True)
-        before = factor_psd(track.linear.start) if before is None else before
-        steps = track.linear.steps
-        return track, before, factorize(before, steps, transport(model.layout, steps.correction))
-
-    begins: list[tuple[dict[str, Any], Tensor | None]] = [(start, None)]
-    for number in range(len(pieces)):
-        track, _, factors = forward(number, *begins[-1])
-        begins.append(({"state": track.state}, factors.factors[:, -1]))
-    log_weight = track.linear.steps.log_weight
-    last = end(factors.factors[:, -1])
-    for number in reversed(range(len(pieces))):
-        track, before, factors = forward(number, *begins[number])
-        z = fixed_interval(tree_map(lambda item: item[:, 1:], factors.links), last)
-        last = _before_first(factors, z)
-        final = None if log_weight is None else log_weight[:, -1:].expand(-1, z.mean.shape[1], -1)
-        yield _from_coordinates(model, before, factors, track.linear.steps, z, final)
+def joined(parts: Sequence[Smoothed]) -> Smoothed:
+    """Parts one after the other as one."""
+    return Smoothed(*(_joined(items) for items in zip(*parts, strict=True)))
 
 
 def transport(layout: Layout, correction: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D D"] | None:
@@ -227,12 +193,6 @@ def _from_coordinates(
     if scale is not None:
         cov, cross = cov * scale, cross * scale
     return Smoothed(mean, cov, cross, noise)
-
-
-def _split(item: Tensor | None, samples: int, length: int) -> list[Tensor | None]:
-    """Pieces of some samples along time."""
-    starts = range(0, length, samples)
-    return [None if item is None else item[:, first : first + samples] for first in starts]
 
 
 def _joined(items: tuple[Any, ...]) -> Any:

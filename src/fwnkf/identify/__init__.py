@@ -1,12 +1,30 @@
 """Fitting models to recordings: by the likelihood of innovations, vibration modes, calibrations, covariance levels."""
 
-from .fit_report import FitReport
-from .fitting import Fit, fit
-from .levels import Levels, levels_left_out
-from .modes import VibrationModel, VibrationOptions, fit_model, fit_vibration
-from .spectra import Spectra, cross_spectra
-from .starting_belief import starting_belief
-from .subspace import subspace
+from typing import TYPE_CHECKING
+
+from ..lazy import attach
+
+if TYPE_CHECKING:
+    from .fit_report import FitReport
+    from .fitting import Fit, fit
+    from .levels import Levels, levels_left_out
+    from .modes import VibrationModel, VibrationOptions, fit_model, fit_vibration
+    from .realization import subspace
+    from .spectra import Spectra, cross_spectra
+    from .start import starting_belief
+
+__getattr__ = attach(
+    __name__,
+    {
+        "fit_report": ("FitReport",),
+        "fitting": ("Fit", "fit"),
+        "levels": ("Levels", "levels_left_out"),
+        "modes": ("VibrationModel", "VibrationOptions", "fit_model", "fit_vibration"),
+        "realization": ("subspace",),
+        "spectra": ("Spectra", "cross_spectra"),
+        "start": ("starting_belief",),
+    },
+)
 
 __all__ = [
     "Fit",

@@ -25,7 +25,7 @@ from .likelihood import Likelihood, Local, Measurements, maximise
 from .parameters import Parameters
 from .parts import Parts
 from .selection import learned_parameters, with_learned
-from .starting_belief import starting_belief
+from .start import starting_belief
 from .whittle import add_oscillator, measured_spectra, whittle
 
 POLE_RADIUS = 0.9999

@@ -28,7 +28,7 @@ from .frames import (
     decode,
     group_fields,
 )
-from .log import Source, Stream
+from .log import LOG_READERS, Source, Stream
 from .records import Damage, RecordLog
 from .roles import SourceList, vector
 
@@ -45,6 +45,7 @@ USUAL = {"minthrottle": 1150, "vbatref": 4095}
 UNITS = {"gyroUnfilt": "deg/s", "gyroADC": "deg/s", "time": "µs"}
 
 
+@LOG_READERS.register("blackbox")
 class Blackbox(RecordLog):
     """A Betaflight log. Its topic ``frames`` has the fields of the header in the units of the log."""
 

@@ -9,10 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .log import Array
+Array = NDArray[np.float64]
 
 LONG = 10.0
 """Missing samples of at least this many steps are a gap, fewer are skipped samples."""
+RATE_TOLERANCE = 0.02
+"""Relative difference of two rates up to which they are the same: of recordings, or of samples and a filter."""
 BLOCK = 64
 """Samples from which the phase of a clock is taken."""
 SEEN = 0.6

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import DataError
 from . import ardupilot
-from .log import Message, Source
+from .log import LOG_READERS, Message, Source
 from .records import Damage, Field, RecordLog, Series
 from .roles import whole
 
@@ -38,6 +38,7 @@ LAYOUT_LIMIT = 16
 TEXT_LIMIT = 10_000
 
 
+@LOG_READERS.register("dataflash")
 class DataFlash(RecordLog):
     """An ArduPilot log. Instances of a message are topics of their own: ``IMU``, ``IMU.1``, ``IMU.2``.
 

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..registry import Registry
 
 Array = NDArray[np.float64]
 
@@ -174,6 +175,10 @@ class Log(ABC):
     array([1.57, 3.14])
     """
 
+    magic: ClassVar[tuple[bytes, ...]] = ()
+    """First bytes of files of this format, of a reader outside this package (:mod:`fwnkf.logs.open`)."""
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    """Suffixes of their names, in lower case: ``(".xlog",)``; likewise."""
     path: Path
     """The file."""
     format: str
@@ -290,6 +295,20 @@ class Log(ABC):
         fields = list(dict.fromkeys(field for field, _ in source.columns.values()))
         stream = self.read(source.topic, fields)
         return standard(stream, source)
+
+
+LOG_READERS: Registry[type[Log]] = Registry("log format")
+"""The reader of each format, a subclass of :class:`Log` whose constructor takes the path; imported on first use."""
+LOG_READERS.declare(
+    __package__,
+    mcap="mcap",
+    bag="rosbag",
+    ros2="rosbag2",
+    ulog="ulog",
+    dataflash="dataflash",
+    blackbox="blackbox",
+    table="tables",
+)
 
 
 def standard(stream: Stream, source: Source) -> Stream:

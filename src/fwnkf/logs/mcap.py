@@ -15,6 +15,7 @@ from typing import BinaryIO, NamedTuple
 from ..errors import DataError
 from .chunked import Chunk, ChunkedLog, Wanted
 from .compressed import CHUNK_LIMIT
+from .log import LOG_READERS
 from .ros import Channel, channel_of
 from .work import Work
 
@@ -60,6 +61,7 @@ class _Fields:
         return self.block().decode("utf-8", "replace")
 
 
+@LOG_READERS.register("mcap")
 class Mcap(ChunkedLog):
     """An MCAP file with messages in CDR (ROS 2), ROS 1 or JSON encoding."""
 

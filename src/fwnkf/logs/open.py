@@ -1,24 +1,17 @@
-"""Open a log of any format."""
+"""Open a log of any format: those of this package, and those of installed packages with a reader of their own."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import NamedTuple
 
-from ..errors import DataError
-from .log import Log
+from ..errors import ConfigError, DataError, FwnkfError
+from .log import LOG_READERS, Log
 
-READERS: Mapping[str, tuple[str, str]] = {
-    "mcap": ("mcap", "Mcap"),
-    "bag": ("rosbag", "Bag"),
-    "ros2": ("rosbag2", "Bag2"),
-    "ulog": ("ulog", "ULog"),
-    "dataflash": ("dataflash", "DataFlash"),
-    "blackbox": ("blackbox", "Blackbox"),
-    "table": ("tables", "TableLog"),
-}
-"""Module and class of the reader of each format; a reader is imported when a log of its format is opened."""
+GROUP = "fwnkf.log_readers"
+"""Entry points of installed packages with readers of other formats: ``name = "module:ReaderClass"``."""
 
 MAGIC: Mapping[bytes, str] = {
     b"\x89MCAP0\r\n": "mcap",
@@ -45,6 +38,9 @@ SUFFIXES: Mapping[str, str] = {
     ".parquet": "table",
 }
 
+BUILT_IN = frozenset((*MAGIC.values(), *SUFFIXES.values()))
+"""Formats of this package: their first bytes and suffixes stand here, so that no reader is imported to ask it."""
+
 PACKED: Mapping[bytes, str] = {
     b"\x1f\x8b": "gunzip",
     b"PK\x03\x04": "unzip",
@@ -56,8 +52,84 @@ PACKED: Mapping[bytes, str] = {
 """First bytes of compressed files, and the command that unpacks them."""
 
 
+class Format(NamedTuple):
+    """A format of logs that can be opened."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    package: str
+    """The package that reads it."""
+
+
+class Plugins(NamedTuple):
+    """Readers outside this package by the names of their formats, and what is wrong with those that cannot be used."""
+
+    readers: Mapping[str, type[Log]]
+    faults: tuple[str, ...]
+
+
+_packages: dict[str, str] = {}
+"""The package of each format that was found by an entry point."""
+
+
+def plugins() -> Plugins:
+    """Readers that were registered by hand, and those of installed packages, which are imported here.
+
+    What is imported is what was installed with an entry point, never what a file names.
+    """
+    faults = []
+    for entry in entry_points(group=GROUP):
+        package = f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
+        try:
+            reader = entry.load()
+            if not (isinstance(reader, type) and issubclass(reader, Log) and (reader.magic or reader.suffixes)):
+                raise ConfigError(f"{entry.value} is no subclass of fwnkf.logs.Log with magic or suffixes")
+            if LOG_READERS.name_of(reader) != entry.name:
+                LOG_READERS.register(entry.name)(reader)
+            _packages[entry.name] = package
+        except Exception as error:  # whatever a module of others raises when it is imported
+            faults.append(
+                f"the package {package} is installed to read {entry.name} logs, but cannot be used: "
+                f"{type(error).__name__}: {error}; update it or uninstall it"
+            )
+    return Plugins({name: LOG_READERS[name] for name in LOG_READERS if name not in BUILT_IN}, tuple(faults))
+
+
+def formats() -> tuple[Format, ...]:
+    """All formats that can be opened, those of installed packages included.
+
+    Returns:
+        One row for each format.
+
+    >>> next(row.suffixes for row in formats() if row.name == "ulog")
+    ('.ulg', '.ulog')
+    """
+    own = [Format(name, tuple(key for key, value in SUFFIXES.items() if value == name), "fwnkf") for name in BUILT_IN]
+    others = plugins().readers.items()
+    return (
+        *sorted(own),
+        *(Format(name, reader.suffixes, _packages.get(name, reader.__module__)) for name, reader in sorted(others)),
+    )
+
+
+def log_suffixes(given: Iterable[str]) -> set[str]:
+    """Those of the given suffixes, in lower case, that logs of a known format have.
+
+    >>> log_suffixes([".ulg", ".txt"])
+    {'.ulg'}
+    """
+    found = set(given)
+    if found <= SUFFIXES.keys():
+        return found
+    others = {suffix for reader in plugins().readers.values() for suffix in reader.suffixes}
+    return found & (SUFFIXES.keys() | others)
+
+
 def recognise(path: str | Path) -> str:
-    """The format of a log, one of :data:`READERS`: by its first bytes, else by its suffix."""
+    """The format of a log, a name of :data:`LOG_READERS`: by its first bytes, else by its suffix.
+
+    Formats of other packages are looked for if it is none of this package.
+    """
     path = Path(path)
     try:
         if path.is_dir():
@@ -69,16 +141,25 @@ def recognise(path: str | Path) -> str:
     for magic, name in MAGIC.items():
         if start.startswith(magic):
             return name
-    for magic, command in PACKED.items():
-        if start.startswith(magic):
-            raise DataError(f"{path} is compressed; unpack it first: {command} {path.name}")
-    name = SUFFIXES.get(path.suffix.lower(), "")
-    if not name:
-        raise DataError(
-            f"{path} is not a log of a known format: neither its first bytes nor its suffix {path.suffix!r} are known; "
-            f"formats: MCAP, ROS bags, ULog, DataFlash, blackbox, CSV, Parquet ({', '.join(SUFFIXES)})"
-        )
-    return name
+    suffix = path.suffix.lower()
+    command = next((command for magic, command in PACKED.items() if start.startswith(magic)), None)
+    if command is None and suffix in SUFFIXES:
+        return SUFFIXES[suffix]
+    others = plugins()
+    for name, reader in others.readers.items():
+        if any(start.startswith(magic) for magic in reader.magic):
+            return name
+    for name, reader in others.readers.items():
+        if suffix in reader.suffixes:
+            return name
+    if command is not None:
+        raise DataError(f"{path} is compressed; unpack it first: {command} {path.name}")
+    known = ", ".join((*SUFFIXES, *(item for reader in others.readers.values() for item in reader.suffixes)))
+    raise DataError(
+        f"{path} is not a log of a known format: neither its first bytes nor its suffix {path.suffix!r} are known; "
+        f"formats: MCAP, ROS bags, ULog, DataFlash, blackbox, CSV, Parquet ({known})"
+        + "".join(f"; {fault}" for fault in others.faults)
+    )
 
 
 def open_log(path: str | Path) -> Log:
@@ -101,7 +182,17 @@ def open_log(path: str | Path) -> Log:
     >>> log.format, log.topics["run"].fields
     ('CSV', ('t', 'gyro_x'))
     """
-    module, name = READERS[recognise(path)]
-    reader = getattr(importlib.import_module(f".{module}", __package__), name)
-    log: Log = reader(path)
-    return log
+    name = recognise(path)
+    reader: Callable[[Path], Log] = LOG_READERS[name]
+    if name in BUILT_IN:
+        return reader(Path(path))
+    try:
+        return reader(Path(path))
+    except (FwnkfError, OSError):
+        raise
+    except Exception as error:  # a reader of others should raise DataError, but a user must see whose fault it is
+        package = _packages.get(name, "that registers it")
+        raise DataError(
+            f"{path}: the reader of {name} logs of the package {package} failed: {type(error).__name__}: {error}; "
+            "tell its authors"
+        ) from error

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError
 from ..extras import need
-from .ros_write import McapFile
 
 Array = NDArray[np.float64]
 Parts = Sequence[tuple[str, str, int]]
@@ -129,6 +128,8 @@ class McapResult(ResultFile):
 
     def __init__(self, path: Path, parts: Parts, start_ns: int) -> None:
         super().__init__(path, parts, start_ns)
+        from .ros_write import McapFile
+
         self._mcap = McapFile(path)
         tangent = {name: index for index, name in enumerate(self.tangent_names)}
 

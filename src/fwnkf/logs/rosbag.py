@@ -14,6 +14,7 @@ from typing import BinaryIO
 from ..errors import DataError
 from .chunked import Chunk, ChunkedLog, Wanted
 from .compressed import CHUNK_LIMIT
+from .log import LOG_READERS
 from .ros import Channel, channel_of
 from .work import Work
 
@@ -50,6 +51,7 @@ def _stamp(value: bytes) -> int:
     return int(seconds * 1_000_000_000 + nanoseconds)
 
 
+@LOG_READERS.register("bag")
 class Bag(ChunkedLog):
     """A bag of ROS 1."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import DataError
 from .definitions import known
-from .log import Topic
+from .log import LOG_READERS, Topic
 from .mcap import Mcap
 from .ros import RAW_LIMIT, Batch, Channel, MessageLog, channel_of
 from .work import Work
@@ -196,6 +196,7 @@ class Sqlite(MessageLog):
                 yield batch
 
 
+@LOG_READERS.register("ros2")
 class Bag2(MessageLog):
     """A bag of ROS 2: one or more files."""
 

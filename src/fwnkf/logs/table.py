@@ -6,10 +6,14 @@ CSV needs only the standard library and numpy; Parquet needs ``pip install 'fwnk
 from __future__ import annotations
 
 import csv
+import difflib
 import hashlib
 import io
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,8 +23,6 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..extras import need
-from .cells import MISSING, is_number, to_numbers
-from .headers import choose_columns, missing_column, name_columns, split_unit
 from .work import Work
 
 FILE_LIMIT = 1 << 29
@@ -32,6 +34,12 @@ BATCH = 1 << 16
 BLOCK = 1 << 11
 """Rows converted to numbers at a time, so that a long file is never held in memory as Python strings."""
 SUFFIXES = (".csv", ".parquet")
+COLUMN_LIMIT = 10_000
+NAME_LIMIT = 500
+"""Characters of the header of a column."""
+MISSING = frozenset(("", "nan", "-nan", "null", "none", "na", "n/a", "#n/a"))
+"""Spellings of a missing value, in lower case."""
+_ISO = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(\.\d{1,12})?\s*(Z|[+-]\d\d:?\d\d)?")
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,3 +357,122 @@ def _number_kind(arrow: Any, kind: Any, path: Path, name: str) -> tuple[Any, str
         )
     # integers beyond 2**53 (nanoseconds since 1970) lose their last digits in float64
     return kind, ""
+
+
+# ---- headers: names and units of columns ----------------------------------------------------------------------------
+
+
+def split_unit(header: str) -> tuple[str, str]:
+    """Split a column header into name and unit.
+
+    >>> split_unit("gps_x [m]"), split_unit("speed (m/s)"), split_unit("t")
+    (('gps_x', 'm'), ('speed', 'm/s'), ('t', ''))
+    """
+    brackets = {"]": "[", ")": "("}.get(header[-1:], "")  # one pair at the end: "gps_x [m]", "gps_x(m)"
+    name, opened, unit = header[:-1].rpartition(brackets) if brackets else ("", "", "")
+    if not opened or not name.strip() or header[-1] in unit:
+        return header, ""
+    return name.rstrip(), unit.strip()
+
+
+def name_columns(path: Path, header: Sequence[str]) -> list[tuple[str, str]]:
+    """Name and unit of every column; a column without a name (such as an index) cannot be selected."""
+    if len(header) > COLUMN_LIMIT:
+        raise DataError(f"{path} has {len(header):,} columns, more than {COLUMN_LIMIT:,}; check the separator")
+    seen: dict[str, int] = {}
+    for number, name in enumerate(header, 1):
+        if len(name) > NAME_LIMIT:
+            raise DataError(
+                f"{path}: the name of column {number} has {len(name):,} characters, more than {NAME_LIMIT}: "
+                f"{name[:40]!r}…; shorten it, or check the separator and quotation marks"
+            )
+        if name and name in seen:
+            raise DataError(
+                f"{path}: columns {seen[name]} and {number} are both named {name[:80]!r}; rename one of them"
+            )
+        seen[name] = number
+    pairs = [split_unit(name) for name in header]
+    bare = Counter(name for name, _ in pairs)
+    # in "speed (left)" and "speed (right)" the brackets are part of the name, not units
+    return [(name, unit) if bare[name] == 1 else (full, "") for (name, unit), full in zip(pairs, header, strict=True)]
+
+
+def choose_columns(
+    path: Path, header: Sequence[str], named: list[tuple[str, str]], wanted: Sequence[str] | None
+) -> list[int]:
+    """Indices of the selected columns."""
+    if wanted is None:
+        return [index for index, (name, _) in enumerate(named) if name]
+    indices = {full: index for index, full in enumerate(header) if full}
+    indices.update({name: index for index, (name, _) in enumerate(named) if name})
+    for name in wanted:
+        if name not in indices:
+            raise missing_column(path, name, header)
+    return list(dict.fromkeys(indices[name] for name in wanted))
+
+
+def missing_column(path: Path, name: str, header: Sequence[str]) -> DataError:
+    known = {key: full for full in header if full for key in (full.lower(), split_unit(full)[0].lower())}
+    similar = list(dict.fromkeys(known[key] for key in difflib.get_close_matches(name.lower(), known, 3, 0.5)))
+    hint = f"; did you mean {' or '.join(repr(full[:80]) for full in similar)}?" if similar else ""
+    shown = ", ".join(full[:40] for full in header[:20] if full) + (", …" if len(header) > 20 else "")
+    return DataError(f"{path}: no column named {name[:80]!r}{hint} Columns: {shown}")
+
+
+# ---- cells of a CSV file as numbers ---------------------------------------------------------------------------------
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell is a number as a file writes it."""
+    if "_" in cell or not cell.isascii():  # float() accepts 1_000 and digits of other scripts
+        return False
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def to_numbers(
+    path: Path, cells: list[str], places: list[int], where: str, dated: set[int], index: int
+) -> NDArray[np.float64]:
+    """Convert cells to numbers; columns with dates are added to ``dated``."""
+    whole = "".join(cells)
+    if whole.isascii() and "_" not in whole:
+        try:
+            return np.fromiter(map(float, cells), np.float64, len(cells))
+        except ValueError:
+            pass  # an empty cell, a date or an invalid cell: convert cell by cell
+    values = np.empty(len(cells))
+    for row, cell in enumerate(cells):
+        text = cell.strip()
+        if is_number(text):
+            values[row] = float(text)
+        elif text.lower() in MISSING:
+            values[row] = np.nan
+        elif (seconds := since_1970(text)) is not None:
+            values[row] = seconds
+            dated.add(index)
+        else:
+            comma = re.fullmatch(r"[+-]?\d+,\d+", text) is not None
+            hint = "write decimals with a point" if comma else "write a number, or leave the cell empty"
+            raise DataError(f"{path}, line {places[row]}, {where}: {text[:40]!r} is not a number; {hint}")
+    return values
+
+
+def since_1970(text: str) -> float | None:
+    """Seconds since 1970 of a date with time (UTC without an offset), or None."""
+    match = _ISO.fullmatch(text)
+    if match is None or not text.isascii():
+        return None
+    try:
+        moment = datetime.fromisoformat(f"{match[1]}T{match[2]}").replace(tzinfo=timezone.utc)
+    except ValueError:
+        return None
+    zone = (match[4] or "Z").replace(":", "")
+    if zone != "Z":
+        shift = timedelta(hours=int(zone[1:3]), minutes=int(zone[3:5]))
+        offset = shift.total_seconds() * (-1 if zone[0] == "-" else 1)
+    else:
+        offset = 0.0
+    return moment.timestamp() - offset + float(match[3] or 0.0)

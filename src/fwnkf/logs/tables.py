@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
-from .log import BLOCK, Log, Source, Stream, Topic
+from .log import BLOCK, LOG_READERS, Log, Source, Stream, Topic
 from .table import Table, read_table
 
 GRAVITY = 9.80665
@@ -86,6 +86,7 @@ def _axis(name: str, kind: _Kind) -> tuple[str, str, str] | None:
     return bare.rstrip("_. ["), axis, match["unit"] or ""
 
 
+@LOG_READERS.register("table")
 class TableLog(Log):
     """A table of numbers as a log with one topic, named like the file."""
 

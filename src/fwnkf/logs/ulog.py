@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ..errors import DataError
 from . import px4
-from .log import Dropout, Message, Source
+from .log import LOG_READERS, Dropout, Message, Source
 from .records import Damage, Field, RecordLog, Series
 
 MAGIC = b"ULog\x01\x12\x35"
@@ -47,6 +47,7 @@ class _Layout(NamedTuple):
     """Bytes without the header: with and without the padding at the end."""
 
 
+@LOG_READERS.register("ulog")
 class ULog(RecordLog):
     """A PX4 log. Topics are named as in PX4, further instances with a suffix: ``sensor_accel``, ``sensor_accel.1``."""
 

@@ -13,7 +13,7 @@ from .drawing import Drawing, draw
 from .page import Cell, Page, Section, Table
 from .stamps import stream_section
 from .verdict import NAMES, by_strength, key_figures, overall_row, verdict_notices
-from .wording import clean, listed, number, percent, quantity, shorten
+from .wording import clean, in_words, number, percent, quantity, shorten
 
 __all__ = ["diagnosis_page", "page_of"]
 
@@ -112,7 +112,7 @@ def _rotors(diagnosis: Diagnosis) -> Section | None:
         return None
     drawings = []
     for k, result in enumerate(diagnosis.waterfalls[:WATERFALLS]):
-        names = listed([shorten(name, NAMES) for name in result.tracks], most=8)
+        names = in_words([shorten(name, NAMES) for name in result.tracks], most=8)
         caption = "Brighter is louder." + (f" Dashes: {names}." if names else "")
         drawings.append(draw(figures.waterfall(result), f"waterfall{k}", caption))
     following = [peak for peak in by_strength(diagnosis.peaks) if peak.rotor is not None]
@@ -208,7 +208,7 @@ def _bias(diagnosis: Diagnosis) -> Section | None:
     if drifting:
         answer = drifting[0].what
     elif walks:
-        names = listed([shorten(row.channel, NAMES) for row in walks])
+        names = in_words([shorten(row.channel, NAMES) for row in walks])
         answer = f"The curves rise at long averaging times in {names}, as they do in flight by manoeuvres alone."
     else:
         answer = "No drift of the bias shows within the length of this log."
@@ -315,7 +315,7 @@ def _choice(rows: Sequence[Consistency], overall: Consistency | None) -> list[Co
 
 
 def _names(rows: Sequence[Consistency]) -> str:
-    return listed([shorten(row.name, NAMES) for row in rows], most=4)
+    return in_words([shorten(row.name, NAMES) for row in rows], most=4)
 
 
 def _excess(spectrum: ChannelSpectrum) -> float:

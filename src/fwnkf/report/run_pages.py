@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..diagnosis.values import plain_values
+from ..diagnosis.result import plain_values
 from ._style import COLOURS
 from .drawing import Drawing, canvas, draw, log_ticks
 from .page import Cell, Notice, Page, Section, Table
-from .wording import clean, listed, number, percent, shorten
+from .wording import clean, in_words, number, percent, shorten
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +33,7 @@ def comparison_page(rows: Rows, command: str = "") -> Page:
         notices.append(Notice("info", f"{name}: {_winner(members)}" if name else _winner(members)))
         sections.append(accuracy_section(members, f"group{k}", name))
     for note in dict.fromkeys(row["note"] for row in shown if row.get("note")):
-        methods = listed([row["method"] for row in shown if row.get("note") == note])
+        methods = in_words([row["method"] for row in shown if row.get("note") == note])
         notices.append(Notice("warning", f"{methods}: {note}."))
     commands = tuple((row["method"], text) for row in shown for text in row.get("commands") or ())
     table = Table(("method", "command"), commands, "Commands of the runs", fold=True)
@@ -161,7 +161,7 @@ def _winner(rows: Rows) -> str:
     text = f"{best['method']} has the smallest error: MSE {number(_error(best))}{spread}"
     close = [row["method"] for row in others if _error(row) < (1 + SAME) * _error(best)]
     if close:
-        text += f", less than {percent(SAME)} below {listed(close)}"
+        text += f", less than {percent(SAME)} below {in_words(close)}"
     elif others:
         text += f"; next is {others[0]['method']} with {number(_error(others[0]))}"
     return f"{text}. Its error bars are {_honest([best])}." if _finite(best.get("nees")) else f"{text}."

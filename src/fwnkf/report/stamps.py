@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..diagnosis.result import Diagnosis
 from ..logs.stamps import StampReport
 from .page import Section, Table
-from .wording import listed, number, percent, shorten
+from .wording import in_words, number, percent, shorten
 
 NAMES = 40
 """Characters of a stream's name in a table."""
@@ -38,16 +38,18 @@ def stream_section(diagnosis: Diagnosis) -> Section:
     for report in reports:
         for fault in _faults(report):
             faults.setdefault(fault, []).append(shorten(report.name, NAMES))
-    notes = tuple(f"{listed(names, most=10)}: {fault}." for fault, names in faults.items())
+    notes = tuple(f"{in_words(names, most=10)}: {fault}." for fault, names in faults.items())
     return Section("What did the log contain?", _answer(diagnosis, reports), (), (table, holes), notes)
 
 
 def _answer(diagnosis: Diagnosis, reports: Sequence[StampReport]) -> str:
     if not reports:
         return f"{number(diagnosis.seconds, 's')} ({diagnosis.format}), and no stream that a filter could use."
-    streams = listed([f"{shorten(report.name, NAMES)} at {number(report.rate, 'Hz', digits=4)}" for report in reports])
+    streams = in_words(
+        [f"{shorten(report.name, NAMES)} at {number(report.rate, 'Hz', digits=4)}" for report in reports]
+    )
     troubled = [shorten(report.name, NAMES) for report in reports if report.problems()]
-    state = f"Time stamps need a look in {listed(troubled)}." if troubled else "The time stamps are in order."
+    state = f"Time stamps need a look in {in_words(troubled)}." if troubled else "The time stamps are in order."
     return f"{number(diagnosis.seconds, 's')} ({diagnosis.format}): {streams}. {state}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from ..diagnosis.finding import Finding
 from ..diagnosis.result import ALL_CHANNELS, Consistency, Diagnosis, Peak
 from .page import Level, Notice
-from .wording import listed, number, quantity, shorten, sureness
+from .wording import in_words, number, quantity, shorten, sureness
 
 CARDS = 3
 """Findings with a card of their own at the top; the others are folded."""
@@ -50,7 +50,7 @@ def _notice(group: Sequence[Finding]) -> Notice:
         more["Also"] = " ".join(other.what for other in group[1:7])
     channels = list(dict.fromkeys(name for member in group for name in member.channels))
     if channels:
-        more["Channels"] = listed([shorten(name, NAMES) for name in channels])
+        more["Channels"] = in_words([shorten(name, NAMES) for name in channels])
     return Notice(level, finding.what, _filled(details), _filled(more))
 
 

@@ -82,10 +82,10 @@ def sureness(confidence: float) -> str:
     return f"{word} ({100 * confidence:.0f} %)"
 
 
-def listed(items: Sequence[str], most: int = 6) -> str:
+def in_words(items: Sequence[str], most: int = 6) -> str:
     """Names in a sentence; beyond ``most`` of them, how many more there are.
 
-    >>> listed(["a"]), listed(["a", "b", "c"]), listed(["a", "b", "c", "d"], most=2)
+    >>> in_words(["a"]), in_words(["a", "b", "c"]), in_words(["a", "b", "c", "d"], most=2)
     ('a', 'a, b and c', 'a, b and 2 more')
     """
     shown = list(items[:most])

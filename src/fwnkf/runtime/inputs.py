@@ -16,6 +16,27 @@ from ..filters.base import Filter
 from ..types import Gaussian, numpy_dtype
 
 
+def relative(values: NDArray[Any], origin: Sequence[float]) -> NDArray[Any]:
+    """Absolute numbers as those of a filter; in double precision if there is an origin, which single would lose.
+
+    ``origin`` is :attr:`Filter.input_origin` for measurements and ``layout.origins`` for states, or for the first of
+    their numbers; :meth:`Layout.relative` does the same for tensors.
+
+    >>> relative(np.array([5_400_000.25, 3.0]), (5_400_000.0, 0.0)).tolist()
+    [0.25, 3.0]
+    """
+    return values - np.asarray(origin, np.float64)[: values.shape[-1]] if len(origin) else values
+
+
+def absolute(values: NDArray[Any], origin: Sequence[float]) -> NDArray[Any]:
+    """Numbers of a filter as absolute ones, in double precision if there is an origin; see :func:`relative`.
+
+    >>> absolute(np.float32([0.25]), (5_400_000.0,)).tolist()
+    [5400000.25]
+    """
+    return values + np.asarray(origin, np.float64) if len(origin) else values
+
+
 class StreamInputs:
     """Numbers and arrays of the user as tensors with a batch axis, checked; in the precision of the filter."""
 
@@ -24,7 +45,7 @@ class StreamInputs:
         self.dtype, self.device = model.dtype, model.device  # a filter looks for them among its tensors in every call
         self.channels, self.controls, self.block = model.input_sizes
         self.sensors = sensor_channels(model, self.channels, sensors)
-        self._origin = np.array(model.input_origin) if model.input_origin else None
+        self._origin = model.input_origin
         on_cpu = self.device.type == "cpu" and self.dtype in (torch.float32, torch.float64)
         self._number = numpy_dtype(self.dtype) if on_cpu else None
 
@@ -37,9 +58,7 @@ class StreamInputs:
             allowed = self._rows("mask", mask, self.channels, True).astype(bool)
             # sensors that are not named have no value, whatever the mask says
             present = allowed & present if named else allowed
-        if self._origin is not None:
-            values = values - self._origin
-        return self._tensor(values), self._tensor(present)
+        return self._tensor(relative(values, self._origin)), self._tensor(present)
 
     def control(self, u: Any) -> Tensor | None:
         return None if u is None else self._tensor(self._rows("u", u, self.controls, 0.0))
@@ -53,9 +72,7 @@ class StreamInputs:
             raise ConfigError("prior must be a pair (mean, covariance)")
         mean, cov = prior
         if not isinstance(mean, Tensor):
-            mean = torch.as_tensor(np.asarray(mean, np.float64))
-            if self.model.layout.origins:
-                mean = mean - mean.new_tensor(self.model.layout.origins)[: mean.shape[-1]]
+            mean = torch.as_tensor(relative(np.asarray(mean, np.float64), self.model.layout.origins))
         return Gaussian(mean.to(like), torch.as_tensor(cov).to(like))
 
     def groups(self) -> Tensor:

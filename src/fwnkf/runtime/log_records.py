@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..export.reference import Record
 from ..filters.base import Filter
-from .long_run import Piece, Summary, concatenated, inputs_of, pieces
+from .recordings import Piece, Summary, concatenated, pieces, steps_of
 
 __all__ = ["log_records"]
 
@@ -17,7 +17,7 @@ __all__ = ["log_records"]
 def log_records(
     model: Filter, blocks: Iterable[tuple[NDArray[np.float64], NDArray[np.float64]]], steps: int, stamps: bool = False
 ) -> list[Record]:
-    """At least ``steps`` steps, if the log has as many, as :func:`~fwnkf.runtime.long_run.run_long` takes them.
+    """At least ``steps`` steps, if the log has as many, as :func:`~fwnkf.runtime.recordings.run_long` takes them.
 
     Args:
         model: the filter.
@@ -50,5 +50,7 @@ def log_records(
 
 
 def _record(model: Filter, piece: Piece) -> Record:
-    y, u, mask, dt = inputs_of(model, piece)
-    return Record(y[0], mask[0], None if u is None else u[0], None if dt is None else dt[0])
+    y, u, mask, dt = (None if item is None else item[0] for item in steps_of(model, piece)[:4])
+    assert y is not None
+    assert mask is not None
+    return Record(y, mask, u, dt)

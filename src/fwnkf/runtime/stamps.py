@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import ConfigError, DataError, shown
 from .stepper import MOST_STEPS, Sample
 
-LONGEST_GAP = 60.0
+LONGEST_PREDICTION = 60.0
 """Seconds that a filter is predicted over by default; more for one of slow steps: ..."""
 STEPS = 3000
 """... as many of its steps, and of those that divide a gap no more: they take seconds."""
@@ -29,7 +29,7 @@ def longest_gap(given: float | None, takes_dt: bool, step: float | None, longest
     """
     part = longest_step if takes_dt else step
     if given is None:
-        gap = max(LONGEST_GAP, STEPS * (step or 0.0))
+        gap = max(LONGEST_PREDICTION, STEPS * (step or 0.0))
         return gap if part is None else min(gap, STEPS * part)
     if not 0 < given < math.inf:
         raise ConfigError(f"longest_gap = {given} must be a positive number of seconds")

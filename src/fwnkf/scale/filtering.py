@@ -21,6 +21,8 @@ from ..core.gaussian import normalized_square
 from ..core.trajectory import Trajectory
 from ..core.tree import named_leaves, tree_map, tree_unflatten
 from ..filters.base import Filter
+from ..runtime.inputs import relative
+from ..runtime.recordings import Steps, last_known, run_steps
 from ..types import numpy_dtype
 from .lines import Lines, innovation_lines
 from .rows import Clock, Index, Samples, Segments
@@ -109,21 +111,19 @@ def _filter(
         mean = np.empty((n, high, model.layout.size), kind)
         std = np.empty((n, high, model.layout.tangent_size), kind)
         white = np.zeros((n, high, m), np.float32)
-        for low, stop in _pieces(batch.length):
-            y, mask, u, dt = _inputs(model, batch, slice(low, stop), size)
-            track = model.run(y, u, mask, dt, state=state, prepared=prepared)
-            state = track.state
-            part = slice(low, stop)
+        places = list(_places(batch.length))
+        parts = (_steps(model, batch, part, size, None if part.start else {"state": state}) for part in places)
+        for part, track in zip(places, run_steps(model, parts, prepared=prepared), strict=True):
             mean[:, part] = track.mean[:n].cpu().numpy()
             deviation = track.cov[:n].diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
             std[:, part] = deviation.cpu().numpy()
-            inside = np.arange(low, stop) < batch.length[:, None]
+            inside = np.arange(part.start, part.stop) < batch.length[:, None]
             out.flagged[batch.segments] += ((track.status[:n].cpu().numpy() != 0) & inside).sum(1)
             _note(track, n, batch.segments, out, white[:, part])
-            done = np.flatnonzero(batch.length == stop)
+            done = np.flatnonzero(batch.length == part.stop)
             if len(done):
                 chosen = torch.from_numpy(done).to(model.device)
-                packed = tree_map(lambda leaf: leaf.index_select(0, chosen), state)  # noqa: B023
+                packed = tree_map(lambda leaf: leaf.index_select(0, chosen), track.state)  # noqa: B023
                 out.state[batch.segments[done]] = codec.pack(packed)
         out.control[batch.segments] = batch.control
         out.mean[batch.rows] = mean[batch.place, batch.step]
@@ -170,34 +170,32 @@ def _controlled(
     if known is not None:
         held[start >= 0, 0] = known.control[start[start >= 0]]
     held[place, step + 1] = values
-    rows = np.where(np.isfinite(held), np.arange(held.shape[1])[None, :, None], 0)
-    held = np.take_along_axis(held, np.maximum.accumulate(rows, 1), 1)
+    held = last_known(held, axis=1)
     return held[:, :-1], held[np.arange(len(length)), length]
 
 
-def _pieces(length: Index) -> Iterator[tuple[int, int]]:
-    """Cut at every length, so that the state after the last step of each segment is seen."""
+def _places(length: Index) -> Iterator[slice]:
+    """Parts of the steps, cut at every length, so that the state after the last step of each segment is seen."""
     high = int(length.max())
     edges = sorted({*length.tolist(), *range(0, high, STEPS), high})
-    yield from pairwise(edges)
+    yield from (slice(low, stop) for low, stop in pairwise(edges))
 
 
-def _inputs(
-    model: Filter, batch: _Batch, part: slice, size: int
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """``y, mask, u, dt`` of all rows of the batch; missing rows are copies of the first."""
+def _steps(model: Filter, batch: _Batch, part: slice, size: int, start: dict[str, Any] | None) -> Steps:
+    """Steps of all rows of the batch; missing rows are copies of the first."""
     filled = np.concatenate([np.arange(len(batch.y)), np.zeros(size - len(batch.y), np.int64)])
 
     def tensor(array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array[filled, part])).to(model.device, model.dtype)
 
-    y = tensor(batch.y if not model.input_origin else batch.y.astype(np.float64) - model.input_origin)
+    y = tensor(relative(batch.y, model.input_origin))
     mask = y.isfinite()
-    return (
+    return Steps(
         torch.where(mask, y, 0.0),
-        mask,
         None if batch.u is None else tensor(batch.u),
+        mask,
         None if batch.dt is None else tensor(batch.dt),
+        start,
     )
 
 
@@ -207,8 +205,8 @@ def _start(
     """The state of all rows: known ones, and new ones from the initial belief."""
     start = segments.start[batch.segments]
     count = max(model.initial_steps, 1)
-    y, mask, u, dt = _inputs(model, batch, slice(0, count), size)
-    prior = model.initial_belief(y, u, mask, dt) if model.initial_steps else None
+    first = _steps(model, batch, slice(0, count), size, None)
+    prior = model.initial_belief(*first[:4]) if model.initial_steps else None
     state = model.init(size, prior)
     goes_on = np.flatnonzero(start >= 0)
     if known is None or not len(goes_on):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..errors import CheckpointError, FwnkfError
 from ..extras import need
 from ..logs.results import component_names
+from ..runtime.inputs import absolute
 from ..types import numpy_dtype
 from .filtering import Estimates, filter_segments
 from .index import read_table
@@ -112,9 +113,7 @@ class PartRunner:
         )
         parts = self.model.layout.describe()
         columns = {self.settings.device: device, self.settings.time: samples.time[used]}
-        mean = out.mean[rows]
-        if self.model.layout.origins:
-            mean = mean.astype(np.float64) + self.model.layout.origins
+        mean = absolute(out.mean[rows], self.model.layout.origins)
         columns |= {item: mean[:, k] for k, item in enumerate(component_names(parts))}
         columns |= {f"{item}_std": out.std[rows, k] for k, item in enumerate(component_names(parts, tangent=True))}
         return arrow.table(columns)

@@ -15,7 +15,7 @@ from ..data.log_blocks import SampleBlocks
 from ..errors import DataError
 from ..extras import need
 from ..logs import choose, open_log
-from ..logs.open import SUFFIXES
+from ..logs.open import log_suffixes
 from .rows import Array, Index, Samples, group
 from .settings import Settings
 from .store import Store
@@ -35,12 +35,13 @@ class Survey(NamedTuple):
 
 def input_files(store: Store) -> list[tuple[str, int]]:
     """Names and sizes of the files to filter; names that begin with a dot or an underscore are left out."""
-    return [
-        (name, size)
+    files = [
+        (name, size, PurePosixPath(name or store.root).suffix.lower())
         for name, size in store.files()
-        if PurePosixPath(name or store.root).suffix.lower() in SUFFIXES
-        and not any(part.startswith((".", "_")) for part in PurePosixPath(name).parts)
+        if not any(part.startswith((".", "_")) for part in PurePosixPath(name).parts)
     ]
+    known = log_suffixes({suffix for *_, suffix in files})
+    return [(name, size) for name, size, suffix in files if suffix in known]
 
 
 def is_table(store: Store, name: str) -> bool:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runtime.long_run import LONGEST_GAP, RATE_TOLERANCE
+from ..logs.clock import RATE_TOLERANCE
+from ..runtime.recordings import starts_anew
 from .states import Snapshots
 
 Array = NDArray[np.float64]
@@ -109,7 +110,7 @@ def cut(
     good = np.array([reason is None for reason in reasons], bool)
     used = np.flatnonzero(good[devices])
     spacing, owner = spacing[used], devices[used]
-    new = np.isnan(spacing) | (spacing > LONGEST_GAP)
+    new = starts_anew(spacing)
     if clock.step is None:
         counts = np.ones(len(used), np.int64)
     else:

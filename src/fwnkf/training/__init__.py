@@ -2,6 +2,6 @@
 
 from ..lazy import attach
 
-__getattr__ = attach(__name__, dict.fromkeys(("experiments", "fit", "likelihood_fit", "losses", "stacked"), ()))
+__getattr__ = attach(__name__, dict.fromkeys(("experiments", "fit", "likelihood_fit", "losses"), ()))
 
-__all__ = ["experiments", "fit", "likelihood_fit", "losses", "stacked"]
+__all__ = ["experiments", "fit", "likelihood_fit", "losses"]

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ..data.protocols import Records
 from ..errors import ConfigError
-from ..evaluation.evaluate import dt_for
 from ..filters.base import Filter
+from ..runtime.recordings import dt_for
 from .batches import Piece, Plan, gather
 from .config import TrainerSection
 

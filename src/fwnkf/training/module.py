@@ -17,10 +17,10 @@ from ..core.trajectory import Trajectory
 from ..core.tree import tree_map
 from ..data.protocols import Records
 from ..errors import NumericalFailureError
-from ..evaluation.evaluate import dt_for
 from ..filters.base import Filter
 from ..metrics.accuracy import summarize
 from ..metrics.consistency import nis
+from ..runtime.recordings import dt_for
 from .adabelief import AdaBelief
 from .batches import Piece, Plan, gather
 from .config import Experiment, OptimizerSection

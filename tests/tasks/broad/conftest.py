@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fwnkf.data import broad, catalogue
 from fwnkf.data.recording import Recording
+from fwnkf.data.sets import broad, catalogue
 from tests.hand import swaying_hand
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fwnkf.core import rotation
-from fwnkf.data import broad
 from fwnkf.data.recording import Recording
+from fwnkf.data.sets import broad
 from tasks.broad.baselines import DEVIATIONS, VQF, delayed, gravity_ekf, methods, tuned_deviation
 from tasks.broad.trials import TEST, score
 

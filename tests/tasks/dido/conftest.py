@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from fwnkf.data import catalogue, dido
+from fwnkf.data.sets import catalogue, dido
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from fwnkf.core import rotation
-from fwnkf.data import dido
 from fwnkf.data.recording import Recording
+from fwnkf.data.sets import dido
 from fwnkf.errors import DataError
 from tasks.dido import protocol
 

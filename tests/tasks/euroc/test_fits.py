@@ -11,9 +11,9 @@ import torch
 import fwnkf
 from fwnkf import Gaussian
 from fwnkf.core.preprocess import Inputs
-from fwnkf.data.euroc import LAYOUT
 from fwnkf.data.protocols import Records
 from fwnkf.data.recording import Span
+from fwnkf.data.sets.euroc import LAYOUT
 from fwnkf.metrics.accuracy import residual
 from fwnkf.preprocess import StrapdownIMU, StrapdownIMUConfig
 from fwnkf.systems import CalibratedStrapdown, CalibratedStrapdownConfig

@@ -11,7 +11,7 @@ import torch
 
 import fwnkf
 from fwnkf import Gaussian
-from fwnkf.data.euroc import LAYOUT
+from fwnkf.data.sets.euroc import LAYOUT
 from tasks import cards, results
 from tasks.euroc import TASKS, calibration, scores
 from tasks.euroc.strict import REFERENCE

@@ -7,9 +7,9 @@ import torch
 
 import fwnkf
 from fwnkf.core import linearize
-from fwnkf.evaluation.gaps import gap_errors
 from tasks.racer import protocol, regression, rigid_body, scoring, training
 from tasks.racer.filter import Options, linear_model, new_filter, on_frames, steps
+from tasks.racer.gaps import gap_errors
 from tasks.racer.protocol import BLOCK, CONTEXT, STEP, Flight
 
 from ...tolerances import assert_close

@@ -9,9 +9,9 @@ import pytest
 import torch
 from scipy.stats import chi2
 
-from fwnkf.evaluation.gaps import GapErrors
 from tasks.racer import foresight, page, parts, protocol, regression, scoring
 from tasks.racer.filter import linear_filter, linear_model
+from tasks.racer.gaps import GapErrors
 from tasks.racer.protocol import CONTEXT
 from tasks.results import Results, Score, SeedScore
 

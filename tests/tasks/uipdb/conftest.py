@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from fwnkf.data import catalogue, uipdb
+from fwnkf.data.sets import catalogue, uipdb
 
 
 @pytest.fixture(scope="session")

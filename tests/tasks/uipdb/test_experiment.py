@@ -12,7 +12,7 @@ import torch
 from scipy.spatial.transform import Rotation
 
 from fwnkf import cli
-from fwnkf.data import uipdb as reader
+from fwnkf.data.sets import uipdb as reader
 from fwnkf.errors import ConfigError, DataError
 from tasks.uipdb import official
 from tasks.uipdb.experiment import uipdb

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.trajectory import Trajectory
-from ..errors import ConfigError
-from ..filters.base import Filter
-from ..shapes import Float
+from fwnkf.core.trajectory import Trajectory
+from fwnkf.errors import ConfigError
+from fwnkf.filters.base import Filter
+from fwnkf.shapes import Float
 
 __all__ = ["GapErrors", "gap_errors"]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError
-from ..extras import need
+from ...errors import DataError
+from ...extras import need
 
 TIMEOUT = 30.0
 """Seconds without a byte from the server."""

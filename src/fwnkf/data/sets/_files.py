@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, DataError
-from ..extras import need
+from ...errors import ConfigError, DataError
+from ...extras import need
 
 CSV_LIMIT = 1 << 28
 """Bytes of a table; those of the supported data sets are far smaller."""

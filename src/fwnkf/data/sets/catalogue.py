@@ -19,11 +19,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from ..errors import DataError, UnknownNameError
+from ...errors import DataError, UnknownNameError
+from ..recording import Recording
 from . import broad, dido, euroc, uipdb
 from ._files import file_digest
 from .archives import extract
-from .recording import Recording
 from .sources import download
 
 Status = Literal["ok", "differs", "missing", "unchecked"]
@@ -148,7 +148,7 @@ _SETS = {
         homepage="https://doi.org/10.3929/ethz-b-000690084",
         manual="Manual download: the ETH Research Collection, https://doi.org/10.3929/ethz-b-000690084, provides three "
         "archives (machine hall, Vicon room 1, Vicon room 2). Extract the tables of each, without the images, with "
-        "fwnkf.data.catalogue.unpack('euroc', archive).",
+        "fwnkf.data.sets.catalogue.unpack('euroc', archive).",
         files=tuple(
             RemoteFile(path := f"{name}/mav0/{table}/data.csv", _CHECKSUMS["euroc"].get(path, ""))
             for name in euroc.SEQUENCES

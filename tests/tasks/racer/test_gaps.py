@@ -8,10 +8,10 @@ import torch
 import fwnkf
 from fwnkf.core.linear import LinearSystem
 from fwnkf.errors import ConfigError
-from fwnkf.evaluation.gaps import gap_errors
 from fwnkf.preprocess import LastSample, LastSampleConfig
+from tasks.racer.gaps import gap_errors
 
-from ..tolerances import assert_close
+from ...tolerances import assert_close
 
 
 def walk(control: int = 1) -> LinearSystem:

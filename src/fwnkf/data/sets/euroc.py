@@ -14,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core.layout import Layout
-from ..errors import DataError
-from ..shapes import Bool, Float
+from ...core.layout import Layout
+from ...errors import DataError
+from ...shapes import Bool, Float
+from .._interpolate import continuous_signs, resample
+from ..recording import Channel, Recording
 from . import _checks as checks
 from ._files import Column, Table, joint_digest, read_table
-from ._interpolate import continuous_signs, resample
-from .recording import Channel, Recording
 
 LAYOUT = Layout.parse([("p", "euclidean", 3), ("v", "euclidean", 3), ("q", "quaternion", 4)])
 CHANNELS = (

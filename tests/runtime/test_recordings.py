@@ -10,7 +10,7 @@ import fwnkf
 from fwnkf.core.preprocess import Calibration, CalibrationConfig
 from fwnkf.errors import DataError
 from fwnkf.runtime.log_records import log_records
-from fwnkf.runtime.long_run import LONGEST_GAP, Summary, run_long
+from fwnkf.runtime.recordings import LONGEST_GAP, Summary, run_long
 
 STEP = 0.01
 

@@ -20,13 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.layout import Layout
-from ..errors import DataError
-from ..shapes import Bool, Float
+from ...core.layout import Layout
+from ...errors import DataError
+from ...shapes import Bool, Float
+from .._interpolate import continuous_signs
+from ..recording import Channel, Recording
 from . import _checks as checks
 from ._files import file_digest, read_npz, read_pt
-from ._interpolate import continuous_signs
-from .recording import Channel, Recording
 
 SENSORS = ("left_wrist", "right_wrist", "left_knee", "right_knee", "head", "root")
 PAIRS = tuple(combinations(range(6), 2))

@@ -22,19 +22,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.protocols import Protocol, Records
-from ..errors import ConfigError
-from ..evaluation.evaluate import dt_for
-from ..filters.base import Filter
-from ..filters.stacked import FilterStack
-from ..metrics.accuracy import mse, residual
-from ..types import Gaussian
-from .batches import Piece, Plan, gather
-from .config import Experiment
-from .fit import prepare_filter
-from .losses import Batch, WeightedSum, parse_terms
-from .module import VALIDATION_BATCH, make_optimizer, noise_seed
-from .setup import load_data
+from fwnkf.data.protocols import Protocol, Records
+from fwnkf.errors import ConfigError
+from fwnkf.filters.base import Filter
+from fwnkf.filters.stacked import FilterStack
+from fwnkf.metrics.accuracy import mse, residual
+from fwnkf.runtime.recordings import dt_for
+from fwnkf.training.batches import Piece, Plan, gather
+from fwnkf.training.config import Experiment
+from fwnkf.training.fit import prepare_filter
+from fwnkf.training.losses import Batch, WeightedSum, parse_terms
+from fwnkf.training.module import VALIDATION_BATCH, make_optimizer, noise_seed
+from fwnkf.training.setup import load_data
+from fwnkf.types import Gaussian
 
 __all__ = ["Member", "fit_together"]
 

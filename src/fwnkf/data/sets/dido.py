@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..core.layout import Layout
-from ..errors import DataError
+from ...core.layout import Layout
+from ...errors import DataError
+from .._interpolate import continuous_signs, resample
+from ..recording import Recording
 from . import _checks as checks
 from ._files import Column, Table, joint_digest, read_table
-from ._interpolate import continuous_signs, resample
 from .euroc import CHANNELS
-from .recording import Recording
 
 LAYOUT = Layout.parse([("p", "euclidean", 3), ("q", "quaternion", 4)])
 CONVENTIONS = (

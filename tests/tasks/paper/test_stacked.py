@@ -10,11 +10,11 @@ import torch
 import fwnkf
 from fwnkf.errors import ConfigError
 from fwnkf.filters.stacked import FilterStack
-from fwnkf.training import stacked
 from fwnkf.training.config import Experiment
 from fwnkf.training.experiments import parse_experiment
 from fwnkf.training.fit import fit
-from fwnkf.training.stacked import fit_together
+from tasks.paper import stacked
+from tasks.paper.stacked import fit_together
 
 
 def experiment(name: str, seed: int, weight: float, data: str = "lorenz", **options) -> Experiment:

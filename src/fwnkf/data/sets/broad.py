@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.layout import Layout
-from ..errors import DataError
+from ...core.layout import Layout
+from ...errors import DataError
+from .._interpolate import continuous_signs
+from ..recording import Channel, Recording
 from . import _checks as checks
 from ._files import read_mat
-from ._interpolate import continuous_signs
-from .recording import Channel, Recording
 
 LAYOUT = Layout.parse([("q", "quaternion", 4)])
 CHANNELS = (

@@ -1,13 +1,21 @@
-"""Run a filter over samples of any length in bounded memory, with or without smoothing."""
+"""The one driver of a filter over recordings: behind ``run``, ``diagnose``, ``evaluate``, ``batch`` and smoothing.
+
+Samples become steps in three moves, and each is here once: where a filter starts anew (:func:`starts_anew`), which
+lengths its steps have (:func:`step_for`, :func:`dt_for`), and which values act in a step without a sample
+(:func:`last_known`). The steps are :class:`Steps`, in parts of bounded memory, and :func:`run_steps` runs a filter over
+them. What a caller does with the outputs is its own: :func:`run_long` writes the estimates of a log,
+:func:`smooth_in_chunks` smooths them.
+"""
 
 from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import tee
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,11 +24,15 @@ from torch import Tensor
 
 from ..core.gaussian import masked
 from ..core.trajectory import Trajectory, faulty
-from ..errors import DataError
+from ..errors import ConfigError, DataError
 from ..filters.base import Filter
-from ..filters.smoothing import smooth, smooth_pieces
-from ..logs.clock import fitted_step, step_counts
+from ..logs.clock import RATE_TOLERANCE, fitted_step, step_counts
 from ..metrics.consistency import mahalanobis_squared
+from ..shapes import Bool, Float
+from .inputs import relative
+
+if TYPE_CHECKING:
+    from ..filters.smoothing import Smoothed
 
 Array = NDArray[np.float64]
 Write = Callable[[Array, Array, Array], None]
@@ -34,8 +46,112 @@ NOTES = 10
 """Gaps that are named in the notes."""
 MOST = 4_000_000
 """Steps between the samples of one block, missing ones included: more would not fit into bounded memory."""
-RATE_TOLERANCE = 0.02
-"""Relative difference of the rate of the samples from that of the filter up to which they are the same."""
+NOMINAL_TOLERANCE = 1e-6
+"""Relative difference up to which a step has the nominal length: the rounding of float32."""
+
+
+# ---- steps, and a filter over them ----------------------------------------------------------------------------------
+
+
+class Steps(NamedTuple):
+    """Consecutive samples of recordings side by side, as :meth:`Filter.run` takes them."""
+
+    y: Float[Tensor, "B T m"]
+    u: Float[Tensor, "B T p"] | None = None
+    mask: Bool[Tensor, "B T m"] | None = None
+    dt: Float[Tensor, "B T"] | None = None
+    start: Mapping[str, Any] | None = None
+    """What the filter starts from: ``prior``, ``prior_at``, ``state``, ``generator``, or nothing for its own initial
+    belief. None where it goes on from the steps before."""
+
+    def parts(self, samples: int) -> Iterator[Steps]:
+        """The same in parts of so many samples, of which the first starts as these do."""
+        for first in range(0, self.y.shape[1], samples):
+            y, u, mask, dt = (None if item is None else item[:, first : first + samples] for item in self[:4])
+            assert y is not None
+            yield Steps(y, u, mask, dt, None if first else self.start)
+
+
+def run_steps(
+    model: Filter, parts: Iterable[Steps], *, smoothing: bool = False, prepared: Any = None
+) -> Iterator[Trajectory]:
+    """Run a filter over parts one after the other; the memory is that of one part, the bits are those of one run."""
+    prepared = model.prepare() if prepared is None else prepared
+    state = None
+    for part in parts:
+        begin = {"state": state} if part.start is None else part.start
+        track = model.run(part.y, part.u, part.mask, part.dt, **begin, prepared=prepared, smoothing=smoothing)
+        state = track.state
+        yield track
+
+
+# ---- gaps, rates and held values ------------------------------------------------------------------------------------
+
+
+def starts_anew(distance: NDArray[Any], longest: float = LONGEST_GAP) -> NDArray[np.bool_]:
+    """Whether a filter starts anew at a sample: it is the first (NaN), or too far from the one before.
+
+    >>> starts_anew(np.array([np.nan, 0.1, 10.0, 10.1])).tolist()
+    [True, False, False, True]
+    """
+    new: NDArray[np.bool_] = ~(distance <= longest)
+    return new
+
+
+def last_known(values: NDArray[Any], axis: int = 0) -> NDArray[Any]:
+    """In every row the last finite values of it and the rows before, which act from then on.
+
+    >>> last_known(np.array([[1.0], [np.nan], [3.0], [np.nan]]))[:, 0].tolist()
+    [1.0, 1.0, 3.0, 3.0]
+    """
+    number = np.arange(values.shape[axis]).reshape([-1 if k == axis else 1 for k in range(values.ndim)])
+    rows = np.where(np.isfinite(values), number, 0)
+    held: NDArray[Any] = np.take_along_axis(values, np.maximum.accumulate(rows, axis), axis)
+    return held
+
+
+def step_for(
+    model: Filter, step: float, *, stamps: bool = False, tolerance: float = RATE_TOLERANCE, name: str = "the log"
+) -> float | None:
+    """The seconds between samples, where the filter has to be told them; None where it takes its own step.
+
+    Args:
+        model: the filter.
+        step: seconds between the samples.
+        stamps: whether the steps are to be those of the time stamps in any case.
+        tolerance: relative difference up to which the samples have the rate of the filter.
+        name: what the samples are called in errors.
+
+    Raises:
+        DataError: the filter has a fixed step of another length.
+    """
+    nominal = step if model.system is None else model.system.dt / model.input_sizes.block
+    same = abs(step / nominal - 1) <= tolerance
+    if not (model.system is not None and model.system.takes_dt) and (stamps or not same):
+        raise DataError(
+            f"the filter runs at {1 / nominal:.5g} Hz with a fixed step of {nominal:.6g} s, but {name} has "
+            f"{1 / step:.5g} Hz; resample the log, or use a filter of that rate, or one with continuous=True"
+        )
+    return None if same and not stamps else step
+
+
+def dt_for(model: Filter, dt: Float[Tensor, "N T"], *, continued: bool = False) -> Float[Tensor, "N T"] | None:
+    """``dt``, or None if the filter takes none or does not need it.
+
+    A system in continuous time is discretised anew for every ``dt``, which takes most of the time of a step. If all
+    steps after the first have the nominal length, a run without ``dt`` computes the same with one discretisation.
+    ``continued`` says that the first step is one like the others, not that of a prior.
+    """
+    if not model.takes_dt:
+        return None
+    system = model.system
+    if system is None or not system.discretizes or model.preprocess is not None:
+        return dt
+    steps = dt if continued else dt[:, 1:]
+    return None if bool(((steps / system.dt - 1).abs() < NOMINAL_TOLERANCE).all()) else dt
+
+
+# ---- logs of any length ---------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -87,21 +203,14 @@ class _Clock(NamedTuple):
 
 def clock_of(model: Filter, time: Array, summary: Summary, stamps: bool) -> _Clock:
     """How the filter follows the samples: with its own step, or with the time between samples."""
-    block = model.input_sizes.block
     step = fitted_step(time)
     if step <= 0:
         raise DataError("the log has a single sample; a filter needs at least two")
     summary.rate = 1 / step
-    nominal = step if model.system is None else model.system.dt / block
-    takes_dt = model.system is not None and model.system.takes_dt
-    same = abs(step / nominal - 1) <= RATE_TOLERANCE
-    if not takes_dt and (stamps or not same):
-        raise DataError(
-            f"the filter has a fixed step of {nominal:.6g} s ({1 / nominal:.5g} Hz), but the log has "
-            f"{1 / step:.5g} Hz; resample the log, or use a filter with continuous=True"
-        )
-    summary.regular = same and not stamps
-    return _Clock(nominal if summary.regular else step, summary.regular)
+    summary.regular = step_for(model, step, stamps=stamps) is None
+    if summary.regular and model.system is not None:
+        step = model.system.dt / model.input_sizes.block
+    return _Clock(step, summary.regular)
 
 
 def pieces(
@@ -128,7 +237,7 @@ def pieces(
     for time, values, following in _with_following(blocks):
         clock = clock_of(model, time, summary, stamps) if clock is None else clock
         before = np.concatenate([[time[0] - clock.step if math.isnan(last) else last], time[:-1]])
-        breaks = np.flatnonzero(time - before > LONGEST_GAP)
+        breaks = np.flatnonzero(starts_anew(time - before))
         for begin, stop in zip([0, *breaks], [*breaks, len(time)], strict=True):
             if begin == stop:
                 continue
@@ -147,7 +256,8 @@ def pieces(
             part = _with_missing(time[begin:stop], values[begin:stop], steps_before, clock, after)
             if math.isnan(last):
                 control = np.nan_to_num(part[1][0, channels:])  # nothing is known of what acted before
-            part[1][:, channels:], control = _held(part[1][:, channels:], control)
+            acting = last_known(np.concatenate([control[None], part[1][:, channels:]]))
+            part[1][:, channels:], control = acting[:-1], acting[-1]  # a control acts from its sample to the next
             buffer.append(part)
             held += len(buffer[-1][0])
             while held >= length:
@@ -196,29 +306,20 @@ def _with_missing(
     return moments[1:], spread, real, np.diff(moments)
 
 
-def _held(values: Array, last: Array) -> tuple[Array, Array]:
-    """In every row the last known values of the rows before it, which act from then on; and those after the last."""
-    values = np.concatenate([last[None], values])
-    rows = np.where(np.isfinite(values), np.arange(len(values))[:, None], 0)
-    held = np.take_along_axis(values, np.maximum.accumulate(rows, 0), 0)
-    return held[:-1], held[-1]
-
-
-def inputs_of(model: Filter, piece: Piece) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
-    """``y, u, mask, dt`` of a piece with a batch axis; columns beyond the channels are controls."""
+def steps_of(model: Filter, piece: Piece) -> Steps:
+    """A piece as a filter takes it, with a batch axis; columns beyond the channels are controls."""
 
     def tensor(array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(model.device, model.dtype).unsqueeze(0)
 
     values, control = np.split(piece.values, [model.input_sizes.channels], 1)
     known = np.isfinite(values)
-    if model.input_origin:
-        values = values - model.input_origin
-    return (
-        tensor(np.where(known, values, 0.0)),
+    return Steps(
+        tensor(np.where(known, relative(values, model.input_origin), 0.0)),
         tensor(control) if control.size else None,
         torch.from_numpy(known).to(model.device).unsqueeze(0),
         None if piece.dt is None else tensor(piece.dt),
+        {} if piece.first else None,
     )
 
 
@@ -287,11 +388,8 @@ def run_long(
         assert lag is not None
         _smooth_with_lag(runner, cut, lag, report)
     else:
-        prepared, state = model.prepare(), None
-        for piece in cut:
-            y, u, mask, dt = inputs_of(model, piece)
-            track = model.run(y, u, mask, dt, state=None if piece.first else state, prepared=prepared)
-            state = track.state
+        ahead, behind = tee(cut)  # no further apart than the piece that is run
+        for piece, track in zip(behind, run_steps(model, (steps_of(model, item) for item in ahead)), strict=True):
             runner.put(piece, track.mean, track.cov)
             runner.note(track)
             report(summary)
@@ -300,6 +398,8 @@ def run_long(
 
 def _smooth_with_lag(runner: _Runner, cut: Iterator[Piece], lag: int, report: Callable[[Summary], None]) -> None:
     """Each piece together with the first steps of the next ones, which are run again with their own piece."""
+    from ..filters.smoothing import smooth
+
     model, samples = runner.model, lag * runner.block
     prepared, state = model.prepare(), None
     waiting: list[Piece] = []
@@ -311,15 +411,13 @@ def _smooth_with_lag(runner: _Runner, cut: Iterator[Piece], lag: int, report: Ca
             if behind < samples and not last:
                 return
             piece = waiting.pop(0)
-            ahead = concatenated([piece, *waiting], len(piece.time) + samples)
-            y, u, mask, dt = inputs_of(model, ahead)
-            begin = None if piece.first else state
-            track = model.run(y, u, mask, dt, state=begin, prepared=prepared, smoothing=True)
+            begin = {} if piece.first else {"state": state}
+            ahead = steps_of(model, concatenated([piece, *waiting], len(piece.time) + samples))._replace(start=begin)
+            (track,) = run_steps(model, [ahead], prepared=prepared, smoothing=True)
             count = len(piece.time) // runner.block
             estimate = smooth(model, track, lag=lag)
             runner.put(piece, estimate.mean[:, :count], estimate.cov[:, :count])
-            y, u, mask, dt = inputs_of(model, piece)
-            track = model.run(y, u, mask, dt, state=begin, prepared=prepared)
+            (track,) = run_steps(model, [steps_of(model, piece)._replace(start=begin)], prepared=prepared)
             state = track.state
             runner.note(track)
             report(runner.summary)
@@ -339,7 +437,7 @@ def concatenated(parts: Sequence[Piece], count: int | None = None) -> Piece:
     return Piece(time, values, real, dt, parts[0].first)
 
 
-class _Stored(Sequence[Any]):
+class _Stored(Sequence[Steps]):
     """Pieces in files of a folder, read one at a time."""
 
     def __init__(self, runner: _Runner, paths: Sequence[Path]) -> None:
@@ -351,10 +449,10 @@ class _Stored(Sequence[Any]):
     def piece(self, number: int) -> Piece:
         with np.load(self.paths[number], allow_pickle=False) as data:
             time, values, real, *dt = (data[name] for name in data.files)
-            return Piece(time, values, real, dt[0] if dt else None, False)
+            return Piece(time, values, real, dt[0] if dt else None, number == 0)
 
     def __getitem__(self, number: Any) -> Any:
-        return inputs_of(self.runner.model, self.piece(number))
+        return steps_of(self.runner.model, self.piece(number))
 
 
 def _smooth_from_disk(runner: _Runner, cut: Iterator[Piece], report: Callable[[Summary], None]) -> None:
@@ -364,7 +462,7 @@ def _smooth_from_disk(runner: _Runner, cut: Iterator[Piece], report: Callable[[S
 
         def finish() -> None:
             stored = _Stored(runner, paths)
-            for number, estimate in zip(reversed(range(len(paths))), smooth_pieces(runner.model, stored), strict=True):
+            for number, estimate in zip(reversed(range(len(paths))), smooth_parts(runner.model, stored), strict=True):
                 np.savez(paths[number].with_suffix(".result.npz"), mean=estimate.mean.cpu(), cov=estimate.cov.cpu())
             for number, path in enumerate(paths):
                 piece = stored.piece(number)
@@ -383,3 +481,70 @@ def _smooth_from_disk(runner: _Runner, cut: Iterator[Piece], report: Callable[[S
             paths.append(path)
         if paths:
             finish()
+
+
+# ---- smoothing in bounded memory ------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def smooth_in_chunks(
+    model: Filter,
+    y: Float[Tensor, "B T m"],
+    u: Float[Tensor, "B T p"] | None = None,
+    mask: Bool[Tensor, "B T m"] | None = None,
+    dt: Float[Tensor, "B T"] | None = None,
+    *,
+    chunk: int = 1000,
+    **start: Any,
+) -> Smoothed:
+    """Filter and smooth a long recording with, besides the result, the memory of ``chunk`` steps.
+
+    The filter runs twice: once from the start, where only its state between chunks is stored, and again chunk by chunk
+    from the end.
+
+    Args:
+        model: the filter.
+        y, u, mask, dt: the recording, as :meth:`Filter.run` takes it.
+        chunk: number of steps in memory at once.
+        **start: what :meth:`Filter.run` starts from: ``prior``, ``prior_at``, ``state``.
+
+    Returns:
+        The smoothed belief in every step.
+
+    >>> import fwnkf
+    >>> one = torch.eye(1)
+    >>> kf = fwnkf.build("kf", F=one, H=one, Q=one, R=one)
+    >>> y = torch.randn(1, 50, 1)
+    >>> whole, parts = fwnkf.smooth(kf, kf.run(y, smoothing=True)), smooth_in_chunks(kf, y, chunk=20)
+    >>> torch.allclose(whole.mean, parts.mean)
+    True
+    """
+    from ..filters.smoothing import joined
+
+    if chunk < 1:
+        raise ConfigError(f"chunk = {chunk}: give a positive number of steps")
+    parts = list(Steps(y, u, mask, dt, start).parts(chunk * model.input_sizes.block))
+    smoothed = joined([*smooth_parts(model, parts)][::-1])
+    return smoothed if smoothed.cross_cov is None else smoothed._replace(cross_cov=smoothed.cross_cov[:, 1:])
+
+
+@torch.no_grad()
+def smooth_parts(model: Filter, parts: Sequence[Steps]) -> Iterator[Smoothed]:
+    """Filter and smooth a recording in parts; yields them from the last to the first.
+
+    Every part is used twice, so ``parts`` may read them from disk. Between the two passes only the states between
+    them are stored. ``cross_cov`` of a part begins with that of the step before it.
+    """
+    from ..filters.smoothing import factorized, smoothed_part
+
+    prepared = model.prepare()
+    begins: list[tuple[Mapping[str, Any] | None, Tensor | None]] = [(parts[0].start, None)]
+    for track in run_steps(model, parts, smoothing=True, prepared=prepared):
+        factors = factorized(model, track, begins[-1][1])
+        begins.append(({"state": track.state}, factors.last))
+    log_weight, last = track.linear.steps.log_weight, None
+    for number in reversed(range(len(parts))):
+        begin, before = begins[number]
+        (track,) = run_steps(model, [parts[number]._replace(start=begin)], smoothing=True, prepared=prepared)
+        smoothed, last = smoothed_part(model, track, factorized(model, track, before), last, log_weight)
+        yield smoothed

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..errors import DataError
+from ...errors import DataError
 from ._files import brief
 
 MAX_FILES = 200_000

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..core import rotation
-from ..errors import DataError
-from ..shapes import Bool, Float
+from ...core import rotation
+from ...errors import DataError
+from ...shapes import Bool, Float
 
 GYRO_LIMIT = 100.0
 """rad/s, about 5,700 °/s; beyond the range of common gyroscopes."""
