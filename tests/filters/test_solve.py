@@ -11,7 +11,7 @@ from fwnkf.filters import with_solve
 from ..conformance.cases import CASES
 
 
-@pytest.mark.parametrize("name", ["kf", "ekf-attitude", "fwnkf-noise", "fwnkf-hypotheses"])
+@pytest.mark.parametrize("name", ["kf", "ekf-attitude", "lines", "hypotheses"])
 def test_another_form_gives_the_same_estimates(name: str):
     model = CASES[name].build(torch.float64)
     y = torch.randn(2, 12, model.observation_dim, dtype=torch.float64)
@@ -29,7 +29,7 @@ def test_another_form_gives_the_same_estimates(name: str):
     [
         ("adaptive", "option solve = 'square_root' does not fit"),
         ("kalmannet", "no option 'solve'"),
-        ("fwnkf-augmented", "has no form for covariance='augmented'"),
+        ("phi-augmented", "phi with its exact covariance has no form for solve='square_root'"),
     ],
 )
 def test_a_filter_without_that_form_says_so(name: str, reason: str):
