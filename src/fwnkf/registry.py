@@ -210,15 +210,19 @@ def try_config(cls: type[C], values: Mapping[str, Any], owner: str, path: str = 
 
 
 def _nested(hint: Any, value: Any) -> Any:
-    """The dataclass that a mapping, or a sequence with mappings, is parsed as; None for other values."""
+    """The dataclass that a mapping or an instance, or a sequence with some, is parsed as; None for other values."""
     if isinstance(value, tuple):
-        if not any(isinstance(item, Mapping) for item in value):
+        if not any(map(_has_options, value)):
             return None
         hint = get_args(hint)[0]
-    elif not isinstance(value, Mapping):
+    elif not _has_options(value):
         return None
     choices = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     return next((choice for choice in choices if dataclasses.is_dataclass(choice)), None)
+
+
+def _has_options(value: Any) -> bool:
+    return isinstance(value, Mapping) or dataclasses.is_dataclass(value)
 
 
 def _try_nested(cls: Any, value: Any, owner: str, path: str) -> tuple[Any, list[str]]:
@@ -226,6 +230,9 @@ def _try_nested(cls: Any, value: Any, owner: str, path: str) -> tuple[Any, list[
     if isinstance(value, tuple):
         items = [_try_nested(cls, item, owner, f"{path}[{place}]") for place, item in enumerate(value)]
         return tuple(item for item, _ in items), [fault for _, faults in items for fault in faults]
+    if dataclasses.is_dataclass(value):  # one made in code is checked as one from a file is
+        own = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return try_config(type(value), own, owner, f"{path}.")
     if not isinstance(value, Mapping):
         return value, []
     options = dict(value)

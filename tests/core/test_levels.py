@@ -8,12 +8,13 @@ import pytest
 import torch
 
 import fwnkf
+from fwnkf import Hypotheses, Level, Lines
+from fwnkf.core import levels as core_levels
 from fwnkf.core.levels import SPREAD
 from fwnkf.errors import ConfigError
-from fwnkf.filters.hypotheses import with_fallback
+from fwnkf.systems import LearnedSystem
 
 RATE = 100.0
-TRACKED = {"shaping": "noise", "hidden": 0, "residual_width": 0, "pole_radius": 0.9999}
 
 
 def system(R: float = 0.01) -> fwnkf.LinearSystem:
@@ -28,9 +29,7 @@ def system(R: float = 0.01) -> fwnkf.LinearSystem:
 
 
 def with_tone(R: float = 0.01, std: float = 0.4, **options: object) -> fwnkf.FWNKF:
-    model = fwnkf.FWNKF(system(R), **TRACKED, **options).double()
-    model.noise_states.set(hz=17.0, bandwidth_hz=0.2, std=std)
-    return model
+    return fwnkf.FWNKF(system(R), noise=Lines(hz=17.0, bandwidth_hz=0.2, std=std), **options)
 
 
 def measurements(generator: torch.Generator, records: int, steps: int, factor: float = 1.0) -> torch.Tensor:
@@ -60,7 +59,7 @@ def still(monkeypatch):
 def test_derivatives_are_those_of_whole_runs(generator, still):
     """Mean and covariance after 30 steps against central differences of filters with other noise."""
     y, h = measurements(generator, 2, 30), 3e-3
-    levels = with_tone(track_level="separate").run(y).state.levels
+    levels = with_tone(level=Level(of="each")).run(y).state.levels
     for level, (white, tone) in enumerate(((h, 0.0), (0.0, h))):
         up, down = (with_tone(0.01 * math.exp(s * white), 0.4 * math.exp(0.5 * s * tone)).run(y) for s in (1, -1))
         mean, cov = (up.mean - down.mean)[:, -1] / (2 * h), (up.cov - down.cov)[:, -1] / (2 * h)
@@ -71,7 +70,7 @@ def test_derivatives_are_those_of_whole_runs(generator, still):
 def test_the_score_is_the_derivative_of_the_likelihood(generator, still):
     """A step of a level is the gradient of the step's likelihood divided by the information."""
     y = measurements(generator, 3, 20)
-    model = with_tone(track_level="common")
+    model = with_tone(level=Level())
     state = model.run(y[:, :-1]).state
     following, _ = model.step(state, y[:, -1])
     h = 3e-3
@@ -85,7 +84,7 @@ def test_the_score_is_the_derivative_of_the_likelihood(generator, still):
 @pytest.mark.parametrize("factor", [0.25, 4.0])
 def test_a_level_is_found_and_the_error_bars_follow_it(generator, factor):
     y = measurements(generator, 8, 200, factor)
-    tracked, nominal = with_tone(track_level="common").run(y), with_tone().run(y)
+    tracked, nominal = with_tone(level=Level()).run(y), with_tone().run(y)
     told = with_tone(0.01 * factor, 0.4 * math.sqrt(factor)).run(y)
     # 200 samples tell a level to √(2 / 200) = 0.1
     assert (tracked.state.levels.log - math.log(factor)).abs().max() < 0.35
@@ -96,21 +95,16 @@ def test_a_level_is_found_and_the_error_bars_follow_it(generator, factor):
 def test_separate_levels_tell_white_noise_from_the_tone(generator):
     """Of a tone without power the level falls, of white noise of twice the standard deviation it rises."""
     y = 0.2 * torch.randn(8, 200, 1, generator=generator).double()
-    log = with_tone(track_level="separate").run(y).state.levels.log
+    log = with_tone(level=Level(of="each")).run(y).state.levels.log
     assert ((log[:, 0] - math.log(4.0)).abs() < 0.35).all()
     assert (log[:, 1] < -math.log(3.0)).all()
 
 
-def test_white_noise_alone_is_an_inverse_gamma_distribution(generator):
+@pytest.mark.parametrize("noise", [None, Lines()], ids=["white", "lines without power"])
+def test_white_noise_alone_is_an_inverse_gamma_distribution(generator, noise):
     """With a known state and no tone, level and information have a closed form."""
-    model = fwnkf.FWNKF(
-        H=torch.ones(1, 1),
-        Q=torch.zeros(1, 1),
-        R=torch.ones(1, 1),
-        **(TRACKED | {"residual_width": 64}),
-        track_level="common",
-        level_memory=1e9,
-    ).double()
+    one = torch.ones(1, 1).double()
+    model = fwnkf.FWNKF(LearnedSystem.of(H=one, Q=0 * one, R=one), noise=noise, level=Level(seconds=1e9))
     y = 3 * torch.randn(4, 30, 1, generator=generator).double()
     known = fwnkf.Gaussian(torch.zeros(1).double(), torch.zeros(1, 1).double())
     levels = model.run(y, prior=known).state.levels
@@ -121,26 +115,37 @@ def test_white_noise_alone_is_an_inverse_gamma_distribution(generator):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_last_hypothesis_stays_the_classical_filter_to_the_bit(generator, dtype):
-    mixture = with_fallback(with_tone(track_level="common").to(dtype))
+    mixture = with_tone(level=Level(), hypotheses=Hypotheses(fallback=True)).to(dtype)
     y = measurements(generator, 3, 20, 9.0).to(dtype)
     state, classical = mixture.init(3), fwnkf.EKF(mixture.system)
     expected = classical.init(3)
+    dt = torch.full((3,), 1 / RATE, dtype=dtype)
     for k in range(20):
-        state, _ = mixture.step(state, y[:, k])
-        expected, out = classical.step(expected, y[:, k], dt=torch.full((3,), 1 / RATE, dtype=dtype))
+        # with dt both multiply matrices of each record, in the same order
+        state, _ = mixture.step(state, y[:, k], dt=dt)
+        expected, out = classical.step(expected, y[:, k], dt=dt)
         assert torch.equal(state.members.mean[:, -1], out.mean)
         assert torch.equal(state.members.cov[:, -1, :2, :2], out.cov)
     assert (state.members.levels.log[:, :-1].abs() > 0.1).all()
 
 
+@pytest.mark.parametrize("solve", ["auto", "sequential"])
+def test_the_gain_is_computed_once(generator, monkeypatch, solve):
+    """Levels take the gain of the update, and compute one of their own only where channels were used one by one."""
+    calls = []
+    solved = core_levels.gain
+    monkeypatch.setattr(core_levels, "gain", lambda *given: calls.append(given) or solved(*given))
+    model = with_tone(level=Level(), solve=solve)
+    model.run(measurements(generator, 2, 5))
+    assert len(calls) == (5 if solve == "sequential" else 0)
+
+
 def test_what_cannot_be_combined_is_refused():
-    with pytest.raises(ConfigError, match="needs noise states"):
-        fwnkf.FWNKF(system(), shaping="none", track_level="common")
-    with pytest.raises(ConfigError, match="needs noise states and a dense"):
-        fwnkf.FWNKF(system(), shaping="noise", solve="square_root", track_level="common")
-    with pytest.raises(ConfigError, match="the same level"):
-        fwnkf.FWNKFAdaptive(system(), shaping="noise", half_life=10.0, track_level="common")
-    with pytest.raises(ConfigError, match="leave dwell out"):
-        with_fallback(with_tone(track_level="common"), dwell=1.0)
-    with pytest.raises(ConfigError, match="level_memory"):
-        fwnkf.FWNKF(system(), shaping="noise", level_memory=2.0)
+    with pytest.raises(ConfigError, match="needs the Kalman gain"):
+        fwnkf.FWNKF(system(), phi=fwnkf.Phi(), level=Level())
+    with pytest.raises(ConfigError, match="a dense covariance"):
+        with_tone(solve="square_root", level=Level())
+    with pytest.raises(ConfigError, match="dwell and a tracked level both follow"):
+        with_tone(level=Level(), hypotheses=Hypotheses(fallback=True, dwell=1.0))
+    with pytest.raises(ConfigError, match=r"level.seconds = 0\.0 must be above 0"):
+        fwnkf.FWNKF(system(), level=Level(seconds=0.0))

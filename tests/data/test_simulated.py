@@ -9,12 +9,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from fwnkf.filters.shaping import NoiseStates
 from scipy.integrate import solve_ivp
 
 import fwnkf
 from fwnkf.data.simulated import PENDULUM_SPEED, generate
 from fwnkf.errors import ConfigError, UnknownNameError
-from fwnkf.filters.shaping import NoiseStates
 from fwnkf.metrics.consistency import nees
 from fwnkf.systems import LorenzConfig, Pendulum, noise
 

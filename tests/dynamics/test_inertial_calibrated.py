@@ -138,7 +138,7 @@ def test_its_filter_comes_back_from_disk(generator, tmp_path):
 def test_an_untrained_filter_on_it_is_the_classical_one(generator):
     system = CalibratedStrapdown(CalibratedStrapdownConfig()).double()
     classical = fwnkf.build("ekf", system=Strapdown(StrapdownConfig()).double())
-    model = with_imu(fwnkf.build("fwnkf", system=system, shaping="none", hidden=0, residual_width=0))
+    model = with_imu(fwnkf.FWNKF(system))
     imu = torch.randn(2, 50, 6, generator=generator, dtype=torch.float64)
     prior = fwnkf.Gaussian(system.layout.origin(imu), 0.01 * torch.eye(15, dtype=torch.float64))
     held = torch.cat((imu[:, :1], imu[:, :-1]), 1)

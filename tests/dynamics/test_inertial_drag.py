@@ -175,7 +175,7 @@ def test_sample_by_sample_is_the_whole_recording(generator, length):
 @pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_stepping_gives_the_run(generator):
     system = tilted_rotors(generator, variances=(0.5, 0.6, 0.1, 0.2, 0.3))
-    model = with_drag(fwnkf.build("fwnkf", system=system, shaping="noise", hidden=0, residual_width=0))
+    model = with_drag(fwnkf.FWNKF(system, noise=fwnkf.Lines(shared=True)))
     imu = torch.cat((in_flight(generator, length=60), on_the_ground(60)), 1)
     prior = fwnkf.Gaussian(torch.eye(10, dtype=DOUBLE)[6], 0.01 * torch.eye(9, dtype=DOUBLE))
     whole = model.run(imu, prior=prior)
@@ -222,9 +222,7 @@ def test_its_filter_comes_back_from_disk(generator, tmp_path):
         system.bias_std.fill_(0.05)
         system.tilt_std.fill_(0.1)
         system.offset_std.fill_(0.2)
-    model = with_drag(
-        fwnkf.build("fwnkf", system=system, shaping="noise", hidden=0, residual_width=0, shared_shaper=False)
-    )
+    model = with_drag(fwnkf.FWNKF(system, noise=fwnkf.Lines()))
     loaded = fwnkf.load(fwnkf.save(model, tmp_path / "model"))
     prior = fwnkf.Gaussian(torch.eye(10, dtype=DOUBLE)[6].expand(2, -1), 0.01 * torch.eye(9, dtype=DOUBLE))
     imu = in_flight(generator, length=60)

@@ -12,11 +12,13 @@ import torch
 from filterpy.kalman import KalmanFilter
 
 import fwnkf
+from fwnkf import GRU, MLP, Drift, Level, Lines, LocallyLinear, Modes, Phi
 from fwnkf.core.gaussian import log_prob
 from fwnkf.core.iir import Sections
 from fwnkf.core.shaped import loop_matrix, shaper_blocks, spectral_radius
 from fwnkf.errors import ConfigError
 from fwnkf.filters.diagnostics import noise_over_time
+from fwnkf.systems import LearnedSystem
 
 from .. import systems
 from ..conformance.cases import shake
@@ -27,6 +29,12 @@ LINEAR = systems.linear_matrices(torch.float64)
 
 def linear_system(**changes: torch.Tensor) -> fwnkf.LinearSystem:
     return fwnkf.LinearSystem.of(**{**{k: v for k, v in LINEAR.items() if k != "B"}, **changes})
+
+
+def walk(dtype: torch.dtype = torch.float64, **changes: torch.Tensor) -> LearnedSystem:
+    """A random walk, for filters that learn the motion."""
+    arrays = {name: LINEAR[name].to(dtype) for name in ("H", "Q", "R")}
+    return LearnedSystem.of(**(arrays | changes))
 
 
 # ---- Algorithms 2 and 3, implemented in numpy ----------------------------------------------------------------------
@@ -40,22 +48,14 @@ def test_paper_form_equals_algorithm_three(generator):
     """Every line of the forward step, for one stream with a dropped measurement, from the weights of the module."""
     n, m, hidden, rank = 3, 2, 5, 1
     torch.manual_seed(0)
-    model = fwnkf.build(
-        "fwnkf",
-        **{k: LINEAR[k] for k in ("H", "R")},
-        Q=LINEAR["Q"].diagonal().diag(),
-        hidden=hidden,
-        encoder_reads="current",
-        gate="low_rank",
-        rank=rank,
-    )
+    model = fwnkf.FWNKF.paper(walk(Q=LINEAR["Q"].diagonal().diag()), units=hidden, rank=rank)
     shake(model, 0.2)
     cell = model.encoder.cells[0]
     w_ih, w_hh, b_ih, b_hh = (p.detach().numpy() for p in (cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh))
     head_w, head_b = model.head_weight.detach().numpy(), model.head_bias.detach().numpy()
     H = LINEAR["H"].numpy()
     alpha, beta, gain0, b1, b2 = model.shaper.raw.detach().numpy()[0]
-    inside = model.config.pole_radius * (1 - 2e-3)
+    inside = model.config.phi.pole_radius * (1 - 2e-3)
     a2 = math.tanh(beta)
     a1 = (1 + a2) * math.tanh(alpha) * inside
     a2 = a2 * inside**2
@@ -102,18 +102,26 @@ def test_paper_form_equals_algorithm_three(generator):
 
 # ---- an untrained filter is the classical one ----------------------------------------------------------------------
 
+NETWORKS: dict[str, Any] = {"encoder": GRU(64), "residual": MLP(64)}
 FORMS: dict[str, dict[str, Any]] = {
-    "innovation": {},
-    "two layers": {"layers": 2, "sections": 3, "shared_shaper": False},
-    "paper order": {"encoder_reads": "current"},
-    "noise": {"shaping": "noise", "sections": 2},
-    "none": {"shaping": "none"},
-    "augmented": {"covariance": "augmented"},
-    "augmented, shaped gain": {"covariance": "augmented", "gain": "shaped"},
-    "augmented, joint gain": {"covariance": "augmented", "gain": "joint"},
-    "no encoder": {"hidden": 0},
-    "curved": {"moments": "second_order"},
-    "curved, noise": {"moments": "second_order", "shaping": "noise"},
+    "phi": NETWORKS | {"phi": Phi()},
+    "two layers": {"encoder": GRU(64, layers=2), "residual": MLP(64), "phi": Phi(3, shared=False)},
+    "paper order": {"encoder": GRU(64, reads="current"), "residual": MLP(64), "phi": Phi()},
+    "lines": NETWORKS | {"noise": Lines(2)},
+    "no colour": NETWORKS,
+    "augmented": NETWORKS | {"phi": Phi(covariance="augmented")},
+    "augmented, shaped gain": NETWORKS | {"phi": Phi(covariance="augmented", gain="shaped")},
+    "no encoder": {"residual": MLP(64), "phi": Phi()},
+    "curved": NETWORKS | {"moments": "second_order"},
+    "curved, lines": NETWORKS | {"moments": "second_order", "noise": Lines()},
+    # each part alone
+    "encoder alone": {"encoder": GRU(8)},
+    "residual alone": {"residual": MLP(8, 2)},
+    "phi alone": {"phi": Phi()},
+    "shared lines": {"noise": Lines(2, shared=True)},
+    "modes": {"noise": Modes(2)},
+    "drift": {"noise": Drift()},
+    "lines, modes and drift": {"noise": [Lines(), Modes(), Drift()]},
 }
 
 
@@ -143,7 +151,7 @@ def classical_run(system, moments):
 def test_untrained_equals_the_extended_kalman_filter(form, system):
     plant, given, theirs = classical_run(system, FORMS[form].get("moments", "linear"))
     with torch.no_grad():
-        ours = fwnkf.build("fwnkf", system=plant, **FORMS[form]).run(**given)
+        ours = fwnkf.FWNKF(plant, **FORMS[form]).run(**given)
     difference = plant.layout.boxminus(ours.mean, theirs.mean)
     # gravity does not observe the heading, so the rounding of the larger joint covariance is not corrected there
     tolerance = 3e-6 if system == "attitude" else 1e-6
@@ -151,11 +159,12 @@ def test_untrained_equals_the_extended_kalman_filter(form, system):
     torch.testing.assert_close(ours.cov, theirs.cov, atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize("gate", ["diagonal", "low_rank", "full"])
-def test_untrained_without_a_system_is_a_random_walk(gate, generator):
+@pytest.mark.parametrize("rank", [1, 3])
+def test_untrained_without_equations_is_a_random_walk(rank, generator):
     arrays = {name: LINEAR[name].float() for name in ("H", "Q", "R")}
     y = torch.randn(3, 60, 2, generator=generator)
-    ours = fwnkf.build("fwnkf", **arrays, gate=gate).run(y)
+    model = fwnkf.FWNKF(walk(torch.float32), encoder=GRU(64), transition=LocallyLinear(rank), phi=Phi())
+    ours = model.run(y)
     theirs = fwnkf.build("kf", F=torch.eye(3), **arrays).run(y)
     torch.testing.assert_close(ours.mean, theirs.mean, atol=1e-6, rtol=0)
     torch.testing.assert_close(ours.cov, theirs.cov, atol=1e-6, rtol=0)
@@ -164,18 +173,22 @@ def test_untrained_without_a_system_is_a_random_walk(gate, generator):
 def test_every_part_has_a_gradient_before_training():
     """The initial values must not be a saddle point: each kind of parameter has a gradient."""
     y, x = torch.randn(4, 30, 2), torch.randn(4, 30, 3)
-    arrays = {name: LINEAR[name].float() for name in ("H", "R")} | {"Q": torch.eye(3)}
-    for options in ({}, {"gate": "low_rank"}, {"shaping": "noise"}, {"transition": "residual"}):
-        model = fwnkf.build("fwnkf", **arrays, **options)
+    system, local = walk(torch.float32, Q=torch.eye(3)), {"transition": LocallyLinear(1)}
+    cases = [
+        (local | {"phi": Phi()}, {"shaper.raw"}),
+        (local | {"noise": Lines()}, {"noise_states.amplitude"}),
+        (local | {"noise": Modes()}, {"noise_states.mixing"}),
+        (local | {"noise": Drift()}, {"noise_states.log_std"}),
+        ({"phi": Phi(), "residual": MLP(64)}, {"shaper.raw", "residual.out.weight"}),
+    ]
+    for parts, wanted in cases:
+        model = fwnkf.FWNKF(system, encoder=GRU(64), **parts)
         track = model.run(y)
         (-log_prob(x - track.mean, track.cov)[0].mean()).backward()
         with_gradient = {
             name for name, p in model.named_parameters() if p.grad is not None and bool(p.grad.abs().sum() > 0)
         }
-        wanted = {"head_weight", "head_bias"}
-        wanted |= {"noise_states.amplitude"} if "shaping" in options else {"shaper.raw"}
-        wanted |= {"transition.network.out.weight"} if "transition" in options else set()
-        assert wanted <= with_gradient, options
+        assert wanted | {"head_weight", "head_bias"} <= with_gradient, parts
 
 
 # ---- noise states: the optimal filter of coloured noise ------------------------------------------------------------
@@ -189,7 +202,7 @@ def test_noise_states_equal_filterpy_on_the_augmented_model(rng):
         np.array([[0.99, 0.8]] * 2),
         np.array([[1.5, 0.5]] * 2),
     )
-    model = fwnkf.build("fwnkf", system=linear_system(), shaping="noise", sections=2, shared_shaper=False, hidden=0)
+    model = fwnkf.FWNKF(linear_system(), noise=Lines(2))
     model.noise_states.set_oscillators(*(torch.from_numpy(part) for part in (omega, radius, amplitude)))
     n, m, s = 3, 2, 8
     oracle = KalmanFilter(n + s, m)
@@ -219,7 +232,7 @@ def test_noise_states_follow_the_time_step():
     system = fwnkf.LinearSystem.of(
         **{k: v for k, v in systems.continuous_matrices().items() if k != "B"}, continuous=True, dt=0.1
     )
-    model = fwnkf.build("fwnkf", system=system, shaping="noise", hidden=0)
+    model = fwnkf.FWNKF(system, noise=Lines(shared=True))
     model.noise_states.set_oscillators(*(torch.tensor([[v]]).double() for v in (0.8, 0.97, 2.0)))
     y = torch.tensor([[[0.3, -0.2]]]).double()
     whole = model.run(y, dt=torch.tensor([[0.1]]).double())
@@ -248,13 +261,13 @@ def simulate(runs: int, steps: int, rng: np.random.Generator) -> tuple[torch.Ten
     return torch.from_numpy(np.stack(states, 1)), torch.from_numpy(np.stack(measured, 1))
 
 
-@pytest.mark.parametrize("gain", ["kalman", "shaped", "joint"])
+@pytest.mark.parametrize("gain", ["kalman", "shaped"])
 def test_augmented_covariance_is_the_error_covariance(gain, rng):
     """Against the empirical error covariance over 4,000 runs, at single steps and with dropped channels."""
     x, y = simulate(4000, 25, rng)
     mask = torch.ones_like(y, dtype=torch.bool)
     mask[:, 7, 0] = mask[:, 12] = False
-    model = fwnkf.build("fwnkf", system=linear_system(), covariance="augmented", gain=gain, hidden=0)
+    model = fwnkf.FWNKF(linear_system(), phi=Phi(covariance="augmented", gain=gain))
     model.shaper.set_sections(SHAPER)
     with torch.no_grad():
         track = model.run(y, mask=mask)
@@ -264,16 +277,6 @@ def test_augmented_covariance_is_the_error_covariance(gain, rng):
         # the standard error of a variance over 4,000 runs is 2.2 %; entries are judged against their own scale
         scale = track.cov[0, t].diagonal().sqrt()
         assert float(((empirical - track.cov[0, t]) / torch.outer(scale, scale)).abs().max()) < 0.1, t
-
-
-def test_joint_gain_in_white_noise_is_the_kalman_filter(rng):
-    _, y = simulate(5, 60, rng)
-    model = fwnkf.build("fwnkf", system=linear_system(), covariance="augmented", gain="joint", hidden=0)
-    model.shaper.set_sections(SHAPER)
-    ours, theirs = model.run(y), fwnkf.build("ekf", system=linear_system()).run(y)
-    # the ridge on the noise-free memory costs a few digits
-    torch.testing.assert_close(ours.mean, theirs.mean, atol=1e-7, rtol=0)
-    torch.testing.assert_close(ours.cov, theirs.cov, atol=1e-7, rtol=0)
 
 
 @pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
@@ -287,7 +290,7 @@ def test_a_stable_shaper_can_make_the_loop_unstable():
     mild = Sections(torch.tensor([[0.9, 0.1, 0.0]]).double(), torch.tensor([[0.0, 0.0]]).double())
     grew = {}
     for name, sections in (("slow", slow), ("mild", mild)):
-        model = fwnkf.build("fwnkf", system=system, hidden=0)
+        model = fwnkf.FWNKF(system, phi=Phi())
         model.shaper.set_sections(sections)
         steady = model.run(torch.zeros(1, 400, 1).double())
         P = steady.prior_cov[0, -1]
@@ -305,7 +308,7 @@ def test_a_stable_shaper_can_make_the_loop_unstable():
 
 @pytest.mark.parametrize(("order", "depends"), [("previous", False), ("current", True)])
 def test_the_prior_depends_on_the_measurement_only_if_the_encoder_reads_it(order, depends):
-    model = shake(fwnkf.build("fwnkf", **{k: LINEAR[k] for k in "HQR"}, encoder_reads=order), 0.3)
+    model = shake(fwnkf.FWNKF(walk(), encoder=GRU(64, reads=order), transition=LocallyLinear(1), phi=Phi()), 0.3)
     y = torch.randn(1, 5, 2).double().requires_grad_()
     (gradient,) = torch.autograd.grad(model.run(y).prior_mean[:, 3].sum(), y)
     assert bool(gradient[:, 3].abs().max() > 0) == depends
@@ -324,7 +327,7 @@ class StartsAtFirstMeasurement(systems.Wave):
 def test_noise_over_time_starts_as_the_run_does(generator):
     """Without a prior both start from the initial belief, on which the encoder and so ``Q_t`` depend."""
     system = StartsAtFirstMeasurement(systems.WaveConfig()).double()
-    model = shake(fwnkf.build("fwnkf", system=system, hidden=4, residual_width=0), 0.3)
+    model = shake(fwnkf.FWNKF(system, encoder=GRU(4), phi=Phi()), 0.3)
     y = torch.randn(2, 6, 2, generator=generator, dtype=torch.float64)
     with torch.no_grad():
         belief = model.initial_belief(y)
@@ -342,30 +345,29 @@ def test_noise_over_time_starts_as_the_run_does(generator):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"covariance": "augmented", "shaping": "noise"}, "shaping='innovation'"),
-        ({"gain": "joint"}, "covariance='augmented'"),
-        ({"solve": "sequential", "diagonal_noise": False}, "diagonal_noise=True"),
-        ({"pole_radius": 1.0}, "pole_radius = 1.0"),
-        ({"observation": "given_function"}, "needs system"),
-        ({"shaping": "inovation"}, "'inovation'"),
-        ({"rank": 0}, "rank = 0"),
-        ({"H": torch.eye(3)}, r"\(3, 3\)"),
+        ({"noise": Lines(), "phi": Phi()}, "phi and noise both model coloured noise"),
+        ({"phi": {"gain": "shaped"}}, "gain='shaped' needs the exact covariance"),
+        ({"phi": Phi(covariance="augmented"), "solve": "square_root"}, "no form for solve='square_root'"),
+        ({"noise": {"part": "lines", "pole_radius": 1.0}}, "pole_radius = 1.0"),
+        ({"noise": {"part": "linse"}}, "'linse'; wanted part: drift, lines, modes, orders"),
+        ({"noise": {"tip": Lines()}}, "noise of sensor 'tip'; the system has: y"),
+        ({"transition": LocallyLinear(1), "residual": MLP(8)}, "residual adds to the transition of the system"),
+        ({"transition": {"rank": 0}}, "transition.rank = 0 is below 1"),
+        ({"encoder": GRU(0)}, "encoder.units = 0 is below 1"),
+        ({"level": Level(of="all", seconds=0.1)}, "too short for steps of 1 s and 2 channel"),
+        ({"shaping": "noise"}, "no option 'shaping'"),
     ],
 )
 def test_invalid_configs_raise_a_config_error(options, message):
     with pytest.raises(ConfigError, match=message):
-        fwnkf.build("fwnkf", **{"state_dim": 3, "observation_dim": 2, **options})
-
-
-def test_noise_beside_a_system_raises():
-    with pytest.raises(ConfigError, match="come from the system"):
-        fwnkf.build("fwnkf", system=linear_system(), Q=torch.eye(3))
+        fwnkf.build("fwnkf", system=linear_system(), **options)
 
 
 def test_poles_outside_the_radius_raise():
-    model = fwnkf.build("fwnkf", state_dim=2, observation_dim=1)
+    system = LearnedSystem.of(state_dim=2, observation_dim=1)
+    model = fwnkf.FWNKF(system, phi=Phi())
     with pytest.raises(ConfigError, match="pole outside"):
         model.shaper.set_sections(Sections(torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([[-1.9999, 0.9999]])))
-    noisy = fwnkf.build("fwnkf", state_dim=2, observation_dim=1, shaping="noise")
+    noisy = fwnkf.FWNKF(system, noise=Lines(pole_radius=0.999))
     with pytest.raises(ConfigError, match="at or above pole_radius"):
         noisy.noise_states.set_oscillators(torch.tensor([[1.0]]), torch.tensor([[0.9999]]), torch.tensor([[1.0]]))

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import fwnkf
+from fwnkf import Hypotheses, Lines
 from fwnkf.errors import ConfigError
-from fwnkf.filters.hypotheses import with_fallback
 
 RATE = 100.0
 
@@ -26,26 +26,32 @@ def system() -> fwnkf.LinearSystem:
 
 
 def with_tone() -> fwnkf.FWNKF:
-    model = fwnkf.FWNKF(system(), shaping="noise", hidden=0, residual_width=0, pole_radius=0.9999).double()
-    model.noise_states.set(hz=17.0, bandwidth_hz=0.2, std=0.4)
-    return model
+    return fwnkf.FWNKF(system(), noise=Lines(hz=17.0, bandwidth_hz=0.2, std=0.4, shared=True))
+
+
+def bank_of(model: fwnkf.FWNKF, **options: object) -> fwnkf.FWNKF:
+    """The model, and the hypotheses that its noise is absent and that nothing was learned."""
+    return model.with_parts(hypotheses=Hypotheses(1, fallback=True, **options))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("width", [0, 6])
 def test_the_last_hypothesis_is_the_classical_filter_to_the_bit(generator, dtype, width):
     """Whatever encoder, residual network and noise states have learned."""
-    trained = fwnkf.FWNKF(system(), shaping="noise", hidden=5, residual_width=width).to(dtype)
+    trained = fwnkf.FWNKF(
+        system(), noise=Lines(shared=True), encoder=fwnkf.GRU(5), residual=fwnkf.MLP(width) if width else None
+    ).to(dtype)
     with torch.no_grad():
         for parameter in trained.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator).to(dtype))
-    mixture, classical = with_fallback(trained, levels=(0.5, 1.0)), fwnkf.EKF(trained.system)
+    mixture, classical = bank_of(trained, levels=(0.5, 1.0)), fwnkf.EKF(trained.system)
     y = torch.randn(3, 30, 1, generator=generator).to(dtype)
     state, expected = mixture.init(3), classical.init(3)
+    dt = torch.full((3,), 1 / RATE, dtype=dtype)
     for k in range(30):
-        state, _ = mixture.step(state, y[:, k])
-        # the bank discretises for the step it takes, also where that is the nominal one
-        expected, out = classical.step(expected, y[:, k], dt=torch.full((3,), 1 / RATE, dtype=dtype))
+        # with dt both multiply matrices of each record, in the same order
+        state, _ = mixture.step(state, y[:, k], dt=dt)
+        expected, out = classical.step(expected, y[:, k], dt=dt)
         assert torch.equal(state.members.mean[:, -1], out.mean)
         assert torch.equal(state.members.cov[:, -1, :2, :2], out.cov)
 
@@ -57,13 +63,8 @@ def test_a_level_is_found_and_the_error_bars_follow_it(generator):
     time = torch.arange(600) / RATE
     tone = 0.4 * math.sqrt(2) * (2 * math.pi * 17.0 * time).sin()
     y = 2 * (tone + 0.1 * torch.randn(6, 600, generator=generator)).double().unsqueeze(-1)
-    bank = with_fallback(model, levels=(0.25, 1.0, 4.0))
-    told = fwnkf.FWNKFHypotheses(
-        system(), hypotheses=1, levels=(4.0,), hidden=0, residual_width=0, pole_radius=0.9999
-    ).double()
-    told.noise_states.load_state_dict(
-        {n: v[None] if n == "raw_frequency" else v for n, v in model.noise_states.state_dict().items()}
-    )
+    bank = bank_of(model, levels=(0.25, 1.0, 4.0))
+    told = model.with_parts(hypotheses=Hypotheses(1, levels=(4.0,)))
     with torch.no_grad():
         found, nominal, expected = bank.run(y), model.run(y), told.run(y)
     weight = found.state.log_weight.exp()
@@ -79,7 +80,7 @@ def test_hypotheses_forget_within_half_a_second_only_if_noise_may_change(generat
     time = torch.arange(450) / RATE
     tone = 0.6 * (2 * math.pi * 17.0 * time).sin() * (time < 4.0)
     y = (tone + 0.1 * torch.randn(4, 450, generator=generator)).double().unsqueeze(-1)
-    mixture = with_fallback(with_tone(), dwell=dwell)
+    mixture = bank_of(with_tone(), dwell=dwell)
     with torch.no_grad():
         weight = mixture.run(y).state.log_weight.exp()
     without = weight[:, 1:].sum(-1)
@@ -89,8 +90,7 @@ def test_hypotheses_forget_within_half_a_second_only_if_noise_may_change(generat
 @pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_beginnings_kept_apart_do_not_forget_where_the_state_was(generator):
     """A drift that begins: mixed with earlier beginnings the state is lost, and the filter is too certain of it."""
-    model = fwnkf.FWNKF(system(), shaping="noise", hidden=0, residual_width=0, pole_radius=0.9999).double()
-    model.noise_states.set(hz=0.1, bandwidth_hz=0.1, std=1.0)
+    model = fwnkf.FWNKF(system(), noise=Lines(hz=0.1, bandwidth_hz=0.1, std=1.0, shared=True))
     count, steps, onset, decay = 64, 160, 100, math.exp(-2 * math.pi * 0.1 / RATE)
     known = fwnkf.Gaussian(torch.zeros(1, 2).double(), 1e-4 * torch.eye(2).double().unsqueeze(0))
     F, _, Q = system().matrices(None)
@@ -105,7 +105,7 @@ def test_beginnings_kept_apart_do_not_forget_where_the_state_was(generator):
     nees = []
     with torch.no_grad():
         for onsets in (0, 4):
-            track = with_fallback(model, dwell=5.0, onsets=onsets).run(y, prior=known)
+            track = bank_of(model, dwell=5.0, onsets=onsets).run(y, prior=known)
             squared = (track.mean - truth)[:, onset:, 0].square() / track.cov[:, onset:, 0, 0]
             nees.append(float(squared.mean()))
     assert nees[0] > 1.5 * nees[1]
@@ -113,9 +113,15 @@ def test_beginnings_kept_apart_do_not_forget_where_the_state_was(generator):
 
 
 def test_what_cannot_be_combined_is_refused():
-    with pytest.raises(ConfigError, match="positive factors"):
-        with_fallback(with_tone(), levels=(0.0, 1.0))
+    with pytest.raises(ConfigError, match=r"levels = .* must be above 0"):
+        bank_of(with_tone(), levels=(0.0, 1.0))
     with pytest.raises(ConfigError, match="onsets = 2; noise begins anew only with dwell"):
-        with_fallback(with_tone(), onsets=2)
+        bank_of(with_tone(), onsets=2)
     with pytest.raises(ConfigError, match="cannot be smoothed"):
-        with_fallback(with_tone(), dwell=1.0).run(torch.zeros(1, 5, 1).double(), smoothing=True)
+        bank_of(with_tone(), dwell=1.0).run(torch.zeros(1, 5, 1).double(), smoothing=True)
+    with pytest.raises(ConfigError, match="hypotheses are about the frequencies of lines"):
+        fwnkf.FWNKF(system(), noise=[Lines(), fwnkf.Drift()], hypotheses=Hypotheses(2))
+    with pytest.raises(ConfigError, match="dwell mixes covariances"):
+        fwnkf.FWNKF(system(), noise=Lines(), hypotheses=Hypotheses(2, dwell=1.0), solve="square_root")
+    with pytest.raises(ConfigError, match="no level of all covariances"):
+        fwnkf.FWNKF(system(), noise=Lines(), hypotheses=Hypotheses(2), level=fwnkf.Level(of="all"))

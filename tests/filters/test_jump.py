@@ -23,7 +23,7 @@ def system() -> LinearSystem:
 
 
 def model(jump: float, **options) -> fwnkf.Filter:
-    return fwnkf.build("fwnkf", system=system(), shaping="none", hidden=0, residual_width=0, jump=jump, **options)
+    return fwnkf.FWNKF(system(), jump=jump, **options)
 
 
 @pytest.mark.parametrize("size", [0.5, 2.9, 3.1, 50.0])
@@ -69,6 +69,14 @@ def test_a_missing_sample_is_no_jump() -> None:
     assert_close(model(LIMIT).run(y, mask=mask).cov, model(0.0).run(y, mask=mask).cov)
 
 
-def test_shaped_innovations_are_refused() -> None:
-    with pytest.raises(ConfigError, match="jump reads plain innovations"):
-        fwnkf.build("fwnkf", system=system(), shaping="noise", jump=5.0)
+def test_a_jump_at_the_first_measurement_is_smoothed() -> None:
+    """One measurement far from the prior: what is smoothed at the last step is what the filter states there."""
+    start = fwnkf.Gaussian(torch.zeros(3).double(), torch.eye(3).double())
+    track = model(LIMIT).run(torch.full((1, 1, 1), 40.0).double(), prior=start, smoothing=True)
+    assert_close(fwnkf.smooth(model(LIMIT), track).cov, track.cov)
+
+
+@pytest.mark.parametrize("part", [{"noise": fwnkf.Lines()}, {"phi": fwnkf.Phi()}], ids=str)
+def test_coloured_noise_is_refused(part) -> None:
+    with pytest.raises(ConfigError, match="jump reads innovations of white noise"):
+        fwnkf.FWNKF(system(), **part, jump=5.0)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import fwnkf
-from fwnkf.filters.gain_features import unit
-from fwnkf.filters.kalmannet import GainFeatures, GainMemory
+from fwnkf.filters.baselines.gain_features import unit
+from fwnkf.filters.baselines.kalmannet import GainFeatures, GainMemory
 
 from ..systems import linear_matrices
 from ..tolerances import assert_close, assert_same_bits

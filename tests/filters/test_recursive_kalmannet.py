@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fwnkf.core import gaussian
-from fwnkf.filters.recursive_kalmannet import RecursiveKalmanNetConfig
+from fwnkf.filters.baselines.recursive_kalmannet import RecursiveKalmanNetConfig
 
 from ..tolerances import assert_close, assert_same_bits
 from .vane import (

@@ -51,7 +51,9 @@ def test_an_outlier_leaves_the_filter_finite(case: Case, value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [item for item in ALL if item.values[0].control_dim and item.values[0].filter != "order_tracking"]
+    # speeds of rotors may be missing
+    "case",
+    [item for item in ALL if item.values[0].control_dim and item.id not in ("orders", "orders-linear")],
 )
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_control_that_is_not_finite_rejects_the_step(case: Case, value: float) -> None:

@@ -10,14 +10,13 @@ from fwnkf.core import rotation
 from fwnkf.core.layout import Layout
 from fwnkf.core.observation import make_observation
 from fwnkf.errors import ConfigError
-from fwnkf.filters.transition import LocallyLinearTransition
-from fwnkf.systems import Strapdown, StrapdownConfig
+from fwnkf.filters.parts.locally_linear import LocallyLinearTransition
+from fwnkf.systems import LearnedSystem, Strapdown, StrapdownConfig
 
 from ..conformance.cases import shake
 
 PARTS = (("p", "euclidean", 2), ("q", "quaternion", 4), ("theta", "angle", 1))
 LAYOUT = Layout.parse(PARTS)
-GATES = ["diagonal", "low_rank", "full"]
 
 
 def states(layout: Layout, count: int, seed: int = 0) -> torch.Tensor:
@@ -38,24 +37,24 @@ def tangent_jacobian(function, before: Layout, x: torch.Tensor, after: Layout | 
     return torch.autograd.functional.jacobian(moved, torch.zeros(before.tangent_size, dtype=x.dtype))
 
 
-@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("rank", [1, 2])
 @pytest.mark.parametrize("ratio", [None, 0.7])
-def test_the_jacobian_of_a_locally_linear_step_is_that_of_autograd(gate, ratio):
-    transition = LocallyLinearTransition(LAYOUT, gate, rank=2).double()
+def test_the_jacobian_of_a_locally_linear_step_is_that_of_autograd(rank, ratio):
+    transition = LocallyLinearTransition(LAYOUT, rank).double()
     generator = torch.Generator().manual_seed(1)
     draw = {"generator": generator, "dtype": torch.float64}
     spread = torch.rand(LAYOUT.feature_size, **draw) + 0.5
-    transition.normalize(torch.zeros_like(spread), spread, torch.rand(LAYOUT.tangent_size, **draw) + 0.5)
+    transition.normalize(spread, torch.rand(LAYOUT.tangent_size, **draw) + 0.5)
     x, head = states(LAYOUT, 4), 0.5 * torch.randn(4, transition.head_size, **draw)
     scale = None if ratio is None else torch.full((4,), ratio).double()
-    mean, F = transition(x, head, None, None, None, scale)
+    mean, F = transition(x, head, scale)
     torch.testing.assert_close(LAYOUT.project(mean), mean)
     for i in range(4):
         rows = slice(i, i + 1)
 
         def step(point: torch.Tensor, rows: slice = rows) -> torch.Tensor:
             by = None if scale is None else scale[rows]
-            return transition(point[None], head[rows], None, None, None, by)[0][0]
+            return transition(point[None], head[rows], by)[0][0]
 
         torch.testing.assert_close(F[i], tangent_jacobian(step, LAYOUT, x[i], LAYOUT), rtol=1e-9, atol=1e-9)
 
@@ -63,7 +62,7 @@ def test_the_jacobian_of_a_locally_linear_step_is_that_of_autograd(gate, ratio):
 def test_strapdown_navigation_is_locally_linear():
     """Velocity changes by ``R f``, linear in the entries of ``R``: the right gate is the mechanisation of an IMU."""
     system = Strapdown(StrapdownConfig(biases=False)).double()
-    transition = LocallyLinearTransition(system.layout, "full", 1).double()
+    transition = LocallyLinearTransition(system.layout, 9).double()  # of full rank: U is the identity, V the slope
     generator = torch.Generator().manual_seed(2)
     imu = torch.randn(5, 6, generator=generator, dtype=torch.float64) * 3
     x, h = states(system.layout, 5), system.dt
@@ -76,7 +75,9 @@ def test_strapdown_navigation_is_locally_linear():
         slope[:, 3 + axis, entries] = h * force
     gravity = torch.tensor(system.config.gravity, dtype=torch.float64).expand(5, 3)
     offset = torch.cat((0.5 * h * h * gravity, h * gravity, h * imu[:, :3]), -1)
-    mean, F = transition(x, torch.cat((slope.flatten(1), offset), -1), None, None, None, None)
+    identity = torch.eye(9, dtype=torch.float64).expand(5, -1, -1)
+    gate = torch.cat((identity, slope.mT), -2)
+    mean, F = transition(x, torch.cat((gate.flatten(1), offset), -1), None)
     expected, jacobian = system.linearize_transition(x, imu, None)
     torch.testing.assert_close(mean, expected, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(F, jacobian, rtol=1e-10, atol=1e-10)
@@ -119,14 +120,15 @@ class Wandering(fwnkf.System):
         return 0.1 * torch.eye(len(self.H)).to(self.H)
 
 
-@pytest.mark.parametrize("gate", GATES)
-def test_before_training_it_is_the_ekf_of_a_random_walk(gate):
+@pytest.mark.parametrize("rank", [1, 3])
+def test_before_training_it_is_the_ekf_of_a_random_walk(rank):
     generator = torch.Generator().manual_seed(4)
     H = torch.randn(3, 12, generator=generator, dtype=torch.float64)
     d = LAYOUT.tangent_size
     noise = {"Q": 0.01 * torch.eye(d).double(), "R": 0.1 * torch.eye(3).double()}
     options = {"layout": PARTS, "state_dim": 7, "observation_dim": 3, "observation": "learned_matrix"}
-    model = fwnkf.build("fwnkf", H=H, **noise, **options, gate=gate).double()
+    walk = LearnedSystem.of(H=H, **noise, **options).double()
+    model = fwnkf.FWNKF(walk, encoder=fwnkf.GRU(8), transition=fwnkf.LocallyLinear(rank), phi=fwnkf.Phi())
     y = torch.randn(2, 12, 3, generator=generator, dtype=torch.float64)
     prior = fwnkf.Gaussian(states(LAYOUT, 2, seed=5), 0.1 * torch.eye(d).double())
     run, expected = (filter.run(y, prior=prior) for filter in (model, fwnkf.EKF(Wandering(H))))
@@ -140,7 +142,9 @@ def test_before_training_it_is_the_ekf_of_a_random_walk(gate):
 def test_covariances_stay_symmetric_and_positive(dtype, steps):
     torch.manual_seed(6)
     options = {"layout": PARTS, "state_dim": 7, "observation_dim": 3, "observation": "learned_matrix"}
-    model = shake(fwnkf.build("fwnkf", **options, hidden=8), 0.05).to(dtype)
+    walk = LearnedSystem.of(**options)
+    model = fwnkf.FWNKF(walk, encoder=fwnkf.GRU(8), transition=fwnkf.LocallyLinear(1), phi=fwnkf.Phi())
+    model = shake(model, 0.05).to(dtype)
     y = torch.randn(3, steps, 3, generator=torch.Generator().manual_seed(7)).to(dtype)
     with torch.no_grad():
         run = model.run(y, prior=fwnkf.Gaussian(states(LAYOUT, 3).to(dtype), torch.eye(LAYOUT.tangent_size).to(dtype)))

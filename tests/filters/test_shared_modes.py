@@ -26,12 +26,12 @@ def filters(sections: int) -> tuple[fwnkf.Filter, fwnkf.Filter]:
     generator = torch.Generator().manual_seed(1)
     mixing = torch.randn(m, 4, generator=generator, dtype=torch.float64)
     own = [torch.full((m, sections), value, dtype=torch.float64) for value in (2.0, 0.8, 0.7)]
-    model = fwnkf.build(
-        "fwnkf", system=fwnkf.LinearSystem.of(**given, continuous=True, dt=STEP), shaping="noise", hidden=0,
-        residual_width=0, sections=sections, modes=2, shared_shaper=False,
-    )  # fmt: skip
-    model.noise_states.set_modes(OMEGA, RADIUS, mixing)
-    model.noise_states.set_oscillators(*own)
+    parts = [*([fwnkf.Lines(sections)] if sections else []), fwnkf.Modes(2)]
+    model = fwnkf.FWNKF(fwnkf.LinearSystem.of(**given, continuous=True, dt=STEP), noise=parts)
+    *lines, modes = model.noise_parts()
+    modes.set_modes(OMEGA, RADIUS, mixing)
+    for item in lines:
+        item.set_oscillators(*own)
     omega, radius = (torch.cat((one.flatten(), two)) for one, two in zip(own[:2], (OMEGA, RADIUS), strict=True))
     drift, density = [given["F"]], [given["Q"]]
     for w, r in zip(omega, radius, strict=True):
@@ -91,46 +91,42 @@ def test_untrained_it_is_the_classical_filter_and_every_part_can_be_learned(gene
     given.pop("B")
     y = torch.randn(2, 40, 2, generator=generator, dtype=torch.float64)
     system = fwnkf.LinearSystem.of(**given)
-    model = fwnkf.build("fwnkf", system=system, shaping="noise", hidden=0, residual_width=0, sections=0, modes=3)
+    model = fwnkf.FWNKF(system, noise=fwnkf.Modes(3))
     track = model.run(y)
     classical = fwnkf.build("kf", **given).run(y)
     torch.testing.assert_close(track.mean, classical.mean, atol=1e-6, rtol=0)
     torch.testing.assert_close(track.cov, classical.cov, atol=1e-6, rtol=0)
     track.innovation.square().sum().backward()
     states = model.noise_states
-    for parameter in (states.mixing, states.raw_mode_frequency, states.raw_mode_radius):
+    for parameter in (states.mixing, states.raw_frequency, states.raw_radius):
         assert float(parameter.grad.abs().min()) > 0
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("parts", "message"),
     [
-        ({"shaping": "innovation", "modes": 2}, "modes = 2 are noise states"),
-        ({"shaping": "noise", "sections": 0}, "sections = 0"),
-        ({"shaping": "innovation", "sections": 0}, "sections = 0"),
+        ({"noise": fwnkf.Modes(), "phi": fwnkf.Phi()}, "phi and noise both model coloured noise"),
+        ({"noise": {"part": "modes", "count": 0}}, "count = 0 is below 1"),
+        ({"noise": fwnkf.Modes(), "hypotheses": fwnkf.Hypotheses(2)}, "hypotheses are about"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(options, message):
+def test_parts_that_contradict_each_other_are_refused(parts, message):
+    system = fwnkf.systems.LearnedSystem.of(H=torch.eye(1, 2))
     with pytest.raises(ConfigError, match=message):
-        fwnkf.build("fwnkf", H=torch.eye(1, 2), Q=torch.eye(2), R=torch.eye(1), **options)
-    with pytest.raises(ConfigError, match="hypotheses are about"):
-        fwnkf.build("fwnkf_hypotheses", H=torch.eye(1, 2), Q=torch.eye(2), R=torch.eye(1), shaping="noise", modes=1)
+        fwnkf.build("fwnkf", system=system, **parts)
 
 
-def test_a_mode_above_the_limit_is_refused_and_a_filter_without_modes_has_none_to_set():
+def test_a_mode_above_the_limit_is_refused():
     model, _ = filters(0)
     with pytest.raises(ConfigError, match="pole_radius"):
         model.noise_states.set_modes(OMEGA, torch.ones(2).double(), torch.zeros(2, 4).double())
-    plain = fwnkf.build("fwnkf", H=torch.eye(1, 2), Q=torch.eye(2), R=torch.eye(1), shaping="noise")
-    with pytest.raises(ConfigError, match="no shared modes"):
-        plain.noise_states.set_modes(OMEGA, RADIUS, torch.zeros(1, 4))
 
 
 @torch.no_grad()
 def test_the_reported_spectrum_holds_the_power_of_the_modes():
     """The density of a channel, integrated over frequency, is the variance of its noise."""
     model, _ = filters(1)
-    C = model.prepare().oscillators.C
+    C = model.prepare().noise.C
     power = C.square().sum(-1) + model.system.measurement_covariance().diagonal()
     facts = frequencies(model)
     for channel, expected in zip(facts["channels"], power.tolist(), strict=True):

@@ -68,7 +68,7 @@ def test_a_prior_at_the_first_measurement_is_smoothed_as_in_statsmodels(rng, kin
     model = {
         "kf": lambda: fwnkf.KF(**matrices),
         "ekf": lambda: fwnkf.EKF(system),
-        "fwnkf": lambda: fwnkf.FWNKF(system, shaping="none", hidden=0, residual_width=0),
+        "fwnkf": lambda: fwnkf.FWNKF(system),
     }[kind]()
     y = rng.standard_normal((STEPS, 2))
     theirs = KalmanSmoother(k_endog=2, k_states=3)
@@ -165,11 +165,10 @@ def test_arkf_is_the_joint_posterior_of_the_autoregression(rng, lag):
 OSCILLATORS = torch.tensor([[0.9, 2.1]]), torch.tensor([[0.995, 0.7]]), torch.tensor([[2.0, 1.5]])
 
 
-def with_noise_states(**options):
+def with_noise_states():
     """A linear system with a tone and a band in every channel, its parameters as they are."""
     matrices = {name: value for name, value in linear_matrices().items() if name != "B"}
-    options = {"sections": 2, "hidden": 0, "pole_radius": 0.999, **options}
-    model = fwnkf.build("fwnkf", system=LinearSystem.of(**matrices), shaping="noise", **options)
+    model = fwnkf.FWNKF(LinearSystem.of(**matrices), noise=fwnkf.Lines(2, shared=True))
     model.noise_states.set_oscillators(*(item.double() for item in OSCILLATORS))
     return model, matrices
 
@@ -213,8 +212,8 @@ def test_hypotheses_are_the_mixture_of_their_joint_posteriors(rng):
     """Each model alone is exact; all measurements weigh them."""
     matrices = {name: value for name, value in continuous_matrices().items() if name != "B"}
     system = LinearSystem.of(**matrices, continuous=True, dt=0.1)
-    options = {"shaping": "noise", "sections": 1, "hidden": 0, "pole_radius": 0.999}
-    mixture = fwnkf.build("fwnkf_hypotheses", system=system, hypotheses=2, **options)
+    lines = fwnkf.Lines(1, shared=True)
+    mixture = fwnkf.FWNKF(system, noise=lines, hypotheses=fwnkf.Hypotheses(2))
     frequency = torch.tensor([1.5, 1.7], dtype=torch.float64)
     with torch.no_grad():
         mixture.noise_states.raw_frequency.copy_(torch.logit(frequency / torch.pi)[:, None, None])
@@ -224,7 +223,7 @@ def test_hypotheses_are_the_mixture_of_their_joint_posteriors(rng):
     track = run(mixture, y, None, mask, start=prior())
     singles, logs = [], []
     for value in frequency:
-        single = fwnkf.build("fwnkf", system=system, **options)
+        single = fwnkf.FWNKF(system, noise=lines)
         radius, amplitude = mixture.noise_states.radius()[:1], mixture.noise_states.amplitude
         single.noise_states.set_oscillators(value.reshape(1, 1), radius, amplitude)
         alone = run(single, y, None, mask, start=prior())
@@ -256,28 +255,11 @@ def log_likelihoods(track, mask):
     return np.array(logs)
 
 
-def test_the_joint_gain_on_a_shaped_innovation_is_the_kalman_smoother(rng):
-    """A gain on innovation and memory together is optimal in white noise, so it must smooth like the Kalman filter."""
-    matrices = {name: value for name, value in linear_matrices().items() if name != "B"}
-    system = LinearSystem.of(**matrices)
-    options = {"hidden": 0, "sections": 1, "covariance": "augmented", "gain": "joint"}
-    model = fwnkf.build("fwnkf", system=system, **options)
-    with torch.no_grad():
-        model.shaper.raw.add_(torch.tensor([0.3, -0.2, 0.1, 0.4, -0.3]).double())
-    y = torch.as_tensor(rng.standard_normal((1, STEPS, 2)))
-    kf = fwnkf.build("ekf", system=system)
-    mine = fwnkf.smooth(model, run(model, y, start=prior()))
-    theirs = fwnkf.smooth(kf, run(kf, y, start=prior()))
-    # the ridge that keeps the memory's covariance definite is 1e-12 of R
-    for name in ("mean", "cov", "cross_cov"):
-        torch.testing.assert_close(getattr(mine, name), getattr(theirs, name), rtol=1e-8, atol=1e-8)
-
-
 @pytest.mark.parametrize("covariance", ["joseph", "augmented"])
 def test_a_shaped_filter_is_smoothed_from_its_own_belief(rng, covariance):
     """The textbook recursion on what the filter states: means, covariances and F."""
     matrices = {name: value for name, value in linear_matrices().items() if name != "B"}
-    model = fwnkf.build("fwnkf", system=LinearSystem.of(**matrices), hidden=0, sections=1, covariance=covariance)
+    model = fwnkf.FWNKF(LinearSystem.of(**matrices), phi=fwnkf.Phi(covariance=covariance))
     with torch.no_grad():
         model.shaper.raw.add_(torch.tensor([0.3, -0.2, 0.1, 0.4, -0.3]).double())
     y, _, mask = record(rng)

@@ -11,21 +11,18 @@ from torch import Tensor
 
 import fwnkf
 from fwnkf.errors import ConfigError
-from fwnkf.registry import FILTERS
 
 from .. import systems
 from ..conformance.cases import CASES
 from ..conformance.test_conformance import make_inputs, make_prior
 from ..tolerances import assert_close
 
-INTERACTING = {"fwnkf-levels", "fwnkf-onsets"}
-"""Cases whose hypotheses interact: refused, see tests/filters/test_hypotheses.py."""
-WITHOUT_RECURSION = fwnkf.Filter.advance_linearized
-SMOOTHED = [
-    name
-    for name, case in CASES.items()
-    if FILTERS[case.filter].advance_linearized is not WITHOUT_RECURSION and name not in INTERACTING
-]
+NOT_SMOOTHED = {
+    *("kalmannet", "kalmannet-attitude", "bayesian-kalmannet", "rkn"),  # no linear model
+    *("hypotheses-levels", "hypotheses-onsets"),  # hypotheses that interact
+    *("orders", "orders-linear", "everything"),  # speeds of rotors are measured beside y
+}
+SMOOTHED = [name for name in CASES if name not in NOT_SMOOTHED]
 
 
 # ---- every filter --------------------------------------------------------------------------------------------------
@@ -54,7 +51,7 @@ def test_every_filter_with_a_covariance_recursion_is_smoothed(name):
     assert_close(pieces.cov, smoothed.cov, "batch")
 
 
-@pytest.mark.parametrize("name", sorted(set(CASES) - set(SMOOTHED)))
+@pytest.mark.parametrize("name", sorted(NOT_SMOOTHED))
 def test_other_filters_say_that_they_cannot_be_smoothed(name):
     case = CASES[name]
     model, inputs = case.build(torch.float32), make_inputs(case, torch.float32, steps=3)

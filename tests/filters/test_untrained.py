@@ -14,6 +14,7 @@ import torch
 import fwnkf
 from fwnkf.data.simulated import generate
 from fwnkf.filters.stacked import FilterStack
+from fwnkf.systems import LearnedSystem
 from fwnkf.systems.strapdown import Strapdown, StrapdownConfig
 
 FULL = [pytest.param(3, 30, id="short"), pytest.param(100, 1000, id="full", marks=pytest.mark.slow)]
@@ -65,7 +66,10 @@ def build(name, task, seed):
             return fwnkf.build(name, state_dim=size, observation_dim=channels)
         if name == "fwnkf without equations":
             noise = {"Q": 0.1 * torch.eye(size), "R": 0.26 * torch.eye(channels)}
-            return fwnkf.build("fwnkf", H=torch.eye(channels, size), **noise, dt=task.system.dt)
+            walk = LearnedSystem.of(H=torch.eye(channels, size), **noise, dt=task.system.dt)
+            return fwnkf.FWNKF(walk, encoder=fwnkf.GRU(), transition=fwnkf.LocallyLinear(), phi=fwnkf.Phi())
+        if name == "fwnkf":
+            return fwnkf.FWNKF(task.system, encoder=fwnkf.GRU(), residual=fwnkf.MLP(), phi=fwnkf.Phi()).float()
         return fwnkf.build(name, system=task.system, **(NARROW.get(name, {}) if size > 3 else {})).float()
 
 

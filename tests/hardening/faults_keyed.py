@@ -16,6 +16,7 @@ import torch
 
 import fwnkf
 from docs.howto import keyed_stream as guide
+from fwnkf.systems import LearnedSystem
 
 from .children import DONE, start, stop, wait
 
@@ -35,7 +36,8 @@ def server() -> str:
 @cache
 def model() -> fwnkf.Filter:
     torch.manual_seed(0)
-    return fwnkf.build("fwnkf", H=torch.eye(2, 3), Q=0.01 * torch.eye(3), R=torch.eye(2), hidden=8).eval()
+    walk = LearnedSystem.of(H=torch.eye(2, 3), Q=0.01 * torch.eye(3), R=torch.eye(2))
+    return fwnkf.FWNKF(walk, encoder=fwnkf.GRU(8), transition=fwnkf.LocallyLinear(), phi=fwnkf.Phi()).eval()
 
 
 def drain(client: Any) -> dict[bytes, bytes]:

@@ -51,7 +51,7 @@ CORPUS = 300
 """... and the most earlier cases, of which the others are."""
 LARGEST = 100_000
 """Bytes of a case that is mutated further."""
-MODELS = ("kf", "ekf-pendulum", "fwnkf-wave-noise", "kalmannet", "arkf", "orders", "fwnkf-hypotheses")
+MODELS = ("kf", "ekf-pendulum", "lines-curved", "kalmannet", "arkf", "orders", "hypotheses")
 
 EXPERIMENTS = (
     """
@@ -62,10 +62,10 @@ filter: {name: kf, options: {learn: [Q, R]}, equations: false}
     """
 data: &d {name: simulated, steps: 5}
 system: {name: pendulum, dt: 0.02}
-filter: {name: fwnkf, options: {hidden: 2, residual_width: 4}}
+filter: {name: fwnkf, options: {encoder: {units: 2}, residual: {width: 4}, phi: {}}}
 loss: [{kind: state, weight: 1e-1}]
 trainer: {steps: 2, loggers: []}
-optimizer: {learning_rate: 1e-3, rates: {transition: 0.5}}
+optimizer: {learning_rate: 1e-3, rates: {residual: 0.5}}
 seed: 0x10
 """,
     """
@@ -82,7 +82,7 @@ system:
   learn: [Q]
 filter:
   name: fwnkf
-  options: {shaping: noise, hidden: 2}
+  options: {noise: {part: lines, count: 2}, encoder: {units: 2}}
 """,
 )
 TAGS = (
@@ -132,7 +132,7 @@ class Checkpoint(Target):
     def sources(self) -> list[Case]:
         with tempfile.TemporaryDirectory() as scratch:
             models = [CASES[name].build(torch.float64) for name in MODELS]
-            models.append(fwnkf.build("fwnkf", system=systems.pendulum(torch.float32), hidden=4, layers=2))
+            models.append(fwnkf.FWNKF(systems.pendulum(torch.float32), encoder=fwnkf.GRU(4, layers=2), phi=fwnkf.Phi()))
             built = [get_files(fwnkf.save(model, Path(scratch) / str(k))) for k, model in enumerate(models)]
         shipped = [get_files(ROOT / "models" / name) for name in ("lorenz", "broad", "racer")]
         return built + [{name: case[name] for name in ("config.json", "model.safetensors")} for case in shipped]

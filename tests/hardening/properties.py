@@ -316,20 +316,9 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "ekf second order": together(lambda system: fwnkf.EKF(system, moments="second_order")),
     "kf": one_by_one(lambda case: fwnkf.KF(**matrices(case))),
     "arkf": one_by_one(lambda case: fwnkf.ARKF(**{**matrices(case), "F": case["F"][None]})),
-    "fwnkf": one_by_one(
-        lambda case: fwnkf.build(
-            "fwnkf", system=fwnkf.LinearSystem.of(**matrices(case)), shaping="none", hidden=0, residual_width=0
-        )
-    ),
+    "fwnkf": one_by_one(lambda case: fwnkf.FWNKF(fwnkf.LinearSystem.of(**matrices(case)))),
     "fwnkf augmented": one_by_one(
-        lambda case: fwnkf.build(
-            "fwnkf",
-            system=fwnkf.LinearSystem.of(**matrices(case)),
-            shaping="innovation",
-            covariance="augmented",
-            hidden=0,
-            residual_width=0,
-        )
+        lambda case: fwnkf.FWNKF(fwnkf.LinearSystem.of(**matrices(case)), phi=fwnkf.Phi(covariance="augmented"))
     ),
 }
 

@@ -43,8 +43,8 @@ def discrete(kind: str, full: bool) -> tuple[fwnkf.Filter, dict[str, np.ndarray]
         "ekf": lambda: fwnkf.EKF(system),
         "ukf": lambda: fwnkf.UKF(system),
         "arkf": lambda: fwnkf.ARKF(**{**matrices, "F": matrices["F"][None]}),
-        "fwnkf": lambda: fwnkf.FWNKF(system, hidden=4, residual_width=4),
-        "fwnkf with noise states": lambda: fwnkf.FWNKF(system, shaping="noise", hidden=0),
+        "fwnkf": lambda: fwnkf.FWNKF(system, encoder=fwnkf.GRU(4), residual=fwnkf.MLP(4), phi=fwnkf.Phi()),
+        "fwnkf with noise states": lambda: fwnkf.FWNKF(system, noise=fwnkf.Lines(), residual=fwnkf.MLP()),
     }
     return models[kind](), numbers
 
@@ -154,8 +154,7 @@ class Doubling(fwnkf.System):
 
 @pytest.mark.parametrize("cls", [fwnkf.EKF, fwnkf.UKF, fwnkf.FWNKF])
 def test_a_discrete_system_of_ones_own(cls):
-    options = {"shaping": "none", "hidden": 0, "residual_width": 0} if cls is fwnkf.FWNKF else {}
-    model = cls(Doubling(None), **options)
+    model = cls(Doubling(None))
     given = fwnkf.Gaussian(torch.ones(1), torch.ones(1, 1))
     y = torch.tensor([[[3.0], [5.0]]])
     track = model.run(y, prior=given)

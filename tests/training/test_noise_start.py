@@ -6,13 +6,13 @@ import math
 
 import pytest
 import torch
+from fwnkf.filters.hypotheses import FALLBACK_PRIOR, with_fallback
 
 import fwnkf
 from fwnkf.core import oscillators
 from fwnkf.data import protocols
 from fwnkf.errors import ConfigError
 from fwnkf.evaluation import baselines
-from fwnkf.filters.hypotheses import FALLBACK_PRIOR, with_fallback
 from fwnkf.metrics.accuracy import summarize
 from fwnkf.training.noise_start import fit_oscillators, noise_of, start_noise
 

@@ -89,11 +89,9 @@ def batched(step: LinearStep) -> LinearStep:
 
 
 def _moved(step: LinearStep) -> tuple[Tensor, Tensor]:
-    """``F`` and ``Q``; the identity and zero where nothing was predicted."""
-    if step.F is not None and step.Q is not None:
-        return step.F, step.Q
+    """``F`` and ``Q``; the identity where nothing was predicted, and zero unless the state jumped."""
     eye = torch.eye(step.correction.shape[-1], dtype=step.mean.dtype, device=step.mean.device)
-    return eye, torch.zeros_like(eye)
+    return eye if step.F is None else step.F, torch.zeros_like(eye) if step.Q is None else step.Q
 
 
 # ---- algebra --------------------------------------------------------------------------------------------------------

@@ -34,6 +34,10 @@ PriorAt = Literal["first_measurement", "before_first_step"]
 """The time to which a prior belongs."""
 
 
+FORMS = {"solve": "square_root", "moments": "second_order"}
+"""Options of a filter and the value of each that needs code of its own in both halves of the recursion."""
+
+
 class Prediction(NamedTuple):
     """A state before its measurement, and how the prediction was made; None where nothing was predicted."""
 
@@ -87,6 +91,8 @@ class Filter(nn.Module):
     """Whether the system is rebuilt from the filter's own config instead of being saved with it."""
     takes_system: ClassVar[bool] = True
     """Whether the filter takes ``system=…``, the equations of motion."""
+    implements: ClassVar[tuple[str, ...]] = ()
+    """Which of :data:`FORMS` the recursion has. A class that overrides a half of it has those that it states itself."""
     instead_of_system: ClassVar[str] = ""
     """What to give to a filter that takes no system."""
     latent_innovations: ClassVar[bool] = False
@@ -110,6 +116,8 @@ class Filter(nn.Module):
         super().__init_subclass__(**keywords)
         if "Config" in vars(cls) and "__init__" not in vars(cls):
             cls.__init__ = Filter.__init__  # type: ignore[method-assign]  # the parent's has not these options
+        if {"predict_state", "update_state"} & vars(cls).keys() and "implements" not in vars(cls):
+            cls.implements = ()
 
     @classmethod
     def from_config(cls: type[FilterType], config: Any, system: System | None = None, **arrays: Tensor) -> FilterType:
@@ -148,12 +156,27 @@ class Filter(nn.Module):
         self.preprocess = None
         self.register_buffer("covariance_scale", None)
         self.setup(config, system, arrays)
+        self.check_forms()
         if self.system is None and self.layout.origins:
             raise ConfigError(f"filter {self.name!r} has no system, so its layout cannot have an origin")
         source = list(arrays.values()) if system is None else [*system.parameters(), *system.buffers()]
         reference = next((tensor for tensor in source if tensor.is_floating_point()), None)
         if reference is not None:
             self.to(dtype=reference.dtype, device=reference.device)
+
+    def check_forms(self) -> None:
+        """Raise ConfigError if the config asks for a form of the recursion that this filter does not have."""
+        for option, form in FORMS.items():
+            if getattr(self.config, option, None) == form and form not in self.implements:
+                raise ConfigError(
+                    f"filter {self.name!r}: its predict_state and update_state do not implement {option}={form!r}; "
+                    f"leave it out, or write it and list {form!r} in {type(self).__name__}.implements"
+                )
+        if getattr(self.config, "solve", None) == "sequential" and self.system and not self.system.diagonal_noise:
+            raise ConfigError(
+                f"filter {self.name!r}: solve='sequential' uses one channel after the other, but their noise is "
+                "correlated: give a diagonal R, or use another solve"
+            )
 
     # ---- implemented by each filter -------------------------------------------------------------------------
 

@@ -144,6 +144,7 @@ class ExtendedKalmanFilter(KalmanRecursion):
     """
 
     Config = ExtendedConfig
+    implements = ("square_root", "second_order")
 
     def __init__(
         self,

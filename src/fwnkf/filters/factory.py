@@ -60,6 +60,7 @@ def with_solve(model: FilterType, solve: str) -> FilterType:
     changed = copy.deepcopy(model)
     options = options_of(model.config) | {"solve": solve}
     changed.config = parse_config(type(model.config), options, f"filter {model.name}")
+    changed.check_forms()
     return changed
 
 

@@ -169,6 +169,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
     """
 
     Config = FWNKFConfig
+    implements = ("square_root", "second_order")
     system: System
 
     def __init__(

@@ -68,6 +68,7 @@ class KalmanFilter(KalmanRecursion):
     """
 
     Config = KalmanConfig
+    implements = ("square_root",)
     arrays = ("F", "B", "H", "Q", "R")
     owns_system = True
     takes_system = False

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import scipy.signal
 import torch
+from fwnkf.filters.hypotheses import with_fallback
 
 import fwnkf
-from fwnkf.filters.hypotheses import with_fallback
 from fwnkf.systems.lorenz import Lorenz, LorenzConfig
 from tasks.__main__ import main
 from tasks.simulated import changing_noise

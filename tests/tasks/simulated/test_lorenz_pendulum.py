@@ -11,10 +11,11 @@ import pytest
 
 pytest.importorskip("lightning")
 
+from fwnkf.filters.hypotheses import FrequencyHypotheses
+
 import fwnkf
 from fwnkf.errors import ConfigError
 from fwnkf.evaluation import baselines
-from fwnkf.filters.hypotheses import FrequencyHypotheses
 from tasks import cards, results
 from tasks.__main__ import main
 from tasks.simulated import TASKS

@@ -6,11 +6,11 @@ import json
 
 import pytest
 import torch
+from fwnkf.filters.hypotheses import with_fallback
 
 import fwnkf
 from fwnkf.data import protocols
 from fwnkf.errors import ConfigError
-from fwnkf.filters.hypotheses import with_fallback
 from fwnkf.systems import noise
 from fwnkf.training.noise_start import start_noise
 from tasks.__main__ import main

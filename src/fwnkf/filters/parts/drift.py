@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -64,9 +63,10 @@ class DriftStates(NoiseStates):
     def __init__(self, options: Drift, channels: slice, system: System) -> None:
         super().__init__(channels, system)
         self.size = self.width
-        std = START * self.white_std if options.std is None else torch.full((self.width,), options.std)
-        self.log_seconds = nn.Parameter(torch.full((self.width,), math.log(options.seconds)))
-        self.log_std = nn.Parameter(std.log().to(torch.get_default_dtype()))
+        like = torch.ones_like(self.white_std)
+        std = START * self.white_std if options.std is None else options.std * like
+        self.log_seconds = nn.Parameter((options.seconds * like).log().to(self.white_dtype))
+        self.log_std = nn.Parameter(std.log().to(self.white_dtype))
 
     @torch.no_grad()
     def set(self, seconds: Values, std: Values) -> None:

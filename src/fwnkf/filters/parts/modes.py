@@ -95,6 +95,7 @@ class ModeStates(NoiseStates):
             hz = torch.as_tensor(options.hz, dtype=torch.float64)
             width = torch.clamp_min(0.01 * hz, 0.1) if options.bandwidth_hz is None else options.bandwidth_hz
             std = self.white_std.unsqueeze(-1) if options.std is None else options.std
+            self.to(self.white_dtype)
             self.set(hz, width, std, 0.0 if options.phase is None else options.phase)
 
     @torch.no_grad()

@@ -128,10 +128,10 @@ class OrderStates(NoiseStates):
         shape = (self.width, options.rotors, len(options.orders))
         self.oscillating = 2 * math.prod(shape)
         self.size = self.oscillating + options.rotors
-        std = START * self.white_std if options.std is None else torch.full((self.width,), options.std)
-        log_std = std.log().to(torch.get_default_dtype())
+        std = START * self.white_std if options.std is None else torch.full_like(self.white_std, options.std)
+        log_std = std.log().to(self.white_dtype)
         self.log_std = nn.Parameter(log_std[:, None, None].expand(shape).clone())
-        self.log_bandwidth = nn.Parameter(torch.full(shape[1:], math.log(options.bandwidth_hz)))
+        self.log_bandwidth = nn.Parameter(torch.full(shape[1:], math.log(options.bandwidth_hz), dtype=self.white_dtype))
 
     @torch.no_grad()
     def set(self, std: Any = None, bandwidth_hz: Any = None) -> None:

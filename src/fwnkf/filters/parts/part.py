@@ -97,6 +97,12 @@ class NoiseStates(nn.Module):
             variance = dense(self._system[0].measurement_noise()).diagonal()
             return variance[self.channels].double().sqrt().cpu()
 
+    @property
+    def white_dtype(self) -> torch.dtype:
+        """The dtype of the system, in which values that were given keep their digits."""
+        with torch.no_grad():
+            return dense(self._system[0].measurement_noise()).dtype
+
     def begin(self, like: Tensor) -> tuple[Float[Tensor, " s"], Float[Tensor, " s"]]:
         """Mean and variance of the states before the first step; by default zero and one."""
         return like.new_zeros(self.size), like.new_ones(self.size)
