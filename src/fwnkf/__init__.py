@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .lazy import attach
 
 if TYPE_CHECKING:
-    from . import filters
+    from . import filters, systems
     from .checkpoint import dump_state, load, load_state, save
     from .core.layout import Layout, Part
     from .core.linear import LinearSystem
@@ -83,6 +83,7 @@ _attribute = attach(
         "identify": ("fit",),
         "runtime.compiled": ("compile_step",),
         "runtime.stream": ("Stream",),
+        "systems": (),
         "types": ("Gaussian", "Status", "StepOutput"),
     },
 )
@@ -140,6 +141,7 @@ __all__ = [
     "save",
     "smooth",
     "smooth_in_chunks",
+    "systems",
 ]
 
 

@@ -232,7 +232,9 @@ def _try_nested(cls: Any, value: Any, owner: str, path: str) -> tuple[Any, list[
         name = options.pop("part", kinds[0] if len(kinds) == 1 else None)
         if name not in kinds:
             return None, [f"{owner}: option {path} is of part {shown(name)}; wanted part: {', '.join(sorted(kinds))}"]
-        cls = PARTS[name]
+        parsed, faults = try_config(PARTS[name], options, owner, f"{path}.")
+        # what a part says of its own options has no place yet
+        return parsed, [line if line.startswith(owner) else f"{owner}: option {path}: {line}" for line in faults]
     return try_config(cls, options, owner, f"{path}.")
 
 
@@ -244,6 +246,9 @@ def _wanted(hint: Any) -> str:
     if origin in (Union, UnionType):
         return " or ".join("null" if choice is NoneType else _wanted(choice) for choice in get_args(hint))
     if dataclasses.is_dataclass(hint):
+        kinds = [name for name in PARTS if issubclass(PARTS[name], cast(type, hint))]
+        if len(kinds) > 1:
+            return f"mappings with part: {', '.join(sorted(kinds))}"
         return f"options of its own: {', '.join(field.name for field in dataclasses.fields(hint))}"
     if origin is tuple:
         inner = get_args(hint)[0]
