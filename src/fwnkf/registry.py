@@ -19,6 +19,8 @@ T = TypeVar("T")
 C = TypeVar("C")
 MOST_LETTERS = 80
 """Of a name for which a similar one is looked for."""
+MOST_PARTS = 64
+"""Of one option, which may come from a file."""
 MANY = 24
 """Options above which a fault names the nearest one alone: it is one readable line."""
 
@@ -222,6 +224,8 @@ def _nested(hint: Any, value: Any) -> Any:
 def _try_nested(cls: Any, value: Any, owner: str, path: str) -> tuple[Any, list[str]]:
     """A dataclass, or several, from plain values; ``part`` names which one it is where a field takes several kinds."""
     if isinstance(value, tuple):
+        if len(value) > MOST_PARTS:
+            return None, [f"{owner}: option {path} has {len(value):,} parts; wanted at most {MOST_PARTS}"]
         items = [_try_nested(cls, item, owner, f"{path}[{place}]") for place, item in enumerate(value)]
         return tuple(item for item, _ in items), [fault for _, faults in items for fault in faults]
     if not isinstance(value, Mapping):
