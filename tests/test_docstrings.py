@@ -147,12 +147,13 @@ def ours(cls: type) -> list[type]:
 
 
 def field_faults(cls: type, names: list[str]) -> Iterator[str]:
-    """Fields are described by a string after each, or under ``Attributes:`` of the class or of a base."""
+    """Fields are described by a string after each, or under ``Attributes:`` or ``Args:`` of the class or of a base."""
     described: set[str] = set()
     for base in ours(cls):
         node = class_node(base)
         described |= documented_values(node.body) if node else set()
-        described |= set(entries(sections(inspect.cleandoc(base.__doc__ or "")).get("Attributes", "")))
+        found = sections(inspect.cleandoc(base.__doc__ or ""))
+        described |= {name for section in ("Attributes", "Args") for name in entries(found.get(section, ""))}
     missing = [name for name in names if name not in described]
     if missing:
         yield f"fields without a description: {', '.join(missing)}"

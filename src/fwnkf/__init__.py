@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .lazy import attach
 
 if TYPE_CHECKING:
-    from . import filters
+    from . import filters, systems
     from .checkpoint import dump_state, load, load_state, save
     from .core.layout import Layout, Part
     from .core.linear import LinearSystem
@@ -93,6 +93,7 @@ _attribute = attach(
         "runtime.compiled": ("compile_step",),
         "runtime.recordings": ("smooth_in_chunks",),
         "runtime.stream": ("Stream",),
+        "systems": (),
         "types": ("Gaussian", "Status", "StepOutput"),
     },
 )
@@ -158,6 +159,7 @@ __all__ = [
     "save",
     "smooth",
     "smooth_in_chunks",
+    "systems",
 ]
 
 

@@ -384,8 +384,10 @@ def _construct(description: dict[str, Any], folder: Path, count: int) -> Filter:
             f"{where} describes a filter that does not belong to {TENSOR_FILE}: {error}, which its {count} tensor(s) "
             f"({size:,} bytes) do not explain"
         ) from error
-    except FwnkfError:
-        raise
+    except FwnkfError as error:
+        if str(where) in str(error):
+            raise
+        raise type(error)(f"{where}: {error}") from error
     except (TypeError, ValueError, ArithmeticError, RuntimeError, MemoryError) as error:
         first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CheckpointError(f"{where}: no filter can be built from these options: {first_line}") from error

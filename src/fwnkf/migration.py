@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from .errors import CheckpointError
+from .errors import CheckpointError, listed, shown
 
 
 class Migrated(NamedTuple):
@@ -38,13 +38,18 @@ def migrate(description: dict[str, Any], where: str) -> Migrated:
         CheckpointError: the filter has an option that was removed.
     """
     name, old, system = description["filter"], description["config"], description["system"]
-    known = {"fwnkf", "fwnkf_adaptive", "fwnkf_hypotheses"}
-    if name == "order_tracking":
-        result = _order_tracking(description)
-    elif name in known:
-        result = _fwnkf(description, old, system, where)
-    else:
-        result = Migrated(dict(description), {})
+    try:
+        if name == "order_tracking":
+            result = _order_tracking(description)
+        elif name in ("fwnkf", "fwnkf_adaptive", "fwnkf_hypotheses"):
+            _check_options(old, f"{where}: filter {name}")
+            result = _fwnkf(description, old, system, where)
+        else:
+            result = Migrated(dict(description), {})
+    except (TypeError, KeyError, ArithmeticError) as error:  # values of another type than fwnkf 0.2 wrote
+        raise CheckpointError(
+            f"{where}: filter {name}: its options are not those of fwnkf 0.2: {shown(error)}"
+        ) from error
     tensors = {} if system is None else SYSTEM_TENSORS.get(system["name"], {})
     moved = {f"system.{before}": f"system.{after}" for before, after in tensors.items()}
     result = result._replace(names=result.names | moved)
@@ -67,6 +72,16 @@ def renamed(name: str, migrated: Migrated) -> str | None:
         return None
     fitting = max((prefix for prefix in migrated.names if name.startswith(prefix)), key=len, default=None)
     return name if fitting is None else migrated.names[fitting] + name[len(fitting) :]
+
+
+def _check_options(old: dict[str, Any], where: str) -> None:
+    """Raise CheckpointError for what the new description would leave out without a word."""
+    unknown = sorted(set(old) - set(DEFAULTS) - {"state_dim", "observation_dim"})
+    if unknown:
+        raise CheckpointError(f"{where}: no option {listed(unknown)} in fwnkf 0.2")
+    for name, choices in CHOICES.items():
+        if name in old and old[name] not in choices:
+            raise CheckpointError(f"{where}: {name} = {shown(old[name])}; wanted one of {', '.join(choices)}")
 
 
 def _fwnkf(description: dict[str, Any], old: dict[str, Any], system: Any, where: str) -> Migrated:
@@ -218,3 +233,8 @@ DEFAULTS: dict[str, Any] = {
     "onsets": 0,
 }
 """Options of 0.2, which saved filters may lack if they are older than the option."""
+CHOICES: dict[str, tuple[str, ...]] = {
+    "shaping": ("none", "innovation", "noise"),
+    "transition": ("locally_linear", "residual"),
+    "track_level": ("none", "common", "separate"),
+}

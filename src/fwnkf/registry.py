@@ -19,6 +19,8 @@ T = TypeVar("T")
 C = TypeVar("C")
 MOST_LETTERS = 80
 """Of a name for which a similar one is looked for."""
+MOST_PARTS = 64
+"""Of one option, which may come from a file."""
 MANY = 24
 """Options above which a fault names the nearest one alone: it is one readable line."""
 
@@ -228,6 +230,8 @@ def _has_options(value: Any) -> bool:
 def _try_nested(cls: Any, value: Any, owner: str, path: str) -> tuple[Any, list[str]]:
     """A dataclass, or several, from plain values; ``part`` names which one it is where a field takes several kinds."""
     if isinstance(value, tuple):
+        if len(value) > MOST_PARTS:
+            return None, [f"{owner}: option {path} has {len(value):,} parts; wanted at most {MOST_PARTS}"]
         items = [_try_nested(cls, item, owner, f"{path}[{place}]") for place, item in enumerate(value)]
         return tuple(item for item, _ in items), [fault for _, faults in items for fault in faults]
     if dataclasses.is_dataclass(value):  # one made in code is checked as one from a file is
@@ -241,7 +245,9 @@ def _try_nested(cls: Any, value: Any, owner: str, path: str) -> tuple[Any, list[
         name = options.pop("part", kinds[0] if len(kinds) == 1 else None)
         if name not in kinds:
             return None, [f"{owner}: option {path} is of part {shown(name)}; wanted part: {', '.join(sorted(kinds))}"]
-        cls = PARTS[name]
+        parsed, faults = try_config(PARTS[name], options, owner, f"{path}.")
+        # what a part says of its own options has no place yet
+        return parsed, [line if line.startswith(owner) else f"{owner}: option {path}: {line}" for line in faults]
     return try_config(cls, options, owner, f"{path}.")
 
 
@@ -253,6 +259,9 @@ def _wanted(hint: Any) -> str:
     if origin in (Union, UnionType):
         return " or ".join("null" if choice is NoneType else _wanted(choice) for choice in get_args(hint))
     if dataclasses.is_dataclass(hint):
+        kinds = [name for name in PARTS if issubclass(PARTS[name], cast(type, hint))]
+        if len(kinds) > 1:
+            return f"mappings with part: {', '.join(sorted(kinds))}"
         return f"options of its own: {', '.join(field.name for field in dataclasses.fields(hint))}"
     if origin is tuple:
         inner = get_args(hint)[0]

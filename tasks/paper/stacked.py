@@ -95,7 +95,7 @@ def fit_together(experiments: Sequence[Experiment], *, say: Say = lambda text: N
     >>> from fwnkf.training.experiments import parse_experiment
     >>> data = {"name": "simulated", "train": 2, "val": 1, "test": 1, "steps": 5}
     >>> values = {"data": data, "system": {"name": "pendulum"}, "trainer": {"steps": 1, "batch_size": 2}}
-    >>> values["filter"] = {"options": {"hidden": 0, "residual_width": 4}}
+    >>> values["filter"] = {"options": {"residual": {"width": 4}}}
     >>> members = fit_together([parse_experiment({**values, "seed": seed}) for seed in (0, 1)])
     >>> [member.experiment.seed for member in members]
     [0, 1]

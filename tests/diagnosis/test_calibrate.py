@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -16,19 +17,26 @@ from fwnkf.identify.channels import ChannelModel, Line, channels_filter
 MODEL = ChannelModel(200.0, 4.0, 2.0, 0.01, (Line(60.0, 1.5, 0.3),))
 
 
+def seconds(half_life: float | None) -> float | None:
+    """The time constant of a level that forgets half in so many steps."""
+    return None if half_life is None else half_life / MODEL.rate / math.log(2)
+
+
 @torch.no_grad()
 def test_levels_are_those_of_the_filter(generator):
     """The recursion in numpy that chooses a half-life against the filter that is then built with it."""
     y = torch.randn(1, 300, 2, generator=generator, dtype=torch.float64)
     mask = torch.rand(1, 300, 2, generator=generator) < 0.8
     plain, ours = (
-        channels_filter([MODEL, replace(MODEL, lines=())], ["x", "y"], half_life=half_life).run(y, mask=mask)
+        channels_filter([MODEL, replace(MODEL, lines=())], ["x", "y"], level_seconds=seconds(half_life)).run(
+            y, mask=mask
+        )
         for half_life in (None, 16.0)
     )
     variance = plain.innovation_cov[0].diagonal(dim1=-2, dim2=-1)
     squares = torch.where(mask[0], plain.innovation[0].square() / variance, 0.0).numpy()
     count = mask[0].numpy().sum(1, keepdims=True)
-    levels = running_level(squares.sum(1, keepdims=True) / np.maximum(count, 1), count / 2, 16.0)
+    levels = running_level(squares.sum(1, keepdims=True) / np.maximum(count, 1), count / 2, 16.0, channels=2)
     stated = ours.innovation_cov[0].diagonal(dim1=-2, dim2=-1) / variance
     np.testing.assert_allclose(stated.numpy(), np.repeat(levels, 2, 1), rtol=1e-9)
 
@@ -63,7 +71,7 @@ def test_noise_states_are_consistent_on_a_line_that_sweeps():
     model = ChannelModel(200.0, 0.01, 1.0, 4e-4, (Line(60.0, 10.0, 0.35),))
     spread = {}
     for half_life in (None, 16.0):
-        nis = innovations(channels_filter([model], ["gyro_x"], half_life=half_life), series).nis
+        nis = innovations(channels_filter([model], ["gyro_x"], level_seconds=seconds(half_life)), series).nis
         parts = np.array([part.mean() for part in np.array_split(nis, 6)])
         spread[half_life] = parts / (nis.mean() if half_life is None else 1.0)
     assert np.ptp(spread[None]) > 0.5

@@ -50,7 +50,7 @@ def test_options_are_checked_before_anything_is_compiled(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "precision"),
     # the heading is not observed there, and its roundings add up: 1.9e-5 over 10,000 steps in single precision
-    [("kf", "float"), ("ekf-attitude", "double"), ("fwnkf-noise", "float")],
+    [("kf", "float"), ("ekf-attitude", "double"), ("lines", "float")],
 )
 def test_the_package_equals_the_filter_in_python_and_in_cpp(name: str, precision: str, tmp_path: Path):
     facts = export_pt2(CASES[name].build(torch.float32), tmp_path, "device", precision, steps=10_000)

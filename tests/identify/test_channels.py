@@ -11,7 +11,7 @@ import torch
 from fwnkf.core.integrate import discretize
 from fwnkf.errors import DataError
 from fwnkf.identify.channels import ChannelModel, Line, channels_filter, fit_channel
-from fwnkf.identify.likelihood import LinearModel
+from fwnkf.identify.likelihood import StepMatrices
 from fwnkf.identify.whittle import model_density
 
 MODEL = ChannelModel(200.0, 9.0, 2.0, 0.04, (Line(60.0, 2.0, 0.3), Line(25.0, 5.0, 0.1)))
@@ -19,7 +19,7 @@ OMEGA = torch.linspace(0, math.pi, 1025, dtype=torch.float64)
 
 
 def test_the_spectrum_is_that_of_the_matrices():
-    linear = LinearModel(*(MODEL.matrices()[i] for i in (0, 1, 2, 3)))
+    linear = StepMatrices(*(MODEL.matrices()[i] for i in (0, 1, 2, 3)))
     wanted = model_density(linear, OMEGA[5:])[:, 0, 0].real
     torch.testing.assert_close(MODEL.spectrum(OMEGA[5:]), wanted, rtol=1e-9, atol=0)
     parts = MODEL.signal_spectrum(OMEGA[5:]) + MODEL.noise_spectrum(OMEGA[5:])

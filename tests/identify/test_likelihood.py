@@ -25,9 +25,7 @@ DT = 0.02
 def velocity_filter(**options: float) -> fwnkf.Filter:
     """Constant velocity with one oscillator of 9 Hz, in float64."""
     system = ConstantVelocity(ConstantVelocityConfig(dims=1, dt=DT, **options)).double()
-    model = fwnkf.build(
-        "fwnkf", system=system, shaping="noise", hidden=0, residual_width=0, sections=1, pole_radius=0.9999
-    )
+    model = fwnkf.FWNKF(system, noise=fwnkf.Lines())
     states = model.get_submodule("noise_states")
     states.set_oscillators(*(torch.tensor([[v]]).double() for v in (2 * math.pi * 9 * DT, 0.9, 2.0)))  # type: ignore[operator]
     return model

@@ -8,15 +8,15 @@ import torch
 from scipy.linalg import solve_discrete_are
 
 import fwnkf
+from fwnkf import GRU, MLP, Lines, Phi
 from fwnkf.core.iir import Sections
 from fwnkf.errors import ConfigError, NumericalFailureError
 from fwnkf.filters.diagnostics import noise_over_time, nominal_noise, steady_state_loop
+from fwnkf.systems import LearnedSystem
 
 from .. import systems
 from ..conformance.cases import built
 from ..tolerances import assert_close
-
-SMALL = {"hidden": 6, "residual_width": 6}
 
 
 def inputs(generator, channels, controls):
@@ -34,7 +34,7 @@ def inputs(generator, channels, controls):
 def test_without_an_encoder_the_noise_is_the_base_noise(generator):
     matrices = systems.linear_matrices()
     arrays = {"H": matrices["H"], "Q": matrices["Q"].diagonal().diag(), "R": matrices["R"]}
-    model = fwnkf.build("fwnkf", **arrays, hidden=0)
+    model = fwnkf.FWNKF(LearnedSystem.of(**arrays))
     Q, R = noise_over_time(model, torch.randn(4, 9, 2, generator=generator, dtype=torch.float64))
     assert torch.equal(Q, arrays["Q"].diagonal().expand(4, 9, 3))
     assert torch.equal(R, arrays["R"].diagonal().expand(4, 9, 2))
@@ -47,23 +47,22 @@ def test_without_an_encoder_the_noise_is_the_base_noise(generator):
 def test_conditioned_noise_equals_explicit_steps(generator, correlation, reads):
     """The encoder is torch's GRU, the bounded head is computed here, the states come from ``model.step``."""
     system = systems.wave(correlation=correlation)
-    model = built("fwnkf", system=system, shaken=0.4, encoder_reads=reads, shaping="noise", **SMALL)
+    model = built("fwnkf", system=system, shaken=0.4, encoder=GRU(6, reads=reads), residual=MLP(6), noise=Lines())
     recording = inputs(generator, 2, 1)
     Q, R = noise_over_time(model, **recording)
 
     cell = torch.nn.GRUCell(3 + 2 + 1, 6, dtype=torch.float64)
     cell.load_state_dict(model.encoder.cells[0].state_dict())
-    split = model.transition.head_size
     state = model.init(3)
     with torch.no_grad():
         for t in range(12):
             now = {name: value[:, t] for name, value in recording.items()}
-            measured = state.seen
+            measured = state.encoder.seen
             if reads == "current":
                 measured = torch.where(now["mask"], now["y"], system.observe(state.mean))
-            hidden = cell(torch.cat((state.mean, measured, now["u"]), -1), state.hidden[0])
+            hidden = cell(torch.cat((state.mean, measured, now["u"]), -1), state.encoder.hidden[0])
             head = hidden @ model.head_weight.mT + model.head_bias
-            factor = (6.0 * head[:, split:].tanh()).exp().numpy()
+            factor = (6.0 * head.tanh()).exp().numpy()
             process = system.process_noise(now["dt"]).diagonal(dim1=-2, dim2=-1).numpy()
             measurement = system.measurement_covariance().diagonal().numpy()
             assert_close(Q[:, t], process * factor[:, :3])
@@ -73,7 +72,7 @@ def test_conditioned_noise_equals_explicit_steps(generator, correlation, reads):
 
 
 def test_noise_over_time_is_a_pure_function(generator):
-    model = built("fwnkf", system=systems.wave(), shaken=0.2, **SMALL)
+    model = built("fwnkf", system=systems.wave(), shaken=0.2, encoder=GRU(6), residual=MLP(6))
     recording = inputs(generator, 2, 1)
     before = {name: value.clone() for name, value in recording.items()}
     first, again = (noise_over_time(model, **recording) for _ in range(2))
@@ -101,7 +100,7 @@ LOW_PASS = Sections(
 @pytest.mark.parametrize("covariance", ["joseph", "augmented"])
 def test_the_loop_of_a_linear_system_has_the_riccati_gain(covariance):
     """The Joseph form has the gain of scipy's Riccati solution; both forms match a perturbed run."""
-    model = fwnkf.build("fwnkf", system=fwnkf.LinearSystem.of(**LINEAR), hidden=0, covariance=covariance)
+    model = fwnkf.FWNKF(fwnkf.LinearSystem.of(**LINEAR), phi=Phi(covariance=covariance))
     model.shaper.set_sections(LOW_PASS)
     loop = steady_state_loop(model)
     F, H, Q, R = (LINEAR[name].numpy() for name in "FHQR")
@@ -126,13 +125,13 @@ def test_the_loop_of_a_linear_system_has_the_riccati_gain(covariance):
 def test_a_gain_without_steady_state_raises():
     """For a constant state the gain decreases like 1/t and never reaches a steady state."""
     still = {**LINEAR, "F": torch.eye(3).double(), "Q": torch.zeros(3, 3).double()}
-    model = fwnkf.build("fwnkf", system=fwnkf.LinearSystem.of(**still), hidden=0)
+    model = fwnkf.FWNKF(fwnkf.LinearSystem.of(**still), phi=Phi())
     with pytest.raises(NumericalFailureError, match="does not reach a steady state"):
         steady_state_loop(model)
 
 
 def test_forms_without_a_loop_are_refused():
-    for options in ({"shaping": "noise"}, {"covariance": "augmented", "gain": "joint"}):
-        model = fwnkf.build("fwnkf", system=fwnkf.LinearSystem.of(**LINEAR), hidden=0, **options)
-        with pytest.raises(ConfigError, match="has no loop"):
+    for parts in ({}, {"noise": Lines()}, {"phi": Phi(covariance="augmented", gain="shaped")}):
+        model = fwnkf.FWNKF(fwnkf.LinearSystem.of(**LINEAR), **parts)
+        with pytest.raises(ConfigError, match=r"is that of a filter with phi=Phi\(gain='kalman'\)"):
             steady_state_loop(model)

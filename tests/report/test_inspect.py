@@ -11,6 +11,7 @@ import scipy.signal
 import torch
 
 import fwnkf
+from fwnkf import Drift, Lines, Phi
 from fwnkf.core.iir import Sections
 from fwnkf.filters import diagnostics
 from fwnkf.report.inspect import frequencies, group_delay, inspect
@@ -22,9 +23,9 @@ from ..tolerances import assert_close
 LINEAR = {name: value for name, value in systems.linear_matrices().items() if name != "B"}
 
 
-def on_linear(shaken: float = 0.0, full: bool = False, **options):
+def on_linear(shaken: float = 0.0, full: bool = False, **parts):
     matrices = {name: value for name, value in systems.linear_matrices(full=full).items() if name != "B"}
-    return built("fwnkf", shaken=shaken, system=fwnkf.LinearSystem.of(**matrices, dt=0.02), **options)
+    return built("fwnkf", shaken=shaken, system=fwnkf.LinearSystem.of(**matrices, dt=0.02), **parts)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -41,14 +42,14 @@ def test_the_properties_of_every_filter_round_trip_through_json(case, monkeypatc
 
 def test_filters_without_a_frequency_response_give_a_reason():
     assert "white" in frequencies(fwnkf.build("ekf", system=systems.wave()))["reason"]
-    facts = frequencies(on_linear(shaping="none"))
+    facts = frequencies(on_linear())
     assert facts["kind"] == "none"
-    assert "shaping='none'" in facts["reason"]
+    assert "the noise is white" in facts["reason"]
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_the_innovation_filter_equals_scipy(shared):
-    model = on_linear(shaken=0.6, hidden=0, sections=3, shared_shaper=shared)
+    model = on_linear(shaken=0.6, phi=Phi(3, shared=shared))
     facts = inspect(model)["frequencies"]
     assert [entry["channel"] for entry in facts["filters"]] == (["all"] if shared else ["y1", "y2"])
     w = np.pi * np.array(facts["frequency"])
@@ -79,7 +80,7 @@ def test_group_delay_is_the_slope_of_the_phase():
 
 
 def test_zeros_on_the_unit_circle_and_at_infinity():
-    model = on_linear(hidden=0)
+    model = on_linear(phi=Phi())
     nyquist = Sections(torch.tensor([[1.0, 1.0, 0.0]]).double(), torch.tensor([[-0.5, 0.1]]).double())
     model.shaper.set_sections(nyquist)
     response = inspect(model)["frequencies"]["filters"][0]
@@ -95,7 +96,7 @@ def test_zeros_on_the_unit_circle_and_at_infinity():
 
 def test_the_grid_resolves_a_narrow_notch():
     """A notch of width 1e-3 between two points of the uniform grid appears with its depth and frequency."""
-    model = on_linear(hidden=0, pole_radius=0.9999)
+    model = on_linear(phi=Phi(pole_radius=0.9999))
     b, a = scipy.signal.iirnotch(0.123456, 60)
     model.shaper.set_sections(Sections(torch.from_numpy(b)[None], torch.from_numpy(a[1:])[None]))
     facts = frequencies(model, loop=False)
@@ -105,21 +106,21 @@ def test_the_grid_resolves_a_narrow_notch():
 
 
 def test_the_loop_has_a_spectral_radius_or_a_reason():
-    """With Φ = 1 the loop is that of the Kalman filter; the joint gain has no loop."""
+    """With Φ = 1 the loop is that of the Kalman filter; another gain has no loop."""
     F, H = LINEAR["F"].numpy(), LINEAR["H"].numpy()
-    loop = inspect(on_linear(hidden=0))["frequencies"]["loop"]
+    loop = inspect(on_linear(phi=Phi()))["frequencies"]["loop"]
     K = np.array(loop["gain"])
     assert abs(loop["spectral_radius"] - max(abs(np.linalg.eigvals((np.eye(3) - K @ H) @ F)))) < 1e-9
-    loop = inspect(on_linear(hidden=0, covariance="augmented", gain="joint"))["frequencies"]["loop"]
+    loop = inspect(on_linear(phi=Phi(covariance="augmented", gain="shaped")))["frequencies"]["loop"]
     assert loop["spectral_radius"] is None
-    assert "joint" in loop["reason"]
+    assert "gain='kalman'" in loop["reason"]
 
 
 def test_an_unstable_loop_is_detected():
     """A stable low-pass delays the correction and makes the loop unstable; a run grows with the spectral radius."""
     matrices = {"F": [[1.0, 1.0], [0.0, 1.0]], "H": [[1.0, 0.0]], "Q": [[0.0, 0.0], [0.0, 0.1]], "R": [[1.0]]}
     system = fwnkf.LinearSystem.of(**{name: torch.tensor(value).double() for name, value in matrices.items()})
-    model = fwnkf.build("fwnkf", system=system, hidden=0)
+    model = fwnkf.FWNKF(system, phi=Phi())
     b, a = scipy.signal.butter(2, 0.1)
     model.shaper.set_sections(Sections(torch.from_numpy(b)[None], torch.from_numpy(a[1:])[None]))
     facts = inspect(model)["frequencies"]
@@ -135,10 +136,10 @@ def test_an_unstable_loop_is_detected():
 @pytest.mark.parametrize(("full", "shared"), [(False, True), (True, False)])
 def test_the_noise_density_equals_that_of_the_state_space_form(full, shared):
     """``S(ω) = C (zI - A)⁻¹ Q (zI - A)⁻ᴴ Cᵀ + R`` for each channel, from the matrices the filter runs on."""
-    model = on_linear(shaken=0.3, full=full, hidden=0, shaping="noise", sections=2, shared_shaper=shared)
+    model = on_linear(shaken=0.3, full=full, noise=Lines(2, shared=shared))
     facts = inspect(model)["frequencies"]
     prepared = model.prepare()
-    A, Q, C = (x.detach().numpy() for x in prepared.oscillators)
+    A, Q, C = (getattr(prepared.noise, name).detach().numpy() for name in "AQC")
     head = model.head_bias.detach().numpy()[-2:]
     R = np.diag(LINEAR["R"].numpy()) * np.exp(6.0 * np.tanh(head))
     for i, channel in enumerate(facts["channels"]):
@@ -161,11 +162,11 @@ def test_the_noise_density_equals_that_of_the_state_space_form(full, shared):
 
 def test_the_density_agrees_with_welch_of_simulated_noise(rng):
     """The unit is one-sided per Hz, as in scipy and ``fwnkf.metrics.spectrum``."""
-    model = on_linear(hidden=0, shaping="noise")
+    model = on_linear(noise=Lines())
     oscillator = [torch.tensor([[value]]).double() for value in (0.8, 0.9, 2.0)]
     model.noise_states.set_oscillators(*oscillator)
     facts = frequencies(model)
-    A, Q, C = (x.detach().numpy() for x in model.prepare().oscillators)
+    A, Q, C = (getattr(model.prepare().noise, name).detach().numpy() for name in "AQC")
     nu, drawn = np.zeros(4), rng.standard_normal((200_000, 4)) @ np.sqrt(Q)
     path = np.empty((200_000, 4))
     for t, kick in enumerate(drawn):
@@ -176,3 +177,17 @@ def test_the_density_agrees_with_welch_of_simulated_noise(rng):
     # 780 overlapping segments: about 5 % standard error
     np.testing.assert_allclose(density[4:-4], expected[4:-4], rtol=0.25)
     assert abs(np.mean(density[4:-4] / expected[4:-4]) - 1) < 0.01
+
+
+@pytest.mark.parametrize("noise", [Drift(0.5, std=0.3), [Lines(hz=5.0), Drift(0.5, std=0.3)]])
+def test_a_drift_is_part_of_the_density(noise):
+    """``2 σ² τ / (1 + (2π f τ)²)`` per Hz, two-sided, far below half the sampling rate."""
+    facts = frequencies(on_linear(noise=noise))
+    without = frequencies(on_linear(noise=Lines(hz=5.0))) if isinstance(noise, list) else None
+    hz, found = np.array(facts["hz"]), np.array(facts["channels"][0]["density"])
+    known = facts["channels"][0]["white_density"]
+    if without is not None:
+        known = np.interp(hz, without["hz"], without["channels"][0]["density"])
+    low = (hz > 0) & (hz < 2.0)
+    expected = 4 * 0.3**2 * 0.5 / (1 + (2 * np.pi * hz * 0.5) ** 2)
+    np.testing.assert_allclose((found - known)[low], expected[low], rtol=0.02)

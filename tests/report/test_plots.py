@@ -266,7 +266,7 @@ def test_channels_that_measure_a_component_directly():
 
 
 def test_shaper_draws_phi_with_its_poles_and_zeros(lorenz):
-    model = built("fwnkf", system=lorenz.system, shaken=0.5, hidden=0, sections=2, shared_shaper=False)
+    model = built("fwnkf", system=lorenz.system, shaken=0.5, phi=fwnkf.Phi(2, shared=False))
     figure = plots.shaper(model)
     magnitude, delay, plane = figure.axes
     for channel, (b, a) in enumerate(zip(*(x.detach().numpy() for x in model.shaper.sections()), strict=True)):
@@ -286,7 +286,7 @@ def test_shaper_draws_phi_with_its_poles_and_zeros(lorenz):
 
 
 def test_a_notch_does_not_dominate_the_scale(lorenz):
-    model = fwnkf.build("fwnkf", system=lorenz.system, hidden=0)
+    model = fwnkf.FWNKF(lorenz.system, phi=fwnkf.Phi())
     b, a = (torch.from_numpy(x) for x in scipy.signal.iirnotch(0.3, 10))
     model.shaper.set_sections(Sections(b[None], a[None, 1:]))
     low, high = plots.shaper(model).axes[0].get_ylim()
@@ -294,7 +294,7 @@ def test_a_notch_does_not_dominate_the_scale(lorenz):
 
 
 def test_shaper_draws_the_noise_density_or_returns_none(lorenz):
-    model = fwnkf.build("fwnkf", system=lorenz.system, shaping="noise", hidden=0)
+    model = fwnkf.FWNKF(lorenz.system, noise=fwnkf.Lines())
     model.noise_states.set_oscillators(*(torch.tensor([[x]], dtype=torch.float64) for x in (1.0, 0.99, 3.0)))
     figure = plots.shaper(model)
     density, plane = figure.axes
@@ -308,7 +308,7 @@ def test_shaper_draws_the_noise_density_or_returns_none(lorenz):
     assert abs(hz[drawn.argmax()] - 99 / (2 * np.pi)) < 0.01
     np.testing.assert_allclose(plane.lines[1].get_xdata(), 0.99 * np.cos([1.0, 1.0]), rtol=1e-9)
     assert plots.shaper(fwnkf.build("ekf", system=lorenz.system)) is None
-    assert plots.shaper(fwnkf.build("fwnkf", system=lorenz.system, shaping="none")) is None
+    assert plots.shaper(fwnkf.FWNKF(lorenz.system)) is None
 
 
 def test_noise_over_time_draws_standard_deviations(lorenz):

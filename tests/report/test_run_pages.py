@@ -66,7 +66,8 @@ def test_a_training_is_judged_by_the_best_baseline(own, said):
 
 
 def test_inspect_writes_a_page(tmp_path):
-    model = fwnkf.build("fwnkf", H=torch.eye(2), Q=torch.eye(2), R=torch.eye(2), hidden=0, shaping="noise", dt=0.01)
+    eye = torch.eye(2)
+    model = fwnkf.FWNKF(fwnkf.LinearSystem.of(F=eye, H=eye, Q=eye, R=eye, dt=0.01), noise=fwnkf.Lines())
     fwnkf.save(model, tmp_path / "filter")
     target = tmp_path / "page.html"
     assert main(["inspect", str(tmp_path / "filter"), "--html", str(target), "--json"]) == 0

@@ -6,15 +6,19 @@ import pytest
 import torch
 
 import fwnkf
+from fwnkf import GRU, Level, Lines, LocallyLinear, Phi
+from fwnkf.systems import LearnedSystem
 
 from ..conformance.cases import shake
 from ..tolerances import assert_close
 
 
 @pytest.mark.export
-@pytest.mark.parametrize("shaping", ["noise", pytest.param("innovation", marks=pytest.mark.slow)])
-def test_compiled_step_equals_the_step(shaping, generator):
-    model = shake(fwnkf.build("fwnkf", state_dim=3, observation_dim=2, shaping=shaping, hidden=8), 0.1)
+@pytest.mark.parametrize("part", ["noise", pytest.param("phi", marks=pytest.mark.slow)])
+def test_compiled_step_equals_the_step(part, generator):
+    parts = {"noise": {"noise": Lines(), "level": Level(seconds=5.0)}, "phi": {"phi": Phi()}}[part]
+    system = LearnedSystem.of(state_dim=3, observation_dim=2)
+    model = shake(fwnkf.FWNKF(system, encoder=GRU(8), transition=LocallyLinear(), **parts), 0.1)
     step = fwnkf.compile_step(model)
     state = compiled_state = model.init(2)
     for _ in range(4):

@@ -34,8 +34,9 @@ def in_c(stream: Stream) -> bool:
     return isinstance(stream._done[-1].last, PackedStep)
 
 
-def test_one_stream_in_c_equals_the_stream_with_gate_gaps_and_late_measurements():
-    case = CASES["fwnkf-paper"]
+@pytest.mark.parametrize("name", ["fwnkf-paper", pytest.param("everything", marks=pytest.mark.slow)])
+def test_one_stream_in_c_equals_the_stream_with_gate_gaps_and_late_measurements(name: str):
+    case = CASES[name]
     calls = live(case, 12)
     calls[5]["y"] = calls[5]["y"] + 50.0  # outside the gate
     calls[7]["y"], calls[8]["y"] = np.full_like(calls[7]["y"], np.nan), None
@@ -98,9 +99,9 @@ def test_c_is_for_a_batch_of_one_in_one_precision():
 
 @pytest.mark.slow  # minutes of compilation
 def test_a_batch_of_streams_compiled_by_pytorch_equals_the_streams():
-    calls = live(CASES["fwnkf-no-encoder"], 6)
+    calls = live(CASES["locally-linear"], 6)
     plain, compiled = (
-        open_stream(CASES["fwnkf-no-encoder"], streams=2, gate=0.99, compiled=flag) for flag in (False, True)
+        open_stream(CASES["locally-linear"], streams=2, gate=0.99, compiled=flag) for flag in (False, True)
     )
     for call in calls:
         both = {**call, "y": np.stack([call["y"], call["y"] + 0.1])}

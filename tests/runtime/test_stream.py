@@ -139,7 +139,7 @@ def check_shuffled(case: Case, steps: int, seed: int, **options) -> None:
         assert_same_bits(mine, theirs, name)
 
 
-@pytest.mark.parametrize("name", ["kf", "kf-continuous", "ekf-attitude", "kalmannet", "rkn", "fwnkf-noise"])
+@pytest.mark.parametrize("name", ["kf", "kf-continuous", "ekf-attitude", "kalmannet", "rkn", "lines", "everything"])
 def test_measurements_in_another_order_end_in_the_same_bits(name: str):
     check_shuffled(CASES[name], 15, seed=0, **({} if name == "rkn" else {"gate": 0.5, "recover_after": 3}))
 
@@ -210,7 +210,7 @@ def in_another_process(name: str, steps: int, cuts: int, folder: Path) -> None:
 
 @pytest.mark.process
 def test_another_process_goes_on_with_the_same_bits(tmp_path):
-    in_another_process("fwnkf-noise", 12, 4, tmp_path)
+    in_another_process("everything", 12, 4, tmp_path)
 
 
 @pytest.mark.slow

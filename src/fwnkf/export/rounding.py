@@ -44,7 +44,7 @@ def rounded(model: Filter, weights: str, precision: str = "float") -> tuple[Filt
     """A copy of a filter with rounded matrices, and their grid; the filter itself and None for ``"float"``.
 
     >>> import torch, fwnkf
-    >>> model = fwnkf.build("fwnkf", state_dim=2, observation_dim=1, hidden=16)
+    >>> model = fwnkf.FWNKF(fwnkf.systems.LearnedSystem.of(state_dim=2, observation_dim=1), encoder=fwnkf.GRU(16))
     >>> _, grid = rounded(model, "int8")
     >>> grid.number.__name__, len(grid.scales) > 0
     ('int8', True)

@@ -102,7 +102,7 @@ class Loop(NamedTuple):
 
 @torch.no_grad()
 def steady_state_loop(model: Filter) -> Loop:
-    """The dynamics of ``[e; σ]`` for ``shaping="innovation"`` in the steady state of a noise-free run from the origin.
+    """The dynamics of ``[e; σ]`` for a filter with ``phi`` in the steady state of a noise-free run from the origin.
 
     For a linear system without an encoder this is exact, with the gain of the Riccati equation; otherwise it is a
     linearisation about one state. Errors grow if the spectral radius exceeds 1. Raises NumericalFailureError if the

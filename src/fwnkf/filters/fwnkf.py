@@ -94,6 +94,8 @@ class FWNKFConfig:
              "that of Algorithm 3 is linear: leave one of them out"),
             (bank and not (len(self.noise) == 1 and isinstance(self.noise[0], Lines)), "hypotheses are about the "
              "frequencies of lines: give noise=Lines(...) and no other noise"),
+            (bank and any(part.sensor is not None for part in self.noise), "hypotheses are about lines of all "
+             "channels: leave the sensor out"),
             (bank and bank.dwell is not None and rooted, "dwell mixes covariances, so solve cannot be 'square_root'"),
             (bank and bank.dwell is not None and tracked, "hypotheses with dwell and a tracked level both follow "
              "changes of the level: use one of them"),
@@ -827,16 +829,17 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
 
 def _listed(noise: Any) -> tuple[Any, ...]:
     """The parts of the argument ``noise``, each with its sensor; parts from files are still mappings."""
-    if isinstance(noise, NoisePart) or (isinstance(noise, Mapping) and "part" in noise):
-        return (noise,)
-    if not isinstance(noise, Mapping):
+    if isinstance(noise, list | tuple):
         return tuple(noise)
-    parts: list[Any] = []
-    for sensor, given in noise.items():
-        for part in _listed(given):
-            own = isinstance(part, NoisePart)
-            parts.append(dataclasses.replace(part, sensor=sensor) if own else {**part, "sensor": sensor})
-    return tuple(parts)
+    if not isinstance(noise, Mapping) or "part" in noise:
+        return (noise,)
+    return tuple(_of_sensor(part, sensor) for sensor, given in noise.items() for part in _listed(given))
+
+
+def _of_sensor(part: Any, sensor: str) -> Any:
+    if isinstance(part, NoisePart):
+        return dataclasses.replace(part, sensor=sensor)
+    return {**part, "sensor": sensor} if isinstance(part, Mapping) else part  # whatever it is, parsing refuses it
 
 
 def _outer_root(scale: Tensor) -> Tensor:

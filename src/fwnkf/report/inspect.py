@@ -20,6 +20,7 @@ from ..filters.base import Filter
 from ..filters.diagnostics import nominal_noise, steady_state_loop
 from ..filters.factory import options_of
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
+from ..filters.parts.drift import DriftStates
 from ..filters.parts.lines import LineStates
 from ..filters.parts.modes import ModeStates
 from ..filters.parts.part import bandwidth_hz
@@ -156,13 +157,17 @@ def _noise(model: FrequencyWeightedNeuralKalmanFilter, channels: list[str]) -> d
     found: list[list[tuple[float, float, float]]] = [[] for _ in channels]
     others = []
     for part in model.noise_parts():
-        if not isinstance(part, LineStates | ModeStates):
+        if isinstance(part, DriftStates):  # an oscillator at 0 Hz
+            radius, std = torch.exp(-dt / part.seconds.double()).unsqueeze(-1), part.std.double().unsqueeze(-1)
+            omega = torch.zeros_like(radius)
+        elif isinstance(part, LineStates | ModeStates):
+            # in one channel a shared mode is an oscillator whose phase does not show
+            radius, omega = (item.double().expand(part.width, -1) for item in (part.radius(), part.frequency()))
+            std = part.std.double()
+        else:
             others.append(type(part).__name__)
             continue
-        # in one channel a shared mode is an oscillator whose phase does not show
-        radius, omega = (item.double().expand(part.width, -1) for item in (part.radius(), part.frequency()))
-        values = torch.stack((radius, omega, part.std.double()), -1).tolist()
-        for channel, own in enumerate(values, part.channels.start):
+        for channel, own in enumerate(torch.stack((radius, omega, std), -1).tolist(), part.channels.start):
             found[channel] += [(r, w, s) for r, w, s in own]
     if not any(found):
         return {"kind": "none", "reason": f"{', '.join(others)} have no fixed spectrum"}

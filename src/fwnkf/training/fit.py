@@ -93,7 +93,7 @@ def fit(
     >>> import tempfile
     >>> from fwnkf.training.experiments import parse_experiment
     >>> data = {"name": "simulated", "train": 2, "val": 1, "test": 1, "steps": 5}
-    >>> filter = {"name": "fwnkf", "options": {"hidden": 0, "residual_width": 4}}
+    >>> filter = {"name": "fwnkf", "options": {"residual": {"width": 4}}}
     >>> values = {"data": data, "system": {"name": "pendulum"}, "filter": filter, "trainer": {"steps": 1}}
     >>> fit(parse_experiment(values), tempfile.mkdtemp()).model.name
     'fwnkf'

@@ -24,6 +24,12 @@ class GRU(Part):
         layers: number of layers.
         reads: the ``"previous"`` measurement, so that innovations stay prediction errors, or the ``"current"`` one as
             in the paper.
+
+    >>> import torch, fwnkf
+    >>> one = torch.eye(1)
+    >>> system = fwnkf.LinearSystem.of(F=one, H=one, Q=one, R=one, dt=0.01)
+    >>> fwnkf.FWNKF(system, encoder=GRU(units=8)).init(1).encoder.hidden[0].shape
+    torch.Size([1, 8])
     """
 
     kind = "gru"

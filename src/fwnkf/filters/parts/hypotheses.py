@@ -91,29 +91,64 @@ class Hypotheses(Part):
         return self.frequencies * len(self.levels) * self.copies + self.silent
 
     def families(self, device: torch.device) -> Int[Tensor, " K"]:
-        """A number for the frequency of each hypothesis, and one for those without a disturbance."""
+        """A number for the frequency of each hypothesis, and one for those without a disturbance.
+
+        Args:
+            device: where they go.
+
+        Returns:
+            The numbers, from 0.
+        """
         own = torch.arange(self.frequencies, device=device).repeat_interleave(len(self.levels) * self.copies)
         return torch.cat((own, own.new_full((self.silent,), self.frequencies)))
 
     def level(self, like: Tensor) -> Float[Tensor, " K"]:
-        """Factor of the variance of the white noise of each hypothesis."""
+        """Factor of the variance of the white noise of each hypothesis.
+
+        Args:
+            like: a tensor with dtype and device.
+
+        Returns:
+            The factors.
+        """
         levels = torch.tensor(self.levels * self.frequencies, dtype=like.dtype, device=like.device)
         return torch.cat((levels.repeat_interleave(self.copies), like.new_ones(self.silent)))
 
     def power(self, like: Tensor) -> Float[Tensor, " K"]:
-        """Variance of the noise states of each hypothesis: its level, or zero where there is no disturbance."""
+        """Variance of the noise states of each hypothesis: its level, or zero where there is no disturbance.
+
+        Args:
+            like: a tensor with dtype and device.
+
+        Returns:
+            The variances.
+        """
         level = self.level(like)
         level[len(level) - self.silent :] = 0
         return level
 
     def learned(self, like: Tensor) -> Float[Tensor, " K"] | None:
-        """Zero for the classical filter, one for all others; None without it."""
+        """Zero for the classical filter, one for all others; None without it.
+
+        Args:
+            like: a tensor with dtype and device.
+
+        Returns:
+            One number for each hypothesis, or None.
+        """
         if not self.fallback:
             return None
         return torch.cat((like.new_ones(self.count - 1), like.new_zeros(1)))
 
     def each_frequency(self, frequency: Float[Tensor, "L c"]) -> Float[Tensor, "K c"]:
-        """The frequencies of each hypothesis; those without a disturbance have the first."""
+        """The frequencies of each hypothesis; those without a disturbance have the first.
+
+        Args:
+            frequency: one row for each set of frequencies.
+
+        Returns:
+            The same with one row for each hypothesis.
+        """
         own = frequency.repeat_interleave(len(self.levels) * self.copies, 0)
         return torch.cat((own, frequency[:1].expand(self.silent, -1)))
 
@@ -122,6 +157,12 @@ class Hypotheses(Part):
 
         That of a level falls with its root: errors grow with about the root of the level, so that all levels have about
         the same loss relative to their error.
+
+        Args:
+            like: a tensor with dtype and device.
+
+        Returns:
+            The probabilities.
         """
         disturbed = self.count - self.silent
         share = self.level(like)[:disturbed].rsqrt()
@@ -129,7 +170,14 @@ class Hypotheses(Part):
         return torch.cat((own, like.new_full((self.silent,), FALLBACK_PRIOR)))
 
     def after_a_change(self, like: Tensor) -> Float[Tensor, " K"]:
-        """Probability of each hypothesis, with its copies, when the noise has changed."""
+        """Probability of each hypothesis, with its copies, when the noise has changed.
+
+        Args:
+            like: a tensor with dtype and device.
+
+        Returns:
+            The probabilities.
+        """
         prior, silent = self.prior(like), self.silent
         disturbed = self.copies * prior[: self.count - silent]
         if not silent:
@@ -138,7 +186,14 @@ class Hypotheses(Part):
         return torch.cat((disturbed * (1 - ENDING) / prior[:-silent].sum(), ended))
 
     def copy_matrix(self, like: Tensor) -> Float[Tensor, "K K"] | None:
-        """One where the hypothesis of a column is a copy of that of the row; None without copies."""
+        """One where the hypothesis of a column is a copy of that of the row; None without copies.
+
+        Args:
+            like: a tensor with dtype and device.
+
+        Returns:
+            The matrix, or None.
+        """
         if self.copies == 1:
             return None
         pairs = like.new_zeros(self.copies, self.copies)

@@ -116,7 +116,7 @@ class LineStates(NoiseStates):
         self.raw_frequency = nn.Parameter(start.reshape(shape).repeat_interleave(lead, -2))
         self.raw_radius = nn.Parameter(torch.full((lead, self.count), math.log(0.9 / 0.1)))
         self.amplitude = nn.Parameter(torch.full((lead, self.count), START))
-        if options.hz is not None and not alternatives:
+        if options.hz is not None and alternatives <= 1:
             hz = torch.as_tensor(options.hz, dtype=torch.float64)
             width = torch.clamp_min(0.01 * hz, 0.1) if options.bandwidth_hz is None else options.bandwidth_hz
             std = self.white_std.unsqueeze(-1) if options.std is None else options.std

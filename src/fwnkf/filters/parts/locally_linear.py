@@ -21,6 +21,11 @@ class LocallyLinear(Part):
 
     Args:
         rank: of ``U_t V_tᵀ``.
+
+    >>> import torch, fwnkf
+    >>> system = fwnkf.systems.LearnedSystem.of(H=torch.eye(1, 2))
+    >>> fwnkf.FWNKF(system, encoder=fwnkf.GRU(8), transition=LocallyLinear(rank=2)).run(torch.zeros(1, 5, 1)).mean.shape
+    torch.Size([1, 5, 2])
     """
 
     kind = "locally_linear"

@@ -37,6 +37,10 @@ SMALLEST = 1e-6
 """Share of the random walk that is left where a frequency is as uncertain as before the first step."""
 
 
+MOST_ORDERS = 1000
+"""Of a number of orders, which may come from a file."""
+
+
 @PARTS.register("orders")
 @dataclass(frozen=True)
 class Orders(NoisePart):
@@ -84,6 +88,10 @@ class Orders(NoisePart):
 
     def __post_init__(self) -> None:
         if isinstance(self.orders, int):
+            if self.orders > MOST_ORDERS:
+                raise ConfigError(
+                    f"orders: orders = {self.orders}; wanted at most {MOST_ORDERS}, or a list of multiples"
+                )
             object.__setattr__(self, "orders", tuple(float(order) for order in range(1, self.orders + 1)))
         hz = (float(self.hz),) if isinstance(self.hz, int | float) else tuple(self.hz)
         object.__setattr__(self, "hz", hz)

@@ -30,6 +30,13 @@ class Phi(Part):
         covariance: ``"joseph"`` as the paper writes it, or ``"augmented"``, the exact one.
         gain: with the exact covariance: the Kalman gain of white noise, or the optimal one for the ``"shaped"``
             innovation.
+
+    >>> import torch, fwnkf
+    >>> one = torch.eye(1)
+    >>> system = fwnkf.LinearSystem.of(F=one, H=one, Q=one, R=one, dt=0.01)
+    >>> y = torch.randn(1, 9, 1)
+    >>> torch.equal(fwnkf.FWNKF(system, phi=Phi(sections=2)).run(y).mean, fwnkf.EKF(system).run(y).mean)
+    True
     """
 
     kind = "phi"

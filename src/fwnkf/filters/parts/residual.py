@@ -19,6 +19,12 @@ class MLP(Part):
     Args:
         width: units of the hidden layer.
         order: 2 lets the network read products of state coordinates, and extrapolate them.
+
+    >>> import torch, fwnkf
+    >>> one = torch.eye(1)
+    >>> system = fwnkf.LinearSystem.of(F=one, H=one, Q=one, R=one, dt=0.01)
+    >>> sum(parameter.numel() for parameter in fwnkf.FWNKF(system, residual=MLP(width=8)).residual.parameters())
+    25
     """
 
     kind = "mlp"
