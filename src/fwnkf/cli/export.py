@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     more: dict[str, Any] = signals if options.to == "ros2" else {}
     if options.to == "c":
         more = {"weights": options.weights}
-    more["records"] = () if options.log is None else _records(model, options)
+    more["records"] = () if options.log is None or options.steps == 0 else _records(model, options)
     facts = formats[options.to](model, out, name, options.precision, outputs, options.steps, **more)
     say(options, facts, "\n".join(_lines(facts, out)))
     return int(facts["parity"] is not None and not facts["parity"]["ok"])

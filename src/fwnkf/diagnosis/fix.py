@@ -115,11 +115,18 @@ def fix(
         + (f", of which the first {LONGEST:,} samples" if len(test) > LONGEST else ""),
         *_verdict(kept, before, outcome, gain, error),
     ]
+    fitted = {WHITE: white, NOISE: lined}.get(kept)
+    moved = [] if fitted is None else [n for n, m in zip(series.channels, fitted.from_samples, strict=True) if m]
+    if moved:
+        notes.append(
+            f"motion of {', '.join(moved)}: fitted to the samples, because the spectrum of a log this short does not "
+            "resolve it"
+        )
     if notched_row is not None and notched_row["log_likelihood"] > rows[kept]["log_likelihood"]:
         notes.append(f"notches in front of the filter with white noise would predict better there than {kept}")
     return Fix(
         tuple(table), tuple(innovation_spectra(after, measured, noise_floor(measured))),
-        {} if kept == GIVEN else _parameters({WHITE: white, NOISE: lined}[kept], series.channels),
+        {} if fitted is None else _parameters(fitted, series.channels),
         saved, tuple(notes), kept, outcome, gain, error,
     )  # fmt: skip
 
