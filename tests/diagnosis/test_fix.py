@@ -1,4 +1,4 @@
-"""The cure on a simulated vibration, against the filter that is told it, and the score of notches."""
+"""``--fix`` on a simulated vibration, against the filter with the true noise, and the score of notches."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def warm_up(rate: float) -> int:
 
 
 def _step(model: Filter, series: Series) -> float | None:
-    """Seconds between samples, where the filter has to be told them."""
+    """Seconds between samples, if the filter needs them as ``dt``."""
     if model.system is None:
         return 1 / series.rate
     apart = abs(model.system.dt * series.rate - 1)

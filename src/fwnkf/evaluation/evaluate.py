@@ -165,7 +165,7 @@ def masked_square(
 def inputs_for(model: Filter, records: Records) -> dict[str, Any]:
     """What ``model.run`` takes of some records, in the filter's dtype and on its device.
 
-    A filter that counts in steps, or whose linear system is discrete, gets no ``dt`` (:func:`dt_for`); one without
+    A filter without a time step, or whose linear system is discrete, gets no ``dt`` (:func:`dt_for`); one without
     control no ``u``.
     """
     like = torch.zeros((), dtype=model.dtype, device=model.device)
