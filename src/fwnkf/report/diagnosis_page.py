@@ -91,7 +91,7 @@ def _noise(diagnosis: Diagnosis) -> Section | None:
         for peak in peaks
     )
     table = Table(
-        ("channel", "frequency (Hz)", "amplitude", "ratio to noise floor", "source"),
+        ("channel", "frequency (Hz)", "amplitude", "× floor", "source"),
         rows,
         "Spectral lines, strongest first",
     )
@@ -154,14 +154,18 @@ def _consistent(diagnosis: Diagnosis) -> Section | None:
     coloured = [row for row in rows if abs(row.correlation or 0.0) > THRESHOLDS.whiteness_correlation]
     sentences = []
     if not outside:
-        sentences.append("Yes: the innovations and errors match the covariance of the filter.")
+        sentences.append(
+            "Partly: the innovations have the expected size, but are not white."
+            if coloured
+            else "Yes: the innovations and errors match the covariance of the filter."
+        )
     for group, word, size in ((large, "Overconfident", "larger"), (small, "Underconfident", "smaller")):
         for kind, subject in (("NIS", "the innovations are"), ("NEES", "the errors against the reference are")):
             found = [row for row in group if (row.kind == "NEES") == (kind == "NEES")]
             if found:
                 sentences.append(f"{word} in {_names(found)}: {subject} {size} than the filter expects.")
     if coloured:
-        sentences.append(f"Correlated in time in {_names(coloured)}: the innovations are not white.")
+        sentences.append(f"Correlated in time: {_names(coloured)}.")
     shown = [row for row in _choice(rows, overall) if len(row.values) > 1]
     drawings = [
         draw(
@@ -190,11 +194,11 @@ def _consistent(diagnosis: Diagnosis) -> Section | None:
         )
         for row in rows
     )
-    columns = ("channel", "statistic", "mean", "95 % interval if consistent", "autocorrelation", "rejected by the gate")
+    columns = ("channel", "statistic", "mean", "95 % interval", "autocorrelation", "rejected")
     notes: tuple[str, ...] = (
         "NIS is the squared innovation (measurement minus prediction) divided by its variance in the filter. Its mean "
         "is 1 for a consistent filter. Autocorrelation is the largest correlation between innovations of different "
-        "steps; it is 0 for white innovations.",
+        "steps; it is 0 for white innovations. Rejected: share of innovations outside the gate.",
     )
     if any(row.kind == "NEES" for row in rows):
         notes += ("NEES is the squared error against the reference divided by its variance in the estimate. Its "
@@ -263,10 +267,11 @@ def _cost(diagnosis: Diagnosis) -> Section | None:
         best = min(points, key=lambda point: point[2], default=None)
         if prompt is not None and best is not None:
             sentence = (
-                f"{result.channel}: within 1 ms of delay the best is {prompt[0]} ({number(prompt[2], result.unit)})"
+                f"{result.channel}: the smallest error within 1 ms of delay is {number(prompt[2], result.unit)} "
+                f"({prompt[0]})"
             )
             if best[0] != prompt[0] or best[1] > 1.0:
-                sentence += f"; {best[0]} reaches {number(best[2], result.unit)} at {number(best[1], 'ms')}"
+                sentence += f", and {number(best[2], result.unit)} at {number(best[1], 'ms')} ({best[0]})"
             sentences.append(sentence + ".")
     answer = " ".join(sentences) or "Each curve is one method. Choose by the delay that your application accepts."
     table = Table(("channel", "method", "delay (ms)", "error"), tuple(rows), "Points of the curves", fold=True)

@@ -99,7 +99,7 @@ def _finding(group: Sequence[Peak], part: Analysed, evidence: Evidence) -> Findi
         figures["origin_hz"] = top.origin
     text = (
         f"{_criterion(group, top, part, limits)}; {top.ratio:{'.3g' if top.ratio < 1000 else ',.0f'}} times the noise "
-        f"floor around it (a line from {limits.line_ratio:g})"
+        f"floor around it (detection threshold {limits.line_ratio:g})"
     )
     if top.correlation is not None:
         text += f"; correlation with its source {top.correlation:.2f}"
