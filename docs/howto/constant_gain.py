@@ -1,4 +1,4 @@
-"""A filter from its first line: a constant gain, as in alpha-beta filters and observers, that training may change."""
+"""A filter written from scratch: a constant gain, as in alpha-beta filters and observers, that can be trained."""
 
 from __future__ import annotations
 

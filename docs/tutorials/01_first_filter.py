@@ -2,9 +2,9 @@
 A first filter
 ==============
 
-A position is measured 200 times a second by a sensor that sits on a vibrating frame. The vibration
-at 23 Hz is three times as large as the noise of the sensor. We compare a Kalman filter, which takes
-all of it for white noise, with an FW-NKF that models the vibration as an oscillator.
+A position is measured 200 times a second by a sensor on a vibrating frame. The vibration
+at 23 Hz is three times as large as the noise of the sensor. We compare a Kalman filter, which treats
+all of it as white noise, with an FW-NKF that models the vibration as an oscillator.
 """
 
 import math
@@ -48,9 +48,9 @@ system = fwnkf.LinearSystem.of(
 kalman = fwnkf.EKF(system)
 
 # %%
-# The FW-NKF has the same system and noise states besides: an oscillator for each line in the spectrum
-# of the noise, here one. Networks are parts as well (``encoder=…``, ``residual=…``); this filter has
-# none, so there is nothing to train.
+# The FW-NKF has the same system and additional noise states: an oscillator for each line in the spectrum
+# of the noise, here one. Networks are parts as well (``encoder=…``, ``residual=…``);
+# this filter has none, so there is nothing to train.
 
 shaped = fwnkf.FWNKF(system, noise=fwnkf.Lines(hz=23.0, bandwidth_hz=0.13, std=0.2))
 
@@ -66,8 +66,8 @@ for name, trajectory in results.items():
     print(f"{name}: error {error:.3f} m, stated {stated:.3f} m")
 
 # %%
-# The Kalman filter is wrong by more than it says. The FW-NKF is more accurate, and its error is
-# within what it states.
+# The error of the Kalman filter is larger than its covariance states. The FW-NKF is more accurate,
+# and its error is within its stated standard deviation.
 
 figure, axis = plt.subplots()
 part = slice(600, 720)

@@ -1,9 +1,9 @@
 """
-Your own CSV, without truth
-===========================
+Your own CSV, without ground truth
+==================================
 
-Most logs have no ground truth. The measurements alone still say how large the noise is and which
-frequencies it has: of all models, take the one that predicts each sample best from those before it.
+Most logs have no ground truth. The level and the frequencies of the noise can be estimated from the
+measurements alone: choose the model that best predicts each sample from the previous ones.
 
 Here the logs are written by the tutorial itself, so that the result can be checked: the height of a
 balloon, measured by a barometer beside a pump that runs at about 4.2 Hz.
@@ -52,15 +52,15 @@ y = torch.stack(heights).unsqueeze(-1)
 # Fit it
 # ------
 # The model is a height with a random velocity. The fit finds the level of the process noise, that of
-# the white noise, and one oscillator; without ``oscillators=1`` it tries how many the measurements
-# ask for. A fifth of the records is held out.
+# the white noise, and one oscillator; without ``oscillators=1`` it selects their number by BIC. A
+# fifth of the records is held out.
 
 system = ConstantVelocity(ConstantVelocityConfig(dims=1, dt=1 / rate))
 result = fwnkf.fit(system, y, oscillators=1)
 print("\n".join(result.report.lines()))
 
 # %%
-# NIS close to one on the held-out record and white innovations: the error bars of the filter hold.
+# NIS close to one on the held-out record and white innovations: the filter is consistent.
 # The frequency of the pump is found to a few hundredths of a hertz.
 
 with torch.no_grad():

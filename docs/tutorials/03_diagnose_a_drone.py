@@ -2,9 +2,9 @@
 Diagnosing a vibrating drone from its log
 =========================================
 
-An estimate is bad under vibration: which rotor is it, what does it cost, and what helps? ``fwnkf
-diagnose`` answers from the log, without truth. Here is the same in Python, on a simulated flight
-whose fault is known.
+Vibration degrades an estimate. ``fwnkf diagnose`` finds its source, its effect and what to do from
+the log, without ground truth. This tutorial does the same in Python, on a simulated flight with a
+known fault.
 """
 
 import tempfile
@@ -31,14 +31,14 @@ for source in log.sources():
     print(f"{source.name}: {', '.join(source.columns)}")
 
 # %%
-# The verdict
-# -----------
-# A filter that knows nothing of vibration runs over the inertial sensor. What it cannot predict is in
-# its innovations.
+# The findings
+# ------------
+# A filter without a model of vibration runs on the IMU data. What it cannot predict remains in its
+# innovations.
 
 result = diagnose(log)
 for finding in result.findings:
-    print(f"{finding.severity} ({finding.cause}, {finding.confidence:.0%} sure)")
+    print(f"{finding.severity} ({finding.cause}, {finding.confidence} confidence)")
     print(f"  what: {finding.what}")
     print(f"  evidence: {finding.evidence}")
     print(f"  to do: {finding.action}")
@@ -47,7 +47,7 @@ for finding in result.findings:
 # The spectrum behind it
 # ----------------------
 # A line of the innovations is noise that the filter cannot predict. A filter with the right model
-# would be level with the dashed line at all frequencies.
+# would be flat at the dashed line at all frequencies.
 
 channel = result.peaks[0].channel
 figure, axis = plt.subplots()
@@ -61,7 +61,7 @@ axis.set(xlabel="frequency (Hz)", ylabel=f"density of {channel} ({spectrum.unit}
 axis.legend()
 
 # %%
-# The report is one HTML file with these figures and all others, to send to a colleague.
+# The report is one HTML file with all figures, for example to send to a colleague.
 
 page = diagnosis_page(result)
 (folder / "report.html").write_text(page, encoding="utf-8")

@@ -2,8 +2,8 @@
 Training an FW-NKF on Lorenz
 ============================
 
-The equations are known, the noise of the sensor is not: it drifts. An FW-NKF learns the spectrum of
-the drift from records with truth. A full training takes a minute (``fwnkf train lorenz-coloured``);
+The equations of motion are known, but the sensor drifts. An FW-NKF learns the spectrum of the drift
+from records with ground truth. A full training takes a minute (``fwnkf train lorenz-coloured``);
 here are a few steps of it on fewer records.
 """
 
@@ -27,7 +27,7 @@ main(
 # %%
 # The table has the filter beside its baselines: ``hold`` repeats the last measurement, ``ekf`` has
 # the equations and assumes white noise, ``oracle`` is given the true model of the noise. The filter
-# comes close to the oracle, and its NEES and coverage say that its error bars hold.
+# comes close to the oracle, and its NEES and coverage show that it is consistent.
 #
 # The run is a folder with the configuration, the filter and the metrics of every step.
 

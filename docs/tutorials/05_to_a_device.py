@@ -3,8 +3,8 @@ From a checkpoint to C on a device
 ==================================
 
 A filter becomes one C file and one header: C99 without heap, weights as constants, the state in a
-struct. The export compares the C with the filter in double precision and prints what it needs of
-memory.
+struct. The export compares the C code with the filter in double precision and prints the memory
+that it needs.
 """
 
 import subprocess

@@ -2,8 +2,8 @@
 Smoothing a recording
 =====================
 
-A filter knows the past of each sample. On a recording the future is known as well; a smoother uses
-both.
+A filter uses the measurements up to each sample. On a recording the later measurements are available
+as well; a smoother uses both.
 """
 
 import math
@@ -30,7 +30,7 @@ model = fwnkf.KF(
 )
 
 # %%
-# ``smoothing=True`` keeps what the backward pass needs. Missing samples are NaN; they touch nothing.
+# ``smoothing=True`` stores what the backward pass needs. Missing samples are NaN and have no effect.
 
 with torch.no_grad():
     filtered = model.run(y, smoothing=True)
@@ -41,7 +41,7 @@ for name, estimate in (("filtered", filtered), ("smoothed", smoothed)):
     print(f"{name}: error {error:.3f} m, stated {stated:.3f} m")
 
 # %%
-# In the gap, the filter can only extrapolate. The smoother knows where the body came out.
+# In the gap, the filter can only extrapolate. The smoother also uses the measurements after it.
 
 figure, axis = plt.subplots()
 axis.plot(time, y[0, :, 0], ".", color="#8c8c8c", markersize=3, label="measured")

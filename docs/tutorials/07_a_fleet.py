@@ -2,9 +2,9 @@
 A fleet on Ray
 ==============
 
-A hundred devices send their samples once a day. We filter two days of them with one command, let
-every device go on the second day from where it was on the first, and look which device went wrong.
-Small inputs like this one take a plain loop; above two million rows the same command uses Ray and
+A hundred devices send their samples once a day. We filter two days of them with one command. On
+the second day every device continues from its state of the first. Then we find the device with a problem.
+Small inputs like this one run in a plain loop; above two million rows the same command uses Ray and
 writes the same bytes.
 """
 
@@ -79,9 +79,9 @@ manifest = json.loads((folder / "estimates" / "_manifest.json").read_text())
 print(sorted(manifest))
 
 # %%
-# Which device went wrong?
-# ------------------------
-# NIS is one for a filter whose error bars hold. ``fleet.html`` lists the worst first.
+# Which device has a problem?
+# ---------------------------
+# NIS is one for a consistent filter. ``fleet.html`` lists the worst device first.
 
 files = sorted((folder / "estimates" / "_fleet").rglob("*.parquet"))
 tables = [pq.read_table(path) for path in files]

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """NaN, which says that there is nothing to say, becomes null; infinity, which says a lot, the word ``"inf"``.
+    """NaN (no value) becomes null; infinity becomes the string ``"inf"``.
 
     >>> plain({"nees": float("nan"), "mse": [float("inf"), 1]})
     {'nees': None, 'mse': ['inf', 1]}

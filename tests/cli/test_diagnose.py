@@ -32,7 +32,7 @@ def shaken(tmp_path_factory):
 def test_the_verdict_names_the_line(shaken, capsys):
     assert main(["diagnose", str(shaken)]) == 0
     text = capsys.readouterr().out
-    assert re.search(r"vibration at (60|60\.\d+|59\.9\d*) Hz in gyro_x", text)
+    assert re.search(r"Vibration at a fixed frequency of (60|60\.\d+|59\.9\d*) Hz in gyro_x", text)
     assert "notch" in text
 
 

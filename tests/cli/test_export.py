@@ -47,3 +47,12 @@ def test_flags_of_a_log_need_one(folder: Path, capsys: pytest.CaptureFixture[str
     assert "they need --log" in capsys.readouterr().err
     assert main([*call, "--channels", "altitude"]) == 2
     assert "use --to ros2 or --log" in capsys.readouterr().err
+
+
+def test_without_a_comparison_the_log_is_not_opened(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "broken.ulg").write_bytes(b"not a log")
+    call = ["export", str(folder / "model"), "--out", str(folder / "out"), "--log", str(folder / "broken.ulg")]
+    assert main([*call, "--steps", "0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["parity"] is None
+    assert main([*call, "--steps", "12"]) == 1  # the file is broken where it is read
+    assert "broken.ulg" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The cure on a simulated vibration, against the filter that is told it, and the score of notches."""
+"""``--fix`` on a simulated vibration, against the filter with the true noise, and the score of notches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fwnkf
-from fwnkf.diagnosis.calibrate import scaled, split
+from fwnkf.diagnosis.calibrate import calibrated, scaled, split
 from fwnkf.diagnosis.default_filter import channel_models
 from fwnkf.diagnosis.fix import TRAIN, fix, notched, tuned_notches
 from fwnkf.diagnosis.innovations import innovations
@@ -79,6 +79,50 @@ def test_a_fit_to_nine_seconds_is_near_the_oracle(seed):
     ours, best = (np.mean((result.mean - clean[at]) ** 2) for result in (fitted, oracle))
     assert ours < 1.2 * best
     assert np.nanmean(fitted.log_likelihood) > np.nanmean(oracle.log_likelihood) - 0.1
+
+
+def slow_motion(rate: float, seed: int) -> tuple[Series, np.ndarray, ChannelModel]:
+    """15 s of a motion below 1 Hz with a vibration and white noise; the motion alone; and the noise as a model."""
+    generator = np.random.default_rng(seed)
+    time = np.arange(int(15 * rate)) / rate
+    waves = [(0.07, 0.5), (0.13, 0.3), (0.2, 0.2), (0.23 * rate, 0.1)]  # Hz and amplitude; the last is the vibration
+    *motion, vibration = (
+        size * np.sin(2 * np.pi * (hz * time + phase))
+        for (hz, size), phase in zip(waves, generator.uniform(size=4), strict=True)
+    )
+    clean = sum(motion)
+    values = clean + vibration + 0.02 * generator.normal(size=len(time))
+    true = ChannelModel(rate, 0.1, 0.1, 0.02**2, (Line(0.23 * rate, 0.02, 0.1 / math.sqrt(2)),))
+    return Series.of("imu", time, values[:, None], ["gyro_x"], ["rad/s"]), clean, true
+
+
+def error_after_the_fit(model, series, clean):
+    """Root mean square error of a filter in the part that was not used to fit."""
+    result = innovations(model, split(series, TRAIN)[1])
+    return float(np.sqrt(np.mean((result.mean[:, 0] - clean[np.searchsorted(series.time, result.time)]) ** 2)))
+
+
+def test_the_motion_of_a_short_log_is_fitted_to_its_samples():
+    """The spectrum of a short log starts above the motion; with the motion that it suggests a filter lags behind."""
+    series, clean, true = slow_motion(300.0, 1)
+    (_, lined) = calibrated(split(series, TRAIN)[0], lines=1)
+    fitted = error_after_the_fit(lined.filter(series.channels), series, clean)
+    assert fitted < 1.5 * error_after_the_fit(channels_filter([true], series.channels), series, clean)
+    assert lined.from_samples == (True,)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("rate", [100.0, 200.0, 300.0, 500.0, 1000.0])
+def test_a_fix_from_fifteen_seconds_is_better_than_none(rate, seed, tmp_path):
+    series, clean, true = slow_motion(rate, seed)
+    result = fix(series, folder=tmp_path / "fixed")
+    fixed = error_after_the_fit(fwnkf.load(result.folder), series, clean)
+    default = channels_filter(channel_models(series, series.spectrum()), series.channels)
+    assert fixed < float(np.std(series.values[:, 0] - clean))
+    assert fixed < error_after_the_fit(default, series, clean)
+    assert fixed < 1.5 * error_after_the_fit(channels_filter([true], series.channels), series, clean)
+    assert any("fitted to the samples" in note for note in result.notes)
 
 
 def test_what_was_kept_is_told(cure):

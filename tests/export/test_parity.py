@@ -55,7 +55,7 @@ def test_the_outputs_are_judged_and_the_state_is_reported():
     assert parity["largest"] < 1e-6
     assert parity["largest_of_state"] == pytest.approx(1e-3, rel=0.01)
     facts: dict[str, Any] = {"files": [], "bytes": {}, "parity": parity}
-    assert "the state, which is not judged, differs by 1.0e-03 (state.mean)" in _lines(facts, Path())[-1]
+    assert "the internal state differs by 1.0e-03 (state.mean)" in _lines(facts, Path())[-1]
 
 
 def recorded(case: str, steps: int, generator: torch.Generator) -> Record:

@@ -75,7 +75,7 @@ def test_gain_of_a_sensor_and_size_of_its_signal_cannot_be_told_apart():
     # along the direction H² Q does not change: Q moves by -2 times the share of H
     weights = dict(zip(direction.parameters, direction.weights, strict=True))
     assert weights["Q[0,0]"] / weights["H[0,0]"] == pytest.approx(-2, rel=0.05)
-    assert "cannot be told apart" in direction.text
+    assert "cannot be distinguished" in direction.text
     assert direction.text in report.lines()
     assert report.value("H[0,0]") ** 2 * report.value("Q[0,0]") == pytest.approx(4.0, rel=0.2)
     errors = {parameter.name: parameter.standard_error for parameter in report.parameters}

@@ -176,7 +176,7 @@ def test_truth_on_some_records_is_used():
     start = fwnkf.build("kf", F=0.8 * eye, H=torch.ones(1, 2).double(), Q=0.02 * eye, R=0.02 * eye[:1, :1])
     blind = fit(start, y, held_out=0.0).report
     assert [direction.parameters for direction in blind.flat] in ([("Q[0,0]", "Q[1,1]")], [("Q[1,1]", "Q[0,0]")])
-    assert "cannot be told apart" in blind.flat[0].text
+    assert "cannot be distinguished" in blind.flat[0].text
     truth = torch.full_like(x, math.nan)
     truth[:6] = x[:6]
     report = fit(start, y, truth=truth, held_out=0.0).report

@@ -43,14 +43,17 @@ def test_the_verdict_comes_first(page):
     assert words.index("✕ Failure") < verdict
     questions = re.findall(r"<h2>(.*?)</h2>", page)
     assert questions == [
-        "What did the log contain?", "Where is the noise?", "Does it follow the rotors?", "Are the error bars honest?",
-        "Does the bias drift?", "What would filtering cost?", "What does the cure change?", "How was it measured?",
+        "What did the log contain?", "Where is the noise?", "Does the noise follow the rotors?",
+        "Is the filter consistent?", "Does the bias drift?", "How much delay does filtering add?",
+        "What does the fitted filter (--fix) improve?", "How was it measured?",
     ]  # fmt: skip
 
 
 def test_the_same_diagnosis_gives_the_same_bytes(page):
     shown = "".join(re.findall(r"<svg.*?</svg>", page))
-    again = svg(diagnosis_figures.waterfall(diagnosis().waterfalls[0]), "waterfall0", label(page, "Brighter"))
+    again = svg(
+        diagnosis_figures.waterfall(diagnosis().waterfalls[0]), "waterfall0", label(page, "Spectral density over time")
+    )
     assert again in shown
 
 
@@ -165,10 +168,14 @@ def test_without_faults_the_page_says_so():
     limit = Finding("not_observable", "info", 1.0, "No IMU in this log.", "", "Log the IMU and fly again.")
     text = diagnosis_page(replace(empty, findings=(limit,)))
     assert "✓</span> OK" not in text
-    assert text.index("No fault was found in what this log can show") < text.index("Log the IMU and fly again.")
+    assert text.index("No problem was found, but this log does not contain everything") < text.index(
+        "Log the IMU and fly again."
+    )
 
 
-@pytest.mark.parametrize(("mean", "words"), [(3.0, "Too narrow"), (0.2, "Too wide"), (1.0, "Yes"), (1.1, "Yes")])
+@pytest.mark.parametrize(
+    ("mean", "words"), [(3.0, "Overconfident"), (0.2, "Underconfident"), (1.0, "Yes"), (1.1, "Yes")]
+)
 def test_both_sides_of_the_band_are_named(mean, words):
     row = replace(diagnosis().consistency[0], mean=mean)
     text = diagnosis_page(replace(Diagnosis("a", "csv", 1.0, "kf"), consistency=(row,)))
@@ -198,7 +205,7 @@ def test_the_key_figure_is_that_of_all_channels():
 
 @pytest.mark.parametrize(
     ("outcome", "words"),
-    [("better", "predicted better"), ("worse", "not saved"), ("unchanged", "which is kept")],
+    [("better", "is better by"), ("worse", "not saved"), ("unchanged", "which is kept")],
 )
 def test_the_page_says_whether_a_fix_holds(outcome, words):
     page = diagnosis_page(Diagnosis("a", "csv", 1.0, "kf", fix=replace(diagnosis().fix, outcome=outcome)))

@@ -60,7 +60,7 @@ def test_a_training_is_judged_by_the_best_baseline(own, said):
     )
     text = words(page.html())
     assert said in text
-    assert "error bars honest (NEES 1.1)" in text
+    assert "consistent (NEES 1.1)" in text
     assert "Did the training converge?" in text
     assert "Does its noise change over time?" not in text
 

@@ -459,7 +459,7 @@ def test_usage_errors_say_what_to_do():
         fwnkf.Stream(tracker(), gate=99.0)
     with pytest.raises(ConfigError, match="has no gate"):
         fwnkf.Stream(CASES["rkn"].build(torch.float32), gate=0.99)
-    with pytest.raises(ConfigError, match="counts in steps"):
+    with pytest.raises(ConfigError, match="has no time step"):
         fwnkf.Stream(CASES["rkn"].build(torch.float32)).step([0.0, 0.0], t=1.0)
     with pytest.raises(ConfigError, match="exactly one sensor"):
         fwnkf.Stream(tracker(), sensors={"gps": [0, 0]})

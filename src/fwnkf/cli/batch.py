@@ -27,9 +27,9 @@ def add(commands: Any) -> None:
         "batch",
         help="run a filter over the logs of a fleet (extra: scale)",
         description="Filters all files below --input that --output does not have yet: Parquet files with many devices, "
-        "or logs of any format. A device goes on from its last state with the same bits as if its samples had come at "
-        "once; what cannot be filtered is set aside with its reason. Large inputs run on Ray, without usage statistics "
-        "(RAY_USAGE_STATS_ENABLED=1 turns them on).",
+        "or logs of any format. A device continues from its last state, with the same bits as if all samples had come "
+        "in one run. Inputs that cannot be filtered are skipped and listed with the reason. Large inputs run on Ray, "
+        "without usage statistics (RAY_USAGE_STATS_ENABLED=1 turns them on).",
     )
     parser.add_argument("--input", required=True, metavar="URI", help="folder, file or s3:// URI of the samples")
     parser.add_argument("--output", required=True, metavar="URI", help="folder or s3:// URI of the results")
@@ -38,15 +38,28 @@ def add(commands: Any) -> None:
     parser.add_argument("--controls", metavar="NAMES", help="columns for its control inputs")
     parser.add_argument("--device", default="device", metavar="COLUMN", help="column of the device (%(default)s)")
     parser.add_argument("--time", default="time", metavar="COLUMN", help="column of the time (%(default)s)")
-    parser.add_argument("--stamps", action="store_true", help="steps by the time stamps, not by the rate of the filter")
-    parser.add_argument("--step", type=float, metavar="S", help="seconds of a step, for a filter that counts in steps")
-    parser.add_argument("--batch-size", type=int, metavar="N", help="devices side by side (default: by their number)")
     parser.add_argument(
-        "--engine", choices=("auto", "loop", "ray"), default="auto", help="a plain loop or Ray (default: by the rows)"
+        "--stamps",
+        action="store_true",
+        help="take the time steps from the time stamps instead of the rate of the filter",
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="processes of Ray (default: cores of this machine)")
+    parser.add_argument(
+        "--step", type=float, metavar="S", help="time step in seconds, for a filter whose system has no time step"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, metavar="N", help="devices per batch (default: chosen by their number)"
+    )
+    parser.add_argument(
+        "--engine",
+        choices=("auto", "loop", "ray"),
+        default="auto",
+        help="a loop in this process, or Ray (default: chosen by the number of rows)",
+    )
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="Ray worker processes (default: cores of this machine)"
+    )
     parser.add_argument("--address", metavar="ADDRESS", help="of a Ray cluster; implies --engine ray")
-    parser.add_argument("--resume", action="store_true", help="go on after a run that did not finish")
+    parser.add_argument("--resume", action="store_true", help="continue a run that was interrupted")
     add_html(parser)
     add_signal_flags(parser)
     add_json(parser)
@@ -54,7 +67,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Filter; the exit code is 1 if anything was set aside in this run."""
+    """Filter; the exit code is 1 if an input was skipped in this run."""
     from ..extras import need
     from ..scale.batch import batch
 
@@ -63,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     for name in ("workers", "batch_size"):
         value = getattr(options, name)
         if value is not None and value < 1:
-            raise UsageError(f"--{name.replace('_', '-')} {value}: expected a number from 1 on")
+            raise UsageError(f"--{name.replace('_', '-')} {value}: expected an integer of at least 1")
     if options.html is not None:
         need("matplotlib", extra="plot")  # known before the work, not after it
     modules = tuple(str(Path(name).resolve()) if name.endswith(".py") else name for name in options.modules)
@@ -112,7 +125,7 @@ def _progress(began: float) -> Callable[[Progress], None]:
         left = (now - began) / state.parts_done * (state.parts - state.parts_done)
         print_status(
             f"{state.parts_done:,} of {state.parts:,} files, {state.rows:,} rows "
-            f"({state.rows / max(now - began, 1e-9):,.0f} a second), {state.set_aside:,} set aside, {left:.0f} s left"
+            f"({state.rows / max(now - began, 1e-9):,.0f} a second), {state.set_aside:,} skipped, {left:.0f} s left"
         )
 
     return report
@@ -125,7 +138,7 @@ def _page(options: argparse.Namespace, result: BatchResult) -> None:
     state = result.progress
     facts = {
         "Files": f"{len(result.manifest['parts']):,}",
-        "Set aside": f"{len(result.faults):,}",
+        "Skipped inputs": f"{len(result.faults):,}",
         "Rows in this run": f"{state.rows:,}",
         "Filter": options.filter.resolve().name,
     }
@@ -142,7 +155,7 @@ def _report(options: argparse.Namespace, result: BatchResult) -> list[str]:
     ]
     faults = result.faults
     if faults:
-        lines.append(f"{len(faults):,} inputs were set aside; all are in _manifest.json:")
+        lines.append(f"{len(faults):,} inputs were skipped; all are listed in _manifest.json:")
         lines += [printable(f"  {item['input']} {item['device']}: {item['reason']}") for item in faults[:SHOWN]]
     if options.html is not None:
         lines.append(f"fleet page: {options.html}")

@@ -22,8 +22,10 @@ def add(commands: Any) -> None:
     add_store(references)
     add_json(references)
     references.set_defaults(run=run, protocol="strict", scenario="white")
-    speed = tables.add_parser("speed", help="time of a filter of the paper's size, relative to a bare nn.GRU")
-    speed.add_argument("--rounds", type=int, default=30, help="interleaved rounds, of which medians are taken (30)")
+    speed = tables.add_parser("speed", help="speed of a filter of the size used in the paper, relative to an nn.GRU")
+    speed.add_argument(
+        "--rounds", type=int, default=30, help="interleaved rounds; the median is reported (default: 30)"
+    )
     add_json(speed)
     speed.set_defaults(run=run_speed)
 

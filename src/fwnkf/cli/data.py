@@ -11,7 +11,7 @@ from .output import UsageError, add_json, print_progress, print_status, say
 
 def add(commands: Any) -> None:
     """Add the command and its actions."""
-    data = commands.add_parser("data", help="recorded data sets, and a simulated flight to try commands on")
+    data = commands.add_parser("data", help="recorded data sets, and a simulated flight to try the commands with")
     actions = data.add_subparsers(dest="action", required=True, metavar="ACTION")
     actions.add_parser("list", help="the data sets, and the number of local recordings")
     for action, text in (

@@ -24,14 +24,14 @@ def add(commands: Any) -> None:
     """Add the command to the parser."""
     parser = commands.add_parser(
         "diagnose",
-        help="say what is wrong with an estimate, and what to do, from a log",
-        description="Reads a log (PX4, ArduPilot, Betaflight, MCAP, ROS bag, CSV, Parquet), runs a filter over its IMU "
-        "and explains what its innovations show: vibration, rotors, aliases, clipping, gaps, wrong noise settings.",
+        help="find problems of sensors and filters in a log, and say what to do",
+        description="Reads a log (PX4, ArduPilot, Betaflight, MCAP, ROS bag, CSV, Parquet), runs a filter on its IMU "
+        "data and reports problems: vibration, rotor imbalance, aliasing, clipping, gaps, wrong noise parameters.",
     )
     parser.add_argument("log", type=Path, metavar="LOG", help="file, or folder of a ROS 2 bag")
     parser.add_argument("--filter", type=Path, metavar="FOLDER", help="saved filter whose innovations to examine")
     parser.add_argument(
-        "--truth", metavar="PLACE", help="topic of the log, or file, with the true pose, to compare estimates with"
+        "--truth", metavar="PLACE", help="topic of the log, or file, with the true pose to compare estimates with"
     )
     parser.add_argument("--fix", action="store_true", help="fit noise states to the log and compare before and after")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="where --fix saves its filter (default: LOG.fixed)")
@@ -81,7 +81,9 @@ def run(options: argparse.Namespace) -> int:
         print_status(f"fwnkf: --fail-on {options.fail_on}: {', '.join(sorted({item.cause for item in failed}))}")
     worse = result.fix is not None and result.fix.outcome == "worse"
     if worse:
-        print_status("fwnkf: --fix: no filter was saved, because the one that was fitted predicts held-out time worse")
+        print_status(
+            "fwnkf: --fix: no filter was saved, because the fitted one predicts the held-out part of the log worse"
+        )
     return 1 if failed or worse else 0
 
 
@@ -101,9 +103,9 @@ def text(result: Diagnosis) -> list[str]:
     for finding in result.findings:
         lines += [*_finding(finding), ""]
     if not result.findings:
-        lines += ["Nothing was found that this log can show.", ""]
+        lines += ["No problem was found in this log.", ""]
     if result.fix is not None:
-        lines.append("Before and after, on the part of the log that was not used to fit:")
+        lines.append("Comparison on the held-out part of the log:")
         names = {name: name.replace("_", " ") for name in result.fix.rows[0]} if result.fix.rows else {}
         lines += [f"  {line}" for line in table(result.fix.rows, names)]
         lines += [line for note in result.fix.notes for line in _wrapped(note, "  ")]
@@ -115,7 +117,7 @@ def text(result: Diagnosis) -> list[str]:
 
 
 def _finding(finding: Finding) -> list[str]:
-    head = f"{WORDS[finding.severity]} ({finding.cause}, {100 * finding.confidence:.0f} % sure): {finding.what}"
+    head = f"{WORDS[finding.severity]} ({finding.cause}, {finding.confidence} confidence): {finding.what}"
     body = [*_wrapped(finding.evidence, "    ")]
     return [*_wrapped(head, ""), *body, *(_wrapped("→ " + finding.action, "    ") if finding.action else [])]
 

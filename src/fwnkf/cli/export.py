@@ -22,8 +22,8 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "export",
         help="write a filter as C, ONNX, pt2 or a ROS 2 package, and compare it with the filter",
-        description="Writes one step of the filter, with its state as an argument, and reports how far it is from the "
-        "filter in PyTorch: over the samples of a log, or over drawn ones with missing channels and irregular dt.",
+        description="Writes one step of the filter, with its state as an argument, and reports its difference from the "
+        "filter in PyTorch, on the samples of a log or on random ones with missing channels and irregular dt.",
     )
     add_folder(parser)
     parser.add_argument("--to", choices=FORMATS, default="c", help="format (default: c)")
@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--solve",
         metavar="FORM",
-        help="compute the covariance in another form: square_root is the one for float (default: the filter's)",
+        help="form of the covariance; use square_root for float (default: that of the filter)",
     )
     parser.add_argument(
         "--outputs",
@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
         help="results of a step, separated by commas, from mean, cov, prior_mean, prior_cov, innovation, "
         "shaped_innovation, innovation_cov (default: %(default)s)",
     )
-    parser.add_argument("--steps", type=int, default=1000, help="steps of the comparison; 0: none (default: 1000)")
+    parser.add_argument("--steps", type=int, default=1000, help="steps of the comparison; 0 skips it (default: 1000)")
     parser.add_argument(
         "--weights",
         choices=("float", "int16", "int8"),
@@ -52,7 +52,11 @@ def add(commands: Any) -> None:
         help="--to c: store matrices of weights as integers, which takes less flash (default: float)",
     )
     parser.add_argument("--log", type=Path, metavar="LOG", help="compare over the first samples of this log")
-    parser.add_argument("--stamps", action="store_true", help="--log: steps by the time stamps, not by the rate")
+    parser.add_argument(
+        "--stamps",
+        action="store_true",
+        help="--log: take the time steps from the time stamps instead of the rate of the filter",
+    )
     for option in ("channels", "controls"):
         described = f"--to ros2, --log: a signal for each of the {option} of the filter, separated by commas"
         parser.add_argument(f"--{option}", metavar="NAMES", default="", help=described)
@@ -81,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     if options.to != "ros2" and options.log is None and any(signals.values()):
         raise UsageError("--channels and --controls name signals of ROS messages or of a log: use --to ros2 or --log")
     if options.log is None and (options.stamps or options.topic or options.field):
-        raise UsageError("--stamps, --topic and --field say how to read a log: they need --log")
+        raise UsageError("--stamps, --topic and --field are options for reading a log: they need --log")
     if options.to != "c" and options.weights != "float":
         raise UsageError(f"--weights {options.weights} needs --to c")
     formats: dict[str, Callable[..., dict[str, Any]]]
@@ -89,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     more: dict[str, Any] = signals if options.to == "ros2" else {}
     if options.to == "c":
         more = {"weights": options.weights}
-    more["records"] = () if options.log is None else _records(model, options)
+    more["records"] = () if options.log is None or options.steps == 0 else _records(model, options)
     facts = formats[options.to](model, out, name, options.precision, outputs, options.steps, **more)
     say(options, facts, "\n".join(_lines(facts, out)))
     return int(facts["parity"] is not None and not facts["parity"]["ok"])
@@ -130,11 +134,13 @@ def _lines(facts: dict[str, Any], out: Path) -> list[str]:
     )
     if parity["largest_of_state"] > parity["limit"]:
         place = next(name for name, _ in errors if name.startswith("state."))
-        lines.append(f"the state, which is not judged, differs by {parity['largest_of_state']:.1e} ({place})")
+        lines.append(
+            f"the internal state differs by {parity['largest_of_state']:.1e} ({place}), which is not part of the check"
+        )
     if "rounding" in parity:
         lines.append(
-            f"in float32 the filter itself is {parity['rounding']:.1e} from float64; if that is too far, export it "
-            "with --precision double, or try --solve square_root"
+            f"the filter in float32 differs from float64 by {parity['rounding']:.1e}; if that is too much, use "
+            "--precision double or --solve square_root"
         )
     return lines
 

@@ -33,8 +33,8 @@ def add(commands: Any) -> None:
         help="learn Q, R, constants and coloured noise of a system from tables without true states",
         description="`fwnkf fit FOLDER --system constant_velocity --set dims=1 --observe gps_x --time t -o my_filter` "
         "maximises the likelihood of the innovations, writes a filter (for `fwnkf.load` and `fwnkf inspect`) and "
-        "report.json, and names what the data cannot tell apart. `fwnkf fit my.yaml -o my_filter` fits the system of "
-        "an experiment to its training records. Ctrl-C ends the fit with what it has.",
+        "report.json, and names parameters that the data do not determine. `fwnkf fit my.yaml -o my_filter` fits the "
+        "system of an experiment to its training records. Ctrl-C ends the fit and keeps the best parameters so far.",
     )
     parser.add_argument("data", help="a folder of .csv or .parquet files, one such file, or an experiment (.yaml)")
     parser.add_argument("--system", help="name of the system (see `fwnkf list systems`)")
@@ -65,7 +65,7 @@ def add(commands: Any) -> None:
         type=float,
         default=HELD_OUT,
         metavar="SHARE",
-        help="share of the files that only test the fit (default: %(default)s)",
+        help="share of the files that are held out to test the fit (default: %(default)s)",
     )
     parser.add_argument(
         "--encoder",
@@ -148,7 +148,7 @@ def _parts(options: argparse.Namespace) -> Iterator[Parts | None]:
         yield None
         return
     if options.fleet < 1 or (options.workers is not None and options.workers < 1):
-        raise UsageError("--fleet and --workers: expected numbers from 1 on")
+        raise UsageError("--fleet and --workers: expected integers of at least 1")
     if not distributed:
         yield Parts(options.fleet)
         return

@@ -38,8 +38,14 @@ def add(commands: Any) -> None:
     parser.add_argument("--lag", type=int, metavar="K", help="with --smooth: only measurements up to K steps later")
     parser.add_argument("--channels", metavar="NAMES", help="signals for the channels of the filter, in their order")
     parser.add_argument("--controls", metavar="NAMES", help="signals for its control inputs, such as rotor_1,rotor_2")
-    parser.add_argument("--stamps", action="store_true", help="steps by the time stamps, not by the rate of the filter")
-    parser.add_argument("--covariance", action="store_true", help=".parquet: covariances too, not only deviations")
+    parser.add_argument(
+        "--stamps",
+        action="store_true",
+        help="take the time steps from the time stamps instead of the rate of the filter",
+    )
+    parser.add_argument(
+        "--covariance", action="store_true", help=".parquet: write covariances as well as standard deviations"
+    )
     add_signal_flags(parser)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -69,7 +75,9 @@ def run(options: argparse.Namespace) -> int:
     if options.lag is not None and (not options.smooth or options.lag < 0):
         raise UsageError("--lag needs --smooth and a number of steps of at least zero")
     if options.output.exists() and options.log.resolve() in (options.output.resolve(), options.output.resolve().parent):
-        raise UsageError(f"-o {options.output} is the log itself or a part of it, and would be lost; name another file")
+        raise UsageError(
+            f"-o {options.output} is the log itself or a part of it and would be overwritten; name another file"
+        )
     if not options.filter.is_dir():
         raise UsageError(f"--filter {options.filter} is not a folder")
     model = load(options.filter)

@@ -19,6 +19,7 @@ from ..filters.parts.level import HIGHEST, LOWEST
 from ..identify.channels import ChannelModel, Line, channels_filter
 from .default_filter import channel_models
 from .innovations import innovations
+from .motion import fit_motion, squared_prediction_error
 from .series import Series
 from .thresholds import THRESHOLDS, Thresholds
 
@@ -28,6 +29,8 @@ TRIED = 5_000
 """Samples that a filter runs over to choose models and levels."""
 HALF_LIVES = (8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 """Steps in which the level forgets half, as tried."""
+MOTION_GAIN = 0.02
+"""Gain in log-density per sample for which the motion is fitted to the samples instead of the spectrum."""
 FEWEST_SQUARES = 48
 """Squares within a half-life, at least: of fewer, the level scatters so much that NIS is off by more than 2 %."""
 
@@ -69,6 +72,8 @@ class Calibrated:
     """Steps; None where the level does not change."""
     score: float
     """Log-density of a sample on the last third of the series that they were fitted to, by the fit to the rest."""
+    from_samples: tuple[bool, ...] = ()
+    """For which channels the motion was fitted to the samples, because the spectrum does not show it."""
 
     def filter(self, channels: Sequence[str]) -> Filter:
         """The filter whose measurements have these names."""
@@ -79,8 +84,9 @@ class Calibrated:
 def calibrated(series: Series, *, lines: int = 0, thresholds: Thresholds = THRESHOLDS) -> list[Calibrated]:
     """Models without lines and, if ``lines`` are allowed, with them where they help; each with the level of its noise.
 
-    A channel gets lines if it is predicted better with them. Its variances are scaled, up or down, to its innovations;
-    the half-life of the level that all channels share is the one that predicts best, or none.
+    A channel gets lines if it is predicted better with them. Its motion is fitted to the spectrum, or to the samples
+    where that predicts better (:mod:`fwnkf.diagnosis.motion`). Its variances are scaled, up or down, to its
+    innovations; the half-life of the level that all channels share is the one that predicts best, or none.
     """
     lowest = min(thresholds.line_lowest, 0.1 * series.rate)
     early, late = split(series, 2 / 3)
@@ -89,22 +95,37 @@ def calibrated(series: Series, *, lines: int = 0, thresholds: Thresholds = THRES
     def fitted(part: Series, lines: int) -> list[ChannelModel]:
         return channel_models(part, lines=lines, lowest_hz=lowest)
 
-    def at_level(models: Sequence[ChannelModel], trial: Trial) -> Calibrated:
+    def fitted_early(lines: int) -> tuple[list[ChannelModel], list[bool]]:
+        """Models of the first two thirds, and for which channels the motion is better fitted to the samples."""
+        ways = [models := fitted(early, lines), fit_motion(models, early)]
+        errors = [squared_prediction_error(models, late) for models in ways]
+        better = (math.exp(2 * MOTION_GAIN) * errors[1] < errors[0]).tolist()
+        return [ways[moved][column] for column, moved in enumerate(better)], better
+
+    def fitted_channel(column: int, lines: int, moved: bool) -> ChannelModel:
+        channel = series.columns([column])
+        models = fitted(channel, lines)
+        return (fit_motion(models, channel) if moved else models)[0]
+
+    def at_level(models: Sequence[ChannelModel], trial: Trial, moved: Sequence[bool]) -> Calibrated:
         half_life, score = followed(trial.at_their_level())
         pairs = zip(models, trial.level.tolist(), strict=True)
-        return Calibrated(tuple(scaled(model, level) for model, level in pairs), half_life, score)
+        return Calibrated(tuple(scaled(model, level) for model, level in pairs), half_life, score, tuple(moved))
 
-    white = fitted(series, 0)
-    trial = tried(channels_filter(fitted(early, 0), series.channels), late)
-    found = [at_level(white, trial)]
+    models, moved = fitted_early(0)
+    white = [fitted_channel(column, 0, way) for column, way in enumerate(moved)]
+    trial = tried(channels_filter(models, series.channels), late)
+    found = [at_level(white, trial, moved)]
     if lines:
-        other = tried(channels_filter(fitted(early, lines), series.channels), late)
+        models, moved_lined = fitted_early(lines)
+        other = tried(channels_filter(models, series.channels), late)
         better = _own_score(other) > _own_score(trial)
         mixed = Trial(*(np.where(better, new, old) for new, old in zip(other, trial, strict=True)))
         models = [
-            fitted(series.columns([column]), lines)[0] if gain else white[column] for column, gain in enumerate(better)
+            fitted_channel(column, lines, moved_lined[column]) if gain else white[column]
+            for column, gain in enumerate(better)
         ]
-        found.append(at_level(models, mixed))
+        found.append(at_level(models, mixed, np.where(better, moved_lined, moved).tolist()))
     return found
 
 

@@ -32,14 +32,14 @@ def diagnose(
     thresholds: Thresholds = THRESHOLDS,
     command: str = "",
 ) -> Diagnosis:
-    """What is wrong with the estimate, how sure, and what to do about it.
+    """What is wrong with the estimate, with what confidence, and what to do about it.
 
     Of a long log only parts are examined (:mod:`fwnkf.logs.excerpt`); the notes say so.
 
     Args:
         log: an open log (:func:`fwnkf.logs.open_log`).
-        filter: whose innovations to examine; channels are matched by name. By default a filter is built from the log:
-            every channel a signal with a slope in white noise (:mod:`fwnkf.diagnosis.default_filter`).
+        filter: whose innovations to examine; channels are matched by name. By default a filter is fitted to the log:
+            a signal with a rate of change and white noise for each channel (:mod:`fwnkf.diagnosis.default_filter`).
         truth: a topic of the log or another file with the true position, orientation or velocity, against which the
             estimates in the log and those of the filter are compared (NEES). By default what the log itself has.
         fix: fit noise states to the first 60 % of the log and compare on the rest.
@@ -109,12 +109,12 @@ def _reference(log: Log, truth: str | Path | None) -> Reference | None:
 
 def _described(evidence: Evidence) -> str:
     if not evidence.analysed:
-        return "none: the log has no signal that a filter could run on"
+        return "none: the log has no signal for a filter"
     if evidence.given:
         model = evidence.analysed[0].filter
         return f"the filter given ({model.name}, {model.layout.size} states)"
     parts = "; ".join(f"{part.stream.name} at {part.series.rate:.4g} Hz" for part in evidence.analysed)
-    return f"built from the log: every channel a signal with a slope in white noise ({parts})"
+    return f"fitted to the log: a signal with a rate of change and white noise for each channel ({parts})"
 
 
 def _facts(evidence: Evidence) -> dict[str, float | str]:

@@ -145,8 +145,8 @@ def gather(log: Log, thresholds: Thresholds, filter: Filter | None = None, truth
         errors = logged_errors(log, truth)
     if truth is not None and not errors and not any(part.errors for part in analysed):
         notes.append(
-            f"nothing could be compared with the truth in {truth.name}: neither an estimate with variances nor a state "
-            "of the filter has its names at its times"
+            f"the truth in {truth.name} was not used: no estimate with variances and no state of the filter has the "
+            "same name and overlaps it in time"
         )
     return Evidence(
         log, thresholds, inside, tuple(reports.values()), reports, tuple(analysed), tuple(logged), tuple(errors),

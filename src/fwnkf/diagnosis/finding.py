@@ -1,4 +1,4 @@
-"""A finding of the diagnosis: what is wrong, how sure, and what to do."""
+"""A finding of the diagnosis: what is wrong, with what confidence, and what to do."""
 
 from __future__ import annotations
 
@@ -7,23 +7,27 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Severity = Literal["info", "warning", "failure"]
+Confidence = Literal["low", "medium", "high"]
+
+HIGH, MEDIUM = 0.9, 0.7
+"""Scores from which the confidence is high and medium. Below, it is low."""
 
 CAUSES: Mapping[str, str] = {
     "vibration": "a line in the noise at a fixed frequency",
     "rotor_vibration": "a line that follows the speed of a rotor or one of its harmonics",
-    "aliasing": "a line from above the Nyquist frequency, folded down",
+    "aliasing": "a line above the Nyquist frequency that appears at a lower frequency",
     "broadband": "noise far above the usual floor, without a line",
-    "drift": "a bias that wanders",
+    "drift": "a sensor bias that changes during the log",
     "gaps": "missing samples: gaps, dropouts, skipped samples",
     "clipping": "values at the limit of the range",
     "time_base": "time stamps with a wrong unit, rate, order or offset",
-    "overconfident": "innovations larger than the filter states",
-    "underconfident": "innovations smaller than the filter states",
+    "overconfident": "innovations or errors larger than the filter expects",
+    "underconfident": "innovations or errors smaller than the filter expects",
     "coloured": "innovations correlated in time, without a line",
     "no_aiding": "no position or velocity is measured, so that the estimate drifts",
-    "impact": "a shock far above the rest of the flight",
+    "impact": "an acceleration far above that of the rest of the flight",
     "damaged_file": "a part of the file could not be read",
-    "not_observable": "something that this log cannot show",
+    "not_observable": "something that cannot be determined from this log",
 }
 """Causes by name, with their meaning."""
 
@@ -32,23 +36,30 @@ CAUSES: Mapping[str, str] = {
 class Finding:
     """One finding of a diagnosis.
 
-    >>> Finding("gaps", "warning", 0.9, "Samples are missing.", "3 gaps", "Check the link.").severity
-    'warning'
+    >>> finding = Finding("gaps", "warning", 0.95, "Samples are missing.", "3 gaps", "Check the link.")
+    >>> finding.severity, finding.confidence
+    ('warning', 'high')
     """
 
     cause: str
     """One of :data:`CAUSES`."""
     severity: Severity
     """``"info"``, ``"warning"`` or ``"failure"``."""
-    confidence: float
-    """From 0 to 1: how sure."""
+    score: float
+    """From 0 to 1. It orders findings and sets their confidence; it is not calibrated and not a probability."""
     what: str
     """What is wrong, in one sentence."""
     evidence: str
-    """The measurement that says so, beside its threshold."""
+    """The measurement behind it, with its threshold."""
     action: str
     """What to do."""
     channels: tuple[str, ...] = ()
-    """The channels that it is about."""
+    """The channels that are affected."""
     figures: Mapping[str, float | str] = field(default_factory=dict)
     """The numbers behind it, with the unit in the name: ``frequency_hz``, ``r_factor``."""
+    confidence: Confidence = field(init=False)
+    """``"high"`` for a score of 0.9 or more, ``"medium"`` for 0.7 or more, otherwise ``"low"``."""
+
+    def __post_init__(self) -> None:
+        confidence = "high" if self.score >= HIGH else "medium" if self.score >= MEDIUM else "low"
+        object.__setattr__(self, "confidence", confidence)

@@ -1,4 +1,4 @@
-"""The cure: filters fitted to the first part of a log, compared with what was before on the rest.
+"""``--fix``: filters fitted to the first part of a log, compared with what was before on the rest.
 
 Every method is scored by the log-density of the same raw measurements, each given the ones before. A notch is causal
 and invertible: it multiplies the density of the next sample by its leading coefficient ``b₀``, so that the density of
@@ -89,7 +89,10 @@ def fix(
         series = series.columns(match_channels(given, series))
     train, test = split(series, TRAIN)
     if min(len(train), len(test)) < 500:
-        raise DataError(f"{series.name}: {len(series)} samples are too few to fit on one part and test on the rest")
+        raise DataError(
+            f"{series.name}: {len(series)} samples are too few to fit a filter to one part and test it on the "
+            "rest; use a longer log"
+        )
     shown = test.first(LONGEST)
     white, lined = calibrated(train, lines=LINES, thresholds=thresholds)
     filters = {WHITE: white.filter(series.channels), NOISE: lined.filter(series.channels)}
@@ -110,15 +113,22 @@ def fix(
     after = results[kept]
     measured = spectrum(after.time, after.values)
     notes = [
-        f"fitted to the first {100 * TRAIN:.0f} % of the time, compared on the rest"
-        + (f", of which the first {LONGEST:,} samples" if len(test) > LONGEST else ""),
+        f"fitted to the first {100 * TRAIN:.0f} % of the log, compared on the held-out rest"
+        + (f" (its first {LONGEST:,} samples)" if len(test) > LONGEST else ""),
         *_verdict(kept, before, outcome, gain, error),
     ]
+    fitted = {WHITE: white, NOISE: lined}.get(kept)
+    moved = [] if fitted is None else [n for n, m in zip(series.channels, fitted.from_samples, strict=True) if m]
+    if moved:
+        notes.append(
+            f"motion of {', '.join(moved)}: fitted to the samples, because the spectrum of a log this short does not "
+            "resolve it"
+        )
     if notched_row is not None and notched_row["log_likelihood"] > rows[kept]["log_likelihood"]:
-        notes.append(f"notches in front of the filter with white noise would predict better there than {kept}")
+        notes.append(f"notch filters before the filter with white noise predict the held-out part better than {kept}")
     return Fix(
         tuple(table), tuple(innovation_spectra(after, measured, noise_floor(measured))),
-        {} if kept == GIVEN else _parameters({WHITE: white, NOISE: lined}[kept], series.channels),
+        {} if fitted is None else _parameters(fitted, series.channels),
         saved, tuple(notes), kept, outcome, gain, error,
     )  # fmt: skip
 
@@ -144,17 +154,20 @@ def _difference(one: Innovations, other: Innovations) -> tuple[float, float]:
 
 
 def _verdict(kept: str, before: str, outcome: Outcome, gain: float, error: float) -> list[str]:
-    """What was kept, and what the time that was not used to fit says of it."""
+    """What was kept, and how it compares on the held-out part."""
     if outcome == "unchanged":
-        return [f"kept: {kept}; nothing that was fitted predicts better on the last third of the part used to fit"]
+        return [
+            f"kept: {kept}; no fitted filter predicts the validation part (the last third of the fitted part) better"
+        ]
     if outcome == "better":
         return [
-            f"kept: {kept}, which predicts better than {before} on the rest, by {gain:.2g} ± {error:.1g} per sample"
+            f"kept: {kept}; it predicts the held-out part better than {before}, by {gain:.2g} ± {error:.1g} nats per "
+            "sample"
         ]
     return [
-        f"not saved: {kept} was chosen on the part used to fit, but predicts the rest worse than {before}, by "
-        f"{-gain:.2g} ± {error:.1g} per sample. The flight changes between the two parts: fit to a longer log, or to "
-        "one of the manoeuvres that matter"
+        f"not saved: {kept} was selected on the fitted part, but predicts the held-out part worse than {before}, by "
+        f"{-gain:.2g} ± {error:.1g} nats per sample. The noise differs between the two parts: use a longer log, or one "
+        "with the manoeuvres of interest"
     ]
 
 

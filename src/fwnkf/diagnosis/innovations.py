@@ -117,8 +117,13 @@ def innovations(model: Filter, series: Series) -> Innovations:
     )
 
 
+def warm_up(rate: float) -> int:
+    """Steps of the warm-up of each piece."""
+    return min(max(round(WARM_SECONDS * rate), WARM_STEPS), 4 * WARM_STEPS)
+
+
 def _step(model: Filter, series: Series) -> float | None:
-    """Seconds between samples, where the filter has to be told them."""
+    """Seconds between samples, if the filter needs them as ``dt``."""
     if model.system is None:
         return 1 / series.rate
     tolerance = STEP_TOLERANCE if model.takes_dt else RATE_TOLERANCE
@@ -135,7 +140,7 @@ def runs(model: Filter, series: Series) -> Iterator[tuple[Pieces, Iterator[tuple
         )
     chosen = series.columns(match_channels(model, series))
     step = _step(model, series)
-    warm = min(max(round(WARM_SECONDS * series.rate), WARM_STEPS), 4 * WARM_STEPS)
+    warm = warm_up(series.rate)
     length = max(SHORTEST, math.ceil(len(series) / PIECES))
     for cut in batches(chosen, length=length, warm=warm, most=BATCH):
         y = model.observation_layout.relative(cut.y, torch.zeros((), dtype=model.dtype))

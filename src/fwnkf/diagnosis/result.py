@@ -125,7 +125,7 @@ Outcome = Literal["better", "worse", "unchanged"]
 
 @dataclass(frozen=True, eq=False)
 class Fix:
-    """Filters before and after, compared on time that was not used to fit."""
+    """Filters before and after the fix, compared on the part of the log that was not used to fit."""
 
     rows: tuple[Mapping[str, Any], ...]
     """``method``, ``log_likelihood`` per sample, ``nis``, ``white_p`` and, with truth, ``error``."""
@@ -138,9 +138,9 @@ class Fix:
     kept: str = ""
     """The method that was chosen on the part used to fit."""
     outcome: Outcome = "unchanged"
-    """Whether it predicts held-out time better than the filter before, or worse; unchanged if it is that filter."""
+    """Whether it predicts the held-out part better or worse than the previous filter; unchanged if that was kept."""
     gain: float = 0.0
-    """Log-density of a held-out sample less that under the filter before."""
+    """Gain in log-likelihood per held-out sample over the previous filter."""
     gain_error: float = 0.0
     """Standard error of the gain."""
 
@@ -150,7 +150,7 @@ class Diagnosis:
     """Everything that the report shows.
 
     >>> Diagnosis("flight.ulg", "ulog", 61.7, "constant velocity").verdict
-    'Nothing was found that this log can show.'
+    'No problem was found in this log.'
     """
 
     name: str
@@ -164,7 +164,7 @@ class Diagnosis:
     stamps: tuple[Any, ...] = ()
     """Time stamps of every stream (:class:`fwnkf.logs.stamps.StampReport`)."""
     findings: tuple[Finding, ...] = ()
-    """The most severe and surest first."""
+    """The most severe first."""
     peaks: tuple[Peak, ...] = ()
     """Lines of the spectra."""
     spectra: tuple[ChannelSpectrum, ...] = ()
@@ -190,8 +190,8 @@ class Diagnosis:
 
     @property
     def verdict(self) -> str:
-        """The most severe finding in one sentence, or that nothing was found."""
-        return self.findings[0].what if self.findings else "Nothing was found that this log can show."
+        """The most severe finding in one sentence, or a sentence that no problem was found."""
+        return self.findings[0].what if self.findings else "No problem was found in this log."
 
     def as_dict(self, *, arrays: bool = True) -> dict[str, Any]:
         """Everything as values of strict JSON.
@@ -204,7 +204,7 @@ class Diagnosis:
 
         >>> diagnosis = Diagnosis("flight.ulg", "ulog", 61.7, "constant velocity")
         >>> diagnosis.as_dict()["verdict"]
-        'Nothing was found that this log can show.'
+        'No problem was found in this log.'
         """
         values: dict[str, Any] = plain_values(self, arrays=arrays)
         return {"verdict": self.verdict, **values}

@@ -28,10 +28,10 @@ class Thresholds:
     line_ratio: float = _threshold(4.0, "1", "density of a line over the floor, at least", "6 dB")
     line_lowest: float = _threshold(8.0, "Hz", "lowest frequency of a vibration; motion is below it")
     line_power_share: float = _threshold(
-        1.0, "1", "power of a line over the power of the noise of its channel, from which it is worth a warning"
+        1.0, "1", "power of a line over the power of the other noise of its channel that gives a warning"
     )
-    line_gyro: float = _threshold(0.02, "rad/s", "amplitude of a gyro line that is worth a warning")
-    line_accel: float = _threshold(0.5, "m/s²", "amplitude of an accelerometer line that is worth a warning")
+    line_gyro: float = _threshold(0.02, "rad/s", "amplitude of a gyro line that gives a warning")
+    line_accel: float = _threshold(0.5, "m/s²", "amplitude of an accelerometer line that gives a warning")
     nyquist_share: float = _threshold(
         0.9, "1", "a line above this share of the Nyquist frequency may be folded", "anti-alias filters have a slope"
     )
@@ -59,14 +59,16 @@ class Thresholds:
     vibe_warning: float = _threshold(30.0, "m/s²", "VIBE that is no longer acceptable", "ArduPilot documentation")
     vibe_failure: float = _threshold(60.0, "m/s²", "VIBE at which position hold fails", "ArduPilot documentation")
     vibe_grey: float = _threshold(10.0, "m/s²", "VIBE that is no longer good", "ArduPilot configurator")
-    vibe_poor: float = _threshold(20.0, "m/s²", "VIBE that means trouble", "ArduPilot configurator")
-    accel_grey: float = _threshold(2.45, "m/s²", "vibration metric that is worth a note", "half of PX4's amber")
+    vibe_poor: float = _threshold(20.0, "m/s²", "VIBE that is poor", "ArduPilot configurator")
+    accel_grey: float = _threshold(2.45, "m/s²", "vibration metric that gives a note", "half of PX4's amber")
     accel_warning: float = _threshold(4.905, "m/s²", "vibration metric that is amber", "PX4 Flight Review")
     accel_failure: float = _threshold(9.81, "m/s²", "vibration metric that is red", "PX4 Flight Review")
     # ---- amplitude
-    clip_share: float = _threshold(1e-4, "1", "share of samples at a limit that is worth a warning")
-    clip_share_failure: float = _threshold(1e-3, "1", "share of samples at a limit that is a failure")
-    clip_count: float = _threshold(100.0, "1", "count of a clipping counter that matters", "ArduPilot documentation")
+    clip_share: float = _threshold(1e-4, "1", "share of samples at a limit that gives a warning")
+    clip_share_failure: float = _threshold(1e-3, "1", "share of samples at a limit that gives a failure")
+    clip_count: float = _threshold(
+        100.0, "1", "count of a clipping counter that gives a warning", "ArduPilot documentation"
+    )
     shock_ratio: float = _threshold(10.0, "1", "change of acceleration in a shock over the usual one, at least")
     shock_accel: float = _threshold(60.0, "m/s²", "smallest change of acceleration that is a shock")
     # ---- bias
@@ -77,19 +79,28 @@ class Thresholds:
     nis_low: float = _threshold(0.5, "1", "mean NIS per channel below which a filter is underconfident")
     nees_high: float = _threshold(2.0, "1", "mean NEES per component above which an estimate is overconfident")
     nees_low: float = _threshold(0.5, "1", "mean NEES per component below which an estimate is underconfident")
-    ratio_share_warning: float = _threshold(0.05, "1", "share of time above amber that warns", "PX4 ecl_ekf scripts")
+    ratio_share_warning: float = _threshold(
+        0.05, "1", "share of time above amber that gives a warning", "PX4 ecl_ekf scripts"
+    )
     whiteness_p: float = _threshold(0.001, "1", "p-value of the whiteness test below which innovations are coloured")
     whiteness_correlation: float = _threshold(
-        0.2, "1", "autocorrelation of innovations that is worth a warning, however small its p-value"
+        0.2, "1", "autocorrelation of innovations that is reported, if the whiteness test fails as well"
     )
-    # ---- what a log can show
+    # ---- what can be determined from a log
     slow_rate: float = _threshold(100.0, "Hz", "sampling rate below which vibration of rotors cannot be seen")
-    drift_span: float = _threshold(50.0, "m", "span of a position that nothing measures, from which it is a failure")
+    drift_span: float = _threshold(50.0, "m", "range of an unaided position estimate that gives a failure")
     # ---- time stamps
-    gap_seconds: float = _threshold(0.1, "s", "gap that is worth a warning by itself")
-    missing_share: float = _threshold(0.01, "1", "share of samples missing that is worth a warning")
-    jitter_share: float = _threshold(0.2, "1", "standard deviation of the step over the step")
-    rate_error: float = _threshold(0.005, "1", "disagreement of two clocks or of the stated rate", "lines move by it")
+    gap_seconds: float = _threshold(0.1, "s", "length of a gap that gives a warning")
+    missing_share: float = _threshold(0.01, "1", "share of missing samples that gives a warning")
+    jitter_share: float = _threshold(
+        0.2, "1", "standard deviation of the sampling interval over its mean that gives a warning"
+    )
+    rate_error: float = _threshold(
+        0.005,
+        "1",
+        "relative difference of two clocks, or from the stated rate, that gives a warning",
+        "lines move by it",
+    )
 
     def parsed(self, settings: Iterable[str]) -> Thresholds:
         """With settings such as ``line_ratio=10``. Raises ConfigError for an unknown name or no number."""

@@ -171,7 +171,7 @@ def _steps(model: Filter, records: Records, generator: torch.Generator) -> Steps
 def inputs_for(model: Filter, records: Records) -> dict[str, Any]:
     """What ``model.run`` takes of some records, in the filter's dtype and on its device.
 
-    A filter that counts in steps, or whose linear system is discrete, gets no ``dt``
+    A filter without a time step, or whose linear system is discrete, gets no ``dt``
     (:func:`fwnkf.runtime.recordings.dt_for`); one without control no ``u``.
     """
     like = torch.zeros((), dtype=model.dtype, device=model.device)

@@ -1,4 +1,4 @@
-"""Folders of training runs: read with suspicion, and set side by side with what can be said over seeds.
+"""Folders of training runs: checked when they are read, and compared by mean and standard deviation over seeds.
 
 A run folder may come from anybody: sizes are bounded before reading, every field is checked, nothing is executed.
 """

@@ -35,7 +35,7 @@ SLOWEST = 0.05
 WHITE_SHARE = 0.3
 """Least white noise, as a share of the lowest parts of the spectrum: a model without any would trust single samples."""
 PRIOR_SPREAD = 3.0
-"""Standard deviation of a prior about the start, in logarithms, for what the spectrum says nothing of."""
+"""Standard deviation of a prior about the start, in logarithms, for parameters that the spectrum does not determine."""
 STARTS = 3
 """Places tried for one more line."""
 SILENT = 1e-4

@@ -263,7 +263,7 @@ def _named(names: list[str], vector: Tensor, eigenvalue: float, relative: Tensor
             for i in chosen
         )
         text = (
-            f"{listed} cannot be told apart: moving them together ({moves}) changes the log-likelihood by "
+            f"{listed} cannot be distinguished: changing them together ({moves}) changes the log-likelihood by "
             f"{0.005 * max(eigenvalue, 0.0) * float(vector.square().sum()):.2g}; fix one of them"
         )
     return FlatDirection(tuple(names[i] for i in chosen), tuple(float(vector[i]) for i in chosen), error, text)

@@ -69,7 +69,7 @@ class VibrationOptions:
 
 
 class SteadyTrack(NamedTuple):
-    """What the model says of recordings in its steady state; its covariances are the same at every sample."""
+    """Predictions of the model for recordings, in its steady state; its covariances are the same at every sample."""
 
     mean: Float[Tensor, "N T m"]
     cov: Float[Tensor, "N T m m"]

@@ -28,7 +28,7 @@ def starting_belief(
     """The filter's own initial belief, or mean and widened covariance of the states that fit the first samples best.
 
     The states are least-squares fits of the system without noise, linearised at its origin, to the first samples of
-    each record. Coordinates that the first samples say nothing of get the variance 1, angles and rotations π²/3.
+    each record. Coordinates that the first samples do not determine get the variance 1, angles and rotations π²/3.
 
     Args:
         model: the filter.

@@ -188,7 +188,7 @@ def compare_clocks(time: Array, other: Array) -> Clocks | None:
 def snap(time: Array, step: float) -> Array:
     """Stamps on a line over the count of steps, one line for every stretch between gaps in which a line fits.
 
-    A stamp that is off by more than half a step stays: it tells of a late message. A stretch in which more than one of
+    A stamp that is off by more than half a step stays: its message was late. A stretch in which more than one of
     a hundred are has no clock and stays as it is, and so does everything where the result is not in order.
     """
     counts = clock_counts(time, step)

@@ -131,8 +131,8 @@ class StampReport:
         if self.gaps:
             longest = sorted(self.gaps, key=lambda gap: -gap.seconds)[:3]
             listed = ", ".join(f"{gap.seconds:.3g} s at {gap.time:.2f} s" for gap in longest)
-            silent = len(self.undeclared)
-            lines.append(f"{len(self.gaps)} gap(s), {silent} of them not declared by the recorder: {listed}")
+            undeclared = len(self.undeclared)
+            lines.append(f"{len(self.gaps)} gap(s), {undeclared} of them not reported by the logger: {listed}")
         if self.skipped > max(2, 0.001 * self.samples):
             lines.append(
                 f"{self.skipped:,} skipped samples ({100 * self.lost:.1f} % missing in all): the mean rate is "

@@ -63,7 +63,7 @@ def before_after(before: ChannelSpectrum, after: ChannelSpectrum) -> Figure:
     axis.axhline(1.0, color=TRUTH, linewidth=0.9, linestyle="--", label="consistent")
     _log_values(axis)
     both = before.white and after.white
-    axis.set_ylabel("innovation / stated" if both else f"{_unit(before.unit)}/√Hz", fontsize=9)
+    axis.set_ylabel("innovation / expected" if both else f"{_unit(before.unit)}/√Hz", fontsize=9)
     axis.set_title(shorten(before.channel, 2 * NAME), fontsize=9.5)
     _legend(figure, axis)
     return figure
@@ -117,20 +117,20 @@ def raster(result: Waterfall) -> tuple[Array, tuple[float, float, float, float]]
     return np.where(np.isfinite(image), image, np.nan), (left, right, bottom, top)
 
 
-def is_honest(row: Consistency) -> bool:
-    """Whether a mean is within its band, or near enough that nobody would change a setting."""
+def is_consistent(row: Consistency) -> bool:
+    """Whether a mean is within its band, or outside by less than the tolerance."""
     return row.low / MARGIN <= row.mean <= row.high * MARGIN
 
 
 def consistency(rows: Sequence[Consistency]) -> Figure:
-    """Mean of every row beside the band in which that of an honest filter lies: both sides are faults."""
+    """Mean of every row beside the interval of a consistent filter."""
     figure, (axis,) = canvas(height=0.27 * len(rows) + 1.15)
     values = [value for row in rows for value in (row.mean, row.low, row.high) if np.isfinite(value) and value > 0]
     low, high = (min(values), max(values)) if values else (0.1, 10.0)
     low, high = low / 1.6, high * 1.6
     for place, row in enumerate(rows):
         axis.plot([max(row.low, low), min(row.high, high)], [place, place], color=DOTS, linewidth=7, alpha=0.45)
-        inside = is_honest(row)
+        inside = is_consistent(row)
         mean = min(max(row.mean, low), high)
         axis.plot([mean], [place], "o" if inside else "X", color=COLOURS[0] if inside else BAD, markersize=7)
     axis.set_yticks(range(len(rows)), [shorten(row.name, NAME) for row in rows])
@@ -139,12 +139,12 @@ def consistency(rows: Sequence[Consistency]) -> Figure:
     log_ticks(axis.xaxis, low, high)
     axis.set_xlim(low, high)
     kinds = dict.fromkeys(shorten(row.kind, 10) for row in rows)
-    axis.set_xlabel(f"← too wide · {', '.join(list(kinds)[:2])} · too narrow →", fontsize=9)
+    axis.set_xlabel(f"← underconfident · {', '.join(list(kinds)[:2])} · overconfident →", fontsize=9)
     return figure
 
 
 def consistency_over_time(rows: Sequence[Consistency]) -> Figure:
-    """The course of each row, smoothed over a fiftieth of the log, with the value of an honest filter."""
+    """The course of each row, smoothed over a fiftieth of the log, with the value of a consistent filter."""
     figure, axes = canvas(rows=len(rows), height=1.25 * len(rows) + 0.6)
     for axis, row in zip(axes, rows, strict=True):
         usable = np.isfinite(row.values)

@@ -1,4 +1,4 @@
-"""The report of a diagnosis: the verdict first, then the questions that an engineer asks about an estimate."""
+"""The HTML report of a diagnosis: the findings, then one section for each question about the estimate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def diagnosis_page(diagnosis: Diagnosis) -> str:
         One self-contained page.
 
     >>> text = diagnosis_page(Diagnosis("flight.ulg", "ulog", 61.7, "constant velocity"))
-    >>> "Nothing was found that this log can show." in text
+    >>> "No problem was found in this log." in text
     True
     """
     return page_of(diagnosis).html()
@@ -51,7 +51,7 @@ def page_of(diagnosis: Diagnosis) -> Page:
     """
     shown: Diagnosis = clean(diagnosis)
     builders: tuple[Callable[[Diagnosis], Section | None], ...] = (
-        stream_section, _noise, _rotors, _honest, _bias, _cost, _cure, _method,
+        stream_section, _noise, _rotors, _consistent, _bias, _cost, _fix, _method,
     )  # fmt: skip
     sections = tuple(section for build in builders if (section := build(shown)) is not None)
     notices, asides = verdict_notices(shown)
@@ -76,7 +76,7 @@ def _noise(diagnosis: Diagnosis) -> Section | None:
     for k, ((kind, unit), group) in enumerate(_grouped(diagnosis.spectra).items()):
         caption = f"{_titled(kind)} ({unit}): square root of the power density."
         if any(spectrum.white is not None for spectrum in group):
-            caption += " Dashes: flat level that a consistent filter would have."
+            caption += " Dashed: the flat level of a consistent filter."
         drawings.append(draw(figures.spectra(group, diagnosis.peaks), f"spectra{k}", caption))
     peaks = by_strength(diagnosis.peaks)
     units = {spectrum.channel: spectrum.unit for spectrum in diagnosis.spectra}
@@ -90,20 +90,24 @@ def _noise(diagnosis: Diagnosis) -> Section | None:
         )
         for peak in peaks
     )
-    table = Table(("channel", "Hz", "amplitude", "× floor", "source"), rows, "Lines, the strongest first")
+    table = Table(
+        ("channel", "frequency (Hz)", "amplitude", "× floor", "source"),
+        rows,
+        "Spectral lines, strongest first",
+    )
     if not peaks:
-        answer = "No line stands out: the noise is spread over all frequencies."
+        answer = "No spectral line was found: the noise is broadband."
     else:
         best = peaks[0]
-        count = "One line stands" if len(peaks) == 1 else f"{len(peaks)} lines stand"
+        count = "One spectral line was" if len(peaks) == 1 else f"{len(peaks)} spectral lines were"
         answer = (
-            f"{count} out of the noise. The strongest is at {number(best.frequency, 'Hz')} in {best.channel}, "
+            f"{count} found. The strongest is at {number(best.frequency, 'Hz')} in {best.channel}, "
             f"with an amplitude of {number(best.amplitude, units.get(best.channel, ''))}"
             + (f": {best.label}." if best.label else ".")
         )
     nyquist = max(float(spectrum.frequency[-1]) for spectrum in diagnosis.spectra if len(spectrum.frequency))
-    notes = (f"Nothing above {number(nyquist, 'Hz')}, half the sampling rate, can be seen directly; "
-             "what is there appears folded to lower frequencies.",)  # fmt: skip
+    notes = (f"Vibration above {number(nyquist, 'Hz')} (half the sampling rate) appears as an alias at a lower "
+             "frequency.",)  # fmt: skip
     return Section("Where is the noise?", answer, tuple(drawings), (table,), notes)
 
 
@@ -113,7 +117,7 @@ def _rotors(diagnosis: Diagnosis) -> Section | None:
     drawings = []
     for k, result in enumerate(diagnosis.waterfalls[:WATERFALLS]):
         names = in_words([shorten(name, NAMES) for name in result.tracks], most=8)
-        caption = "Brighter is louder." + (f" Dashes: {names}." if names else "")
+        caption = "Spectral density over time; brighter is stronger." + (f" Dashed: {names}." if names else "")
         drawings.append(draw(figures.waterfall(result), f"waterfall{k}", caption))
     following = [peak for peak in by_strength(diagnosis.peaks) if peak.rotor is not None]
     tracked = any(result.tracks for result in diagnosis.waterfalls)
@@ -122,53 +126,63 @@ def _rotors(diagnosis: Diagnosis) -> Section | None:
         answer = (
             f"Yes: the line at {number(best.frequency, 'Hz')} in {best.channel} follows rotor {best.rotor}"
             + (f", harmonic {best.harmonic}" if best.harmonic else "")
-            + (f", folded from {number(best.origin, 'Hz')}" if best.origin else "")
+            + (f", as an alias of {number(best.origin, 'Hz')}" if best.origin else "")
             + (f" (correlation over time {best.correlation:.2f})." if best.correlation is not None else ".")
         )
     elif tracked:
-        answer = "No line follows the rotors more than chance would explain."
+        answer = "No: no line follows a rotor speed."
     else:
-        answer = "This log has no rotor speeds to compare with; the picture shows whether lines move over time."
+        answer = "Unknown: the log has no rotor speeds. The spectrogram shows whether lines change over time."
     rows = tuple(
         (shorten(peak.channel, NAMES), peak.frequency, peak.rotor, peak.harmonic, peak.origin, peak.correlation)
         for peak in following
     )
-    table = Table(("channel", "Hz", "rotor", "harmonic", "folded from (Hz)", "correlation"), rows, "Lines of rotors")
-    return Section("Does it follow the rotors?", answer, tuple(drawings), (table,))
+    table = Table(
+        ("channel", "frequency (Hz)", "rotor", "harmonic", "alias of (Hz)", "correlation"), rows, "Lines of rotors"
+    )
+    return Section("Does the noise follow the rotors?", answer, tuple(drawings), (table,))
 
 
-def _honest(diagnosis: Diagnosis) -> Section | None:
+def _consistent(diagnosis: Diagnosis) -> Section | None:
     rows = diagnosis.consistency
     if not rows:
         return None
-    outside = [row for row in rows if not figures.is_honest(row)]
+    outside = [row for row in rows if not figures.is_consistent(row)]
     overall = overall_row(rows)
     large = [row for row in outside if row.mean > row.high]
     small = [row for row in outside if row.mean < row.low]
     coloured = [row for row in rows if abs(row.correlation or 0.0) > THRESHOLDS.whiteness_correlation]
     sentences = []
     if not outside:
-        sentences.append("Yes: the errors are as large as the filter states.")
-    for group, width, size in ((large, "narrow", "larger"), (small, "wide", "smaller")):
-        for kind, subject in (("NIS", "the innovations are"), ("NEES", "against the reference the errors are")):
+        sentences.append(
+            "Partly: the innovations have the expected size, but are not white."
+            if coloured
+            else "Yes: the innovations and errors match the covariance of the filter."
+        )
+    for group, word, size in ((large, "Overconfident", "larger"), (small, "Underconfident", "smaller")):
+        for kind, subject in (("NIS", "the innovations are"), ("NEES", "the errors against the reference are")):
             found = [row for row in group if (row.kind == "NEES") == (kind == "NEES")]
             if found:
-                sentences.append(f"Too {width} in {_names(found)}: {subject} {size} than the filter states.")
+                sentences.append(f"{word} in {_names(found)}: {subject} {size} than the filter expects.")
     if coloured:
-        sentences.append(
-            f"Correlated over time in {_names(coloured)}: something predictable is left in the innovations."
-        )
+        sentences.append(f"Correlated in time: {_names(coloured)}.")
     shown = [row for row in _choice(rows, overall) if len(row.values) > 1]
     drawings = [
         draw(
             figures.consistency(rows[:24]),
             "consistency",
-            "Mean of each row: error bars are too wide on the left, too narrow on the right. Grey: where 95 % of "
-            "honest filters lie; a cross is outside by more than a quarter.",
+            "Mean of each channel: underconfident on the left, overconfident on the right. Grey: 95 % interval of a "
+            "consistent filter; a cross is more than 25 % outside.",
         )
     ]
     if shown:
-        drawings.append(draw(figures.consistency_over_time(shown), "over_time", "Over time; dashes: honest."))
+        drawings.append(
+            draw(
+                figures.consistency_over_time(shown),
+                "over_time",
+                "Moving average over time. Dashed: value of a consistent filter.",
+            )
+        )
     cells = tuple(
         (
             shorten(row.name, NAMES),
@@ -180,16 +194,16 @@ def _honest(diagnosis: Diagnosis) -> Section | None:
         )
         for row in rows
     )
-    columns = ("channel", "figure", "mean", "honest", "correlation", "rejected")
+    columns = ("channel", "statistic", "mean", "95 % interval", "autocorrelation", "rejected")
     notes: tuple[str, ...] = (
-        "NIS is the squared innovation (measurement minus prediction) over the variance that the filter states for it: "
-        "1 on average if the error bars are honest. "
-        "Correlation: between innovations of different steps; 0 if nothing predictable is left.",
+        "NIS is the squared innovation (measurement minus prediction) divided by its variance in the filter. Its mean "
+        "is 1 for a consistent filter. Autocorrelation is the largest correlation between innovations of different "
+        "steps; it is 0 for white innovations. Rejected: share of innovations outside the gate.",
     )
     if any(row.kind == "NEES" for row in rows):
-        notes += ("NEES is the squared error against the reference over the variance that is stated for it; its band "
-                  "is wide where errors last long, because few of them are independent.",)  # fmt: skip
-    return Section("Are the error bars honest?", " ".join(sentences), tuple(drawings),
+        notes += ("NEES is the squared error against the reference divided by its variance in the estimate. Its "
+                  "interval is wide where errors change slowly, because few of them are independent.",)  # fmt: skip
+    return Section("Is the filter consistent?", " ".join(sentences), tuple(drawings),
                    (Table(columns, cells, "Consistency of each channel"),), notes)  # fmt: skip
 
 
@@ -200,7 +214,7 @@ def _bias(diagnosis: Diagnosis) -> Section | None:
     for row in diagnosis.allan:
         groups.setdefault(row.unit, []).append(row)
     drawings = tuple(
-        draw(figures.allan(group), f"allan{k}", "A slope of -½ is white noise; where it rises, the bias drifts.")
+        draw(figures.allan(group), f"allan{k}", "A slope of -½ is white noise; a rising curve is bias drift.")
         for k, group in enumerate(groups.values())
     )
     drifting = [finding for finding in diagnosis.findings if finding.cause == "drift"]
@@ -209,9 +223,9 @@ def _bias(diagnosis: Diagnosis) -> Section | None:
         answer = drifting[0].what
     elif walks:
         names = in_words([shorten(row.channel, NAMES) for row in walks])
-        answer = f"The curves rise at long averaging times in {names}, as they do in flight by manoeuvres alone."
+        answer = f"The curves of {names} rise at long averaging times. In flight, manoeuvres alone have this effect."
     else:
-        answer = "No drift of the bias shows within the length of this log."
+        answer = "No bias drift is visible within the length of this log."
     rows = tuple(
         (
             shorten(row.channel, NAMES),
@@ -221,9 +235,11 @@ def _bias(diagnosis: Diagnosis) -> Section | None:
         )
         for row in diagnosis.allan
     )
-    table = Table(("channel", "white noise", "bias instability", "walk of the bias"), rows, "Read from the curves")
+    table = Table(
+        ("channel", "white noise", "bias instability", "bias random walk"), rows, "Noise parameters from the curves"
+    )
     notes = (
-        "In flight, manoeuvres raise the curve at long averaging times: a recording at rest shows the sensor alone.",
+        "In flight, manoeuvres raise the curve at long averaging times. Record at rest to characterise the sensor.",
     )
     return Section("Does the bias drift?", answer, drawings, (table,), notes)
 
@@ -232,7 +248,7 @@ def _cost(diagnosis: Diagnosis) -> Section | None:
     if not diagnosis.trades:
         return None
     drawings = tuple(
-        draw(figures.trade(result), f"trade{k}", "Further down is less noise, further left is less delay.")
+        draw(figures.trade(result), f"trade{k}", "Lower is less error, further left is less delay.")
         for k, result in enumerate(diagnosis.trades)
     )
     sentences = []
@@ -251,17 +267,18 @@ def _cost(diagnosis: Diagnosis) -> Section | None:
         best = min(points, key=lambda point: point[2], default=None)
         if prompt is not None and best is not None:
             sentence = (
-                f"{result.channel}: within 1 ms of delay the best is {prompt[0]} ({number(prompt[2], result.unit)})"
+                f"{result.channel}: the smallest error within 1 ms of delay is {number(prompt[2], result.unit)} "
+                f"({prompt[0]})"
             )
             if best[0] != prompt[0] or best[1] > 1.0:
-                sentence += f"; {best[0]} reaches {number(best[2], result.unit)} at {number(best[1], 'ms')}"
+                sentence += f", and {number(best[2], result.unit)} at {number(best[1], 'ms')} ({best[0]})"
             sentences.append(sentence + ".")
-    answer = " ".join(sentences) or "Each curve is one method; the reader chooses how much delay is acceptable."
+    answer = " ".join(sentences) or "Each curve is one method. Choose by the delay that your application accepts."
     table = Table(("channel", "method", "delay (ms)", "error"), tuple(rows), "Points of the curves", fold=True)
-    return Section("What would filtering cost?", answer, drawings, (table,))
+    return Section("How much delay does filtering add?", answer, drawings, (table,))
 
 
-def _cure(diagnosis: Diagnosis) -> Section | None:
+def _fix(diagnosis: Diagnosis) -> Section | None:
     fix = diagnosis.fix
     if fix is None:
         return None
@@ -269,26 +286,34 @@ def _cure(diagnosis: Diagnosis) -> Section | None:
     pairs = [(before[after.channel], after) for after in fix.spectra if after.channel in before]
     pairs.sort(key=lambda pair: -_excess(pair[0]))
     drawings: tuple[Drawing, ...] = tuple(
-        draw(figures.before_after(old, new), f"cure{k}", "Innovations over what the filter states: flat at 1 is ideal.")
+        draw(
+            figures.before_after(old, new),
+            f"fix{k}",
+            "Innovation density divided by its value in the filter: flat at 1 for a consistent filter.",
+        )
         for k, (old, new) in enumerate(pairs[:BEFORE_AFTER])
     )
     names = list(dict.fromkeys(name for row in fix.rows for name in row))
     rows = tuple(tuple(_value(row.get(name)) for name in names) for row in fix.rows)
-    titles = {"log_likelihood": "log-likelihood per sample", "nis": "NIS", "white_p": "p of whiteness"}
-    tables = [Table(tuple(titles.get(name, _spoken(name)) for name in names), rows, "On time that was not used to fit")]
+    titles = {"log_likelihood": "log-likelihood per sample", "nis": "NIS", "white_p": "p-value of whiteness"}
+    tables = [
+        Table(
+            tuple(titles.get(name, _spoken(name)) for name in names), rows, "Comparison on the held-out part of the log"
+        )
+    ]
     if fix.parameters:
         items = tuple((_spoken(name), value) for name, value in fix.parameters.items())
         tables.append(Table(("parameter", "value"), items, "Fitted parameters", fold=True))
     answer = _gain(fix)
     if fix.folder:
         answer += f" The filter is saved in {fix.folder}."
-    return Section("What does the cure change?", answer, drawings, tuple(tables), fix.notes)
+    return Section("What does the fitted filter (--fix) improve?", answer, drawings, tuple(tables), fix.notes)
 
 
 def _method(diagnosis: Diagnosis) -> Section:
     tables = [Table(("threshold", "value and meaning"), tuple(diagnosis.thresholds.items()), "Thresholds", fold=True)]
     facts = tuple(quantity(name, value) for name, value in diagnosis.facts.items())
-    tables.append(Table(("fact", "value"), facts, "What the log says about the vehicle", fold=True))
+    tables.append(Table(("fact", "value"), facts, "Vehicle and log", fold=True))
     answer = f"Filter: {diagnosis.filter or 'none'}. "
     answer += f"Command: `{diagnosis.command}`. " if diagnosis.command else ""
     answer += _versions()
@@ -323,21 +348,21 @@ def _excess(spectrum: ChannelSpectrum) -> float:
 
 
 def _gain(fix: Fix) -> str:
-    """What was kept, and what held-out time says of it."""
+    """What was kept, and how it compares on the held-out part."""
     scored = sum(isinstance(row.get("log_likelihood"), float) for row in fix.rows)
     if scored < 2:
-        return "The filter was fitted again; too little time is left to compare it."
+        return "A filter was fitted, but the held-out part is too short to compare it."
     change = f"{number(abs(fix.gain))} ± {number(fix.gain_error)} nats of log-likelihood per sample"
     if fix.outcome == "unchanged":
-        return f"Nothing: what was fitted besides does not predict better than {fix.kept}, which is kept."
+        return f"Nothing: no fitted filter predicts better than {fix.kept}, which is kept."
     if fix.outcome == "worse":
         return (
-            f"It does not hold: {fix.kept} was chosen on the part used to fit, but predicts the rest worse, by "
-            f"{change}. It is not saved."
+            f"Nothing: {fix.kept} was selected on the fitted part, but predicts the held-out part worse, by {change}. "
+            "It was not saved."
         )
     nis = next((row.get("nis") for row in fix.rows if row.get("method") == fix.kept), None)
-    text = f"With {fix.kept} the next sample is predicted better, by {change}"
-    return text + (f"; NIS {number(nis)} (honest: 1)." if isinstance(nis, float) else ".")
+    text = f"One-step prediction with {fix.kept} is better by {change}"
+    return text + (f"; NIS {number(nis)} (consistent: 1)." if isinstance(nis, float) else ".")
 
 
 def _value(value: object) -> Cell:
@@ -350,12 +375,12 @@ def _spoken(name: str) -> str:
 
 def _titled(kind: str) -> str:
     return {"signal": "Measured signal", "innovation": "Innovations of the filter",
-            "logged innovation": "Innovations that the autopilot logged"}.get(kind, kind)  # fmt: skip
+            "logged innovation": "Innovations logged by the autopilot"}.get(kind, kind)  # fmt: skip
 
 
 def _versions() -> str:
     try:
         package = version("fwnkf")
     except PackageNotFoundError:  # run from a checkout that is not installed
-        package = "of a checkout"
+        package = "(not installed)"
     return f"fwnkf {package}, Python {sys.version.split()[0]}."

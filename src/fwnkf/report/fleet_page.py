@@ -1,4 +1,4 @@
-"""The report on a fleet: which devices to look at first, from the statistics of all of them."""
+"""The report on a fleet: the devices that need attention first, from the statistics of all of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS = 50
 """Devices in each table."""
 NAME = 40
 LEVELS = ((0.5, 2.0), (0.2, 5.0))
-"""Between which values NIS is unremarkable, and outside of which a filter cannot be believed."""
+"""Intervals of NIS: inside the first a filter is consistent enough, outside the second it is inconsistent."""
 LINE = 30.0
 """Power of a line over the median of its spectrum from which it is named: in white noise one in 10⁹ bins has it."""
 DRIFT = 0.5
@@ -38,19 +38,19 @@ def fleet_page(
     faults: Sequence[Mapping[str, str]] = (),
     facts: Mapping[str, str] | None = None,
 ) -> Page:
-    """The page of a fleet: consistency, vibration and drift by device, the worst first, and what was set aside.
+    """The page of a fleet: consistency, vibration and drift by device, worst first, and the inputs that were skipped.
 
     Args:
         title: of the page.
         columns: a value for each device: ``device, sessions, samples, flagged, nis, measured, drift, drift_channel,
             peak_hz, peak_ratio, peak_channel``.
-        faults: ``input, device, reason`` of samples that were set aside.
+        faults: ``input, device, reason`` of inputs that were skipped.
         facts: key figures by name.
 
     >>> one = {"device": np.array(["a"], object), "nis": np.array([9.0]), "peak_ratio": np.array([3.0])}
     >>> one |= {name: np.ones(1) for name in ("sessions", "samples", "flagged", "measured", "drift", "peak_hz")}
     >>> one |= {name: np.array(["x"], object) for name in ("drift_channel", "peak_channel")}
-    >>> "cannot be believed" in fleet_page("Fleet", one).html()
+    >>> "is not consistent" in fleet_page("Fleet", one).html()
     True
     """
     nis = np.asarray(columns["nis"], float)
@@ -66,15 +66,15 @@ def fleet_page(
         notices.append(
             Notice(
                 "failure",
-                f"The uncertainty of {_devices(wrong)} of {count:,} cannot be believed: NIS below {least:g} or "
-                f"above {most:g}.",
-                {"What to do": "`fwnkf diagnose` on a log of the worst one says why."},
+                f"The filter is not consistent on {_devices(wrong)} of {count:,}: NIS below {least:g} or above "
+                f"{most:g}.",
+                {"What to do": "Run `fwnkf diagnose` on a log of the first device in the table below."},
             )
         )
     if faults:
-        notices.append(Notice("warning", f"{len(faults):,} inputs were set aside; the reasons are below."))
+        notices.append(Notice("warning", f"{len(faults):,} inputs were skipped; the reasons are below."))
     if not notices:
-        notices.append(Notice("good", f"Nothing stands out among {_devices(count)}."))
+        notices.append(Notice("good", f"No problem was found on {_devices(count)}."))
     return Page(
         title=title,
         subtitle=f"{_devices(count)}, {int(np.sum(columns['samples'])):,} samples",
@@ -93,7 +93,9 @@ def _devices(count: int) -> str:
 
 def _consistency(columns: Mapping[str, NDArray[Any]], nis: Array, odd: int, wrong: int) -> Section:
     known = nis[np.isfinite(nis) & (nis > 0)]
-    drawings = [draw(_histogram(known), "nis", "Devices by NIS. Dashes: a consistent filter.")] if len(known) else []
+    drawings = (
+        [draw(_histogram(known), "nis", "Number of devices by NIS. Dashed: a consistent filter.")] if len(known) else []
+    )
     distance = np.abs(np.log(np.where(nis > 0, nis, np.nan)))
     order = _worst(distance)
     rows: tuple[tuple[Cell, ...], ...] = tuple(
@@ -101,14 +103,14 @@ def _consistency(columns: Mapping[str, NDArray[Any]], nis: Array, odd: int, wron
     )
     (low, high), (least, most) = LEVELS
     answer = (
-        f"NIS of {_devices(wrong)} is below {least:g} or above {most:g}, of {odd:,} more below {low:g} or above "
-        f"{high:g}. Half of the fleet has at most {number(float(np.median(known)))}."
+        f"NIS is below {least:g} or above {most:g} on {_devices(wrong)}, and below {low:g} or above {high:g} on "
+        f"{odd:,} more. Its median over the fleet is {number(float(np.median(known)))}."
         if len(known)
-        else "The filter has no innovations of measured channels, so that nothing can be said."
+        else "Unknown: there are no innovations of measured channels."
     )
-    table = Table(("device", "NIS", "samples", "flagged steps"), rows, "Farthest from one first")
-    notes = ("Above one the errors are larger than stated, below one smaller.",)
-    return Section("Whose error bars do not hold?", answer, tuple(drawings), (table,), notes)
+    table = Table(("device", "NIS", "samples", "flagged steps"), rows, "Farthest from 1 first")
+    notes = ("NIS above 1: the errors are larger than the filter expects; below 1: smaller.",)
+    return Section("On which devices is the filter not consistent?", answer, tuple(drawings), (table,), notes)
 
 
 def _vibration(columns: Mapping[str, NDArray[Any]], loud: int) -> Section:
@@ -120,8 +122,10 @@ def _vibration(columns: Mapping[str, NDArray[Any]], loud: int) -> Section:
         )
         for k in order
     )  # fmt: skip
-    answer = f"The innovations of {_devices(loud)} have a line {LINE:g} times above the median of their spectrum."
-    table = Table(("device", "Hz", "× median", "channel"), rows, "Strongest line first")
+    answer = (
+        f"The innovations of {_devices(loud)} have a spectral line, at least {LINE:g} times the median of the spectrum."
+    )
+    table = Table(("device", "frequency (Hz)", "ratio to median", "channel"), rows, "Strongest line first")
     return Section("Which devices vibrate?", answer, (), (table,))
 
 
@@ -132,8 +136,8 @@ def _drift(columns: Mapping[str, NDArray[Any]], drifting: int) -> Section:
         for k in _worst(np.abs(drift))
     )
     answer = (
-        f"The innovations of {_devices(drifting)} have a mean of more than {DRIFT:g} stated standard deviations in a "
-        "session; without drift it is zero."
+        f"The mean innovation of {_devices(drifting)} is more than {DRIFT:g} standard deviations in a session; without "
+        "drift it is zero."
     )
     table = Table(("device", "mean innovation (σ)", "channel"), rows, "Largest first")
     return Section("Which devices drift?", answer, (), (table,))
@@ -144,8 +148,8 @@ def _set_aside(faults: Sequence[Mapping[str, str]]) -> Section:
     common = Table(("reason", "inputs"), tuple((kind, count) for kind, count in kinds.most_common()), "By reason")
     rows = tuple((shorten(item["input"], NAME), item["device"] or "–", item["reason"]) for item in faults[: 4 * ROWS])
     table = Table(("input", "device", "reason"), rows, f"The first {len(rows)} of {len(faults):,}")
-    answer = f"{len(faults):,} inputs could not be filtered. All others are not affected by them."
-    return Section("What was set aside?", answer, (), (common, table))
+    answer = f"{len(faults):,} inputs could not be filtered. The other inputs are not affected."
+    return Section("Which inputs were skipped?", answer, (), (common, table))
 
 
 def _kind(reason: str) -> str:

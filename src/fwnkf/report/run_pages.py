@@ -55,9 +55,9 @@ def training_page(
         "trajectory": ("What does an estimate look like?", "One test record: truth, measurements and estimates."),
         "error": ("Where in a record is the error?", "Root mean square error over the test records, step by step."),
         "nees": (
-            "Are the error bars honest?",
-            "NEES is the squared error over the variance that the filter states: 1 on average if it is honest. "
-            f"Here: {_honest(shown[:1])}.",
+            "Is the filter consistent?",
+            "NEES is the squared error divided by its variance in the filter. Its mean is 1 for a consistent filter. "
+            f"This filter is {_consistency(shown[:1])}.",
         ),
         **_LEARNED,
     }
@@ -112,7 +112,7 @@ def accuracy_section(rows: Rows, key: str, name: str) -> Section:
     }  # fmt: skip
     cells = tuple(tuple(_cell(row, column) for column in columns) for row in rows)
     table = Table(
-        tuple(columns.values()), cells, "Accuracy and consistency; NEES and NIS are 1 if error bars are honest"
+        tuple(columns.values()), cells, "Accuracy and consistency; NEES and NIS are 1 for a consistent filter"
     )
     drawing = draw(_errors(rows), key, "Mean squared error of the state; bars: standard deviation over seeds.")
     question = f"Which is the most accurate on {name}?" if name else "Which is the most accurate?"
@@ -164,13 +164,13 @@ def _winner(rows: Rows) -> str:
         text += f", less than {percent(SAME)} below {in_words(close)}"
     elif others:
         text += f"; next is {others[0]['method']} with {number(_error(others[0]))}"
-    return f"{text}. Its error bars are {_honest([best])}." if _finite(best.get("nees")) else f"{text}."
+    return f"{text}. It is {_consistency([best])}." if _finite(best.get("nees")) else f"{text}."
 
 
 def _judgement(rows: Rows) -> str:
     """The trained filter, which is the first row, beside the best baseline."""
     first, others = rows[0], [row for row in rows[1:] if _finite(row.get("mse"))]
-    text = f"{first['method']}: MSE {number(_error(first))}, error bars {_honest(rows[:1])}"
+    text = f"{first['method']}: MSE {number(_error(first))}, {_consistency(rows[:1])}"
     if not others or not _error(first):
         return f"{text}."
     best = min(others, key=_error)
@@ -187,12 +187,12 @@ def _error(row: Mapping[str, Any]) -> float:
     return float(value) if isinstance(value, int | float) else math.inf
 
 
-def _honest(rows: Rows) -> str:
-    """What the NEES of the first row says, in words."""
+def _consistency(rows: Rows) -> str:
+    """The consistency of the first row by its NEES, in words."""
     nees = rows[0].get("nees") if rows else None
     if nees is None or not _finite(nees):
-        return "not stated"
-    word = "too narrow" if nees > 1.2 else "too wide" if nees < 0.8 else "honest"
+        return "without a covariance to judge"
+    word = "overconfident" if nees > 1.2 else "underconfident" if nees < 0.8 else "consistent"
     return f"{word} (NEES {number(float(nees))})"
 
 

@@ -1,4 +1,4 @@
-"""What a log contained: the streams that were read, their rates, and what their time stamps say."""
+"""What a log contained: the streams that were read, their rates, and their time stamps."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def stream_section(diagnosis: Diagnosis) -> Section:
         )
         for report in reports
     )
-    table = Table(("stream", "samples", "rate", "missing", "longest gap", "jitter of steps"), rows, "Streams")
+    table = Table(("stream", "samples", "rate", "missing", "longest gap", "jitter"), rows, "Streams")
     gaps = tuple(
         (shorten(report.name, NAMES), gap.time, gap.seconds, "yes" if gap.declared else "no")
         for report in reports
         for gap in sorted(report.gaps, key=lambda gap: -gap.seconds)
     )
-    holes = Table(("stream", "at (s)", "length (s)", "declared by the recorder"), gaps, "Gaps", fold=True)
+    holes = Table(("stream", "at (s)", "length (s)", "reported by the logger"), gaps, "Gaps", fold=True)
     faults: dict[str, list[str]] = {}
     for report in reports:
         for fault in _faults(report):
@@ -44,12 +44,14 @@ def stream_section(diagnosis: Diagnosis) -> Section:
 
 def _answer(diagnosis: Diagnosis, reports: Sequence[StampReport]) -> str:
     if not reports:
-        return f"{number(diagnosis.seconds, 's')} ({diagnosis.format}), and no stream that a filter could use."
+        return f"{number(diagnosis.seconds, 's')} ({diagnosis.format}), without a stream for a filter."
     streams = in_words(
         [f"{shorten(report.name, NAMES)} at {number(report.rate, 'Hz', digits=4)}" for report in reports]
     )
-    troubled = [shorten(report.name, NAMES) for report in reports if report.problems()]
-    state = f"Time stamps need a look in {in_words(troubled)}." if troubled else "The time stamps are in order."
+    affected = [shorten(report.name, NAMES) for report in reports if report.problems()]
+    state = (
+        f"Check the time stamps of {in_words(affected)}." if affected else "No problem was found in the time stamps."
+    )
     return f"{number(diagnosis.seconds, 's')} ({diagnosis.format}): {streams}. {state}"
 
 

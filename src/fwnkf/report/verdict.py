@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from ..diagnosis.finding import Finding
 from ..diagnosis.result import ALL_CHANNELS, Consistency, Diagnosis, Peak
 from .page import Level, Notice
-from .wording import in_words, number, quantity, shorten, sureness
+from .wording import in_words, number, quantity, shorten
 
 CARDS = 3
 """Findings with a card of their own at the top; the others are folded."""
@@ -18,23 +18,23 @@ NAMES = 40
 
 
 def verdict_notices(diagnosis: Diagnosis) -> tuple[tuple[Notice, ...], tuple[Notice, ...]]:
-    """Cards and folded notes: faults first, and where there is none, a card that says so."""
+    """Cards and folded notes: faults first, or one card if there is no fault."""
     groups = _together(diagnosis.findings)
     faults = [group for group in groups if group[0].severity != "info"]
     notes = [group for group in groups if group[0].severity == "info"]
     if not faults:
         limits = [group for group in notes if group[0].cause == "not_observable"]
         others = [group for group in notes if group[0].cause != "not_observable"]
-        text = "No fault was found." if notes else diagnosis.verdict
-        if limits:  # what was not seen is no fault, and no health either
-            text = "No fault was found in what this log can show; see below for what it cannot."
+        text = "No problem was found." if notes else diagnosis.verdict
+        if limits:  # a part of the faults cannot be seen in this log
+            text = "No problem was found, but this log does not contain everything that was checked for; see below."
         first = Notice("info" if limits else "good", text)
         return (first, *map(_notice, limits)), tuple(map(_notice, others))
     return tuple(map(_notice, faults[:CARDS])), tuple(map(_notice, faults[CARDS:] + notes))
 
 
 def _together(findings: Sequence[Finding]) -> list[list[Finding]]:
-    """Findings with the same cause and the same remedy are one card."""
+    """Findings with the same cause and the same action are one card."""
     groups: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.severity, finding.cause, finding.action), []).append(finding)
@@ -44,7 +44,7 @@ def _together(findings: Sequence[Finding]) -> list[list[Finding]]:
 def _notice(group: Sequence[Finding]) -> Notice:
     finding = group[0]
     level: Level = finding.severity
-    details = {"What to do": finding.action, "How sure": sureness(finding.confidence)}
+    details = {"What to do": finding.action, "Confidence": finding.confidence}
     more = {"Evidence": finding.evidence}
     if len(group) > 1:
         more["Also"] = " ".join(other.what for other in group[1:7])
@@ -66,10 +66,12 @@ def key_figures(diagnosis: Diagnosis) -> dict[str, str]:
         units = {spectrum.channel: spectrum.unit for spectrum in diagnosis.spectra}
         values["strongest line"] = number(peaks[0].frequency, "Hz")
         amplitude = number(peaks[0].amplitude, units.get(peaks[0].channel, ""))
-        values["its amplitude"] = f"{amplitude} in {shorten(peaks[0].channel, 24)}"
+        values["amplitude of that line"] = f"{amplitude} in {shorten(peaks[0].channel, 24)}"
     overall = overall_row(diagnosis.consistency)
     if overall is not None:
-        values[f"{overall.kind} (honest: 1)" if overall.kind != "test ratio" else overall.kind] = number(overall.mean)
+        values[f"{overall.kind} (consistent: 1)" if overall.kind != "test ratio" else overall.kind] = number(
+            overall.mean
+        )
     for name, value in diagnosis.facts.items():
         if len(values) < TILES:
             title, text = quantity(name, value)

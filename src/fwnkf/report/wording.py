@@ -71,17 +71,6 @@ def percent(share: float | None) -> str:
     return f"{100 * share:.1f} %" if 0 < share < 0.1 else f"{100 * share:.0f} %"
 
 
-def sureness(confidence: float) -> str:
-    """How sure a finding is, in words and per cent.
-
-    >>> sureness(0.97), sureness(0.55)
-    ('almost certain (97 %)', 'plausible (55 %)')
-    """
-    words = ((0.95, "almost certain"), (0.8, "very likely"), (0.65, "likely"), (0.4, "plausible"), (-1.0, "a guess"))
-    word = next(word for least, word in words if confidence >= least)
-    return f"{word} ({100 * confidence:.0f} %)"
-
-
 def in_words(items: Sequence[str], most: int = 6) -> str:
     """Names in a sentence; beyond ``most`` of them, how many more there are.
 

@@ -30,7 +30,7 @@ INCONSISTENT = 4.0
 UNEXPLAINED = 1.5
 """Power of the innovations over that of the errors of both trivial predictions, above which a filter does not track."""
 UNBOUNDED = 25.0
-"""Stated variance over the power of the trivial error, and over the smallest one, above which it says nothing."""
+"""Stated variance over the power of the trivial error, and over the smallest one, above which it is not meaningful."""
 CLIPPED = 10.0, 100.0
 """The most that one innovation, and one variance or NIS, counts: a wide prior must not be an alarm for long."""
 RESOLUTION = 0.01

@@ -1,4 +1,4 @@
-"""Whether a time stamp is of the clock of a stream, and when stamps of another clock are believed.
+"""Whether a time stamp is of the clock of a stream, and when stamps of another clock are accepted.
 
 One stamp of another clock (Unix time between seconds since the start, a damaged message) must not move a filter: it
 would be predicted over decades, and every correct measurement after it would be late. Stamps that jump and stay there

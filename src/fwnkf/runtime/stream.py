@@ -43,10 +43,10 @@ class Stream:
             and the later ones are filtered again, to the same bits as if all had arrived in order.
         sensors: names of groups of channels; by default the parts of the filter's measurement.
         gate: the probability with which a correct measurement of one sensor passes; others are rejected.
-        recover_after: rejections in a row after which the measurements are believed: the filter starts anew from its
+        recover_after: rejections in a row after which the measurements are accepted: the filter starts anew from its
             prediction with a covariance that explains them.
         stale_after: seconds without a measurement that degrade the health.
-        step: seconds of a step, for filters that count in steps.
+        step: time step in seconds, for filters whose system has no time step.
         longest_step: divides longer gaps, for systems whose equations are not accurate over them.
         longest_gap: seconds that the filter predicts over at most; by default a minute, or 3,000 steps if that is
             longer, and no more than 3,000 steps for a filter that bridges a gap by steps. A measurement whose stamp is
@@ -383,6 +383,6 @@ class Stream:
         if t is None:
             t = 0.0 if math.isnan(self.time) else self.time + (self._options.step or 1.0) * inputs.block
         elif not model.takes_dt and self._options.step is None:
-            raise ConfigError(f"filter {model.name!r} counts in steps: give step=… in seconds, or leave t out")
+            raise ConfigError(f"filter {model.name!r} has no time step: give step=… in seconds, or leave t out")
         values, present = inputs.measurement(y, mask)
         return Sample(t, values, present, inputs.control(u), timed, bool(present.any()))

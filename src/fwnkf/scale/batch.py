@@ -125,7 +125,7 @@ def batch(
         controls: columns of its control inputs.
         device, time_column: columns of a Parquet file that name the device, and the time in seconds or as time stamps.
         stamps: steps by the time stamps, not by the rate of the filter.
-        step: seconds of a step, for a filter that counts in steps.
+        step: time step in seconds, for a filter without a time step.
         batch_size: rows of every batch; by default what the first run chose. Bits may depend on it.
         engine: ``loop``, ``ray``, or ``auto``: Ray for more than 2 million rows in several files.
         workers: processes of Ray; by default the cores of this machine.

@@ -48,7 +48,7 @@ class Clock(NamedTuple):
     """How rows become steps of a filter."""
 
     step: float | None
-    """Seconds of a step of the filter; None for a filter that counts in steps: every row is one."""
+    """Seconds of a step of the filter; None for a filter without a time step: every row is one step."""
     stamps: bool
     """Whether steps have the length that the time stamps say, divided where samples are missing."""
 

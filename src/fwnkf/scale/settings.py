@@ -43,7 +43,7 @@ class Settings:
     time: str = "time"
     stamps: bool = False
     step: float | None = None
-    """Seconds of a step; None for a filter that counts in steps."""
+    """Time step in seconds; None for a filter without one."""
     batch_size: int = 1024
     topics: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ def names_of(
 
 
 def step_of(model: Filter, given: float | None, stamps: bool) -> float | None:
-    """Seconds of a step: those given, those of the system, or None for a filter that counts in steps."""
+    """Seconds of a step: those given, those of the system, or None for a filter without a time step."""
     if model.input_sizes.block > 1:
         raise ConfigError(
             f"the filter reads blocks of {model.input_sizes.block} samples, and a chunk may end inside one; "

@@ -21,7 +21,7 @@ class Store:
     """Files below a folder, named by their path from there. A file appears whole or not at all.
 
     Args:
-        uri: a path, or a URI that pyarrow's file systems know: ``s3://bucket/folder``. An S3 server of one's own is
+        uri: a path, or a URI that pyarrow's file systems know: ``s3://bucket/folder``. Your own S3 server is
             named in the query, ``s3://bucket/folder?endpoint_override=localhost:9000&scheme=http``.
 
     >>> import tempfile

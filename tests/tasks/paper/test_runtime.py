@@ -45,17 +45,37 @@ def test_published_parameters_are_those_of_the_layers_in_the_papers_public_code(
 
 
 def test_rows_have_counts_times_and_ratios_of_the_same_run(monkeypatch):
-    monkeypatch.setattr(runtime, "STEPS", 3)
-    threads = torch.get_num_threads()
-    rows = {row.filter: row for row in runtime.measure_runtime(rounds=1, compiled=False)}
-    assert torch.get_num_threads() == threads
-    assert set(rows) == {row["recipe"] for row in published.rows("runtime")}
-    for row in rows.values():
-        assert row.ms > 0
-        assert row.gru_ms > 0
-        assert row.ratio == pytest.approx(row.ms / row.gru_ms)
+    steps, before = 3, torch.get_num_threads()
+    monkeypatch.setattr(runtime, "STEPS", steps)
+    calls, ran = [], {}
+    forward = nn.GRUCell.forward
+    monkeypatch.setattr(nn.GRUCell, "forward", lambda cell, *inputs: calls.append(cell) or forward(cell, *inputs))
+
+    def timed(candidates, rounds):
+        """Runs each candidate once; the seconds are made up, a different number for each."""
+        for name, candidate in candidates.items():
+            calls.clear()
+            candidate()
+            ran[name] = (torch.get_num_threads(), [cell.hidden_size for cell in calls])
+        return {name: 1e-3 * steps * rounds * (3 + 2 * place) for place, name in enumerate(candidates)}
+
+    monkeypatch.setattr(runtime, "interleave", timed)
+    torch.set_num_threads(before + 1)
+    try:
+        rows = runtime.measure_runtime(rounds=1, compiled=False)
+        assert torch.get_num_threads() == before + 1
+    finally:
+        torch.set_num_threads(before)
+    assert [row.filter for row in rows] == [name for name in ran if not name.endswith(" gru")]
+    for place, row in enumerate(rows):
+        gru, ours = 3 + 4 * place, 5 + 4 * place
+        assert (row.gru_ms, row.ms, row.ratio) == pytest.approx((gru, ours, ours / gru))
         assert (row.compiled_ms, row.compiled_ratio) == (None, None)
-    assert (rows["fwnkf"].width, rows["fwnkf"].layers) == (256, 2)
+        assert ran[f"{row.filter} gru"] == (1, [row.width] * row.layers * steps)
+        assert ran[row.filter][0] == 1
+    by_name = {row.filter: row for row in rows}
+    assert set(by_name) == {row["recipe"] for row in published.rows("runtime")}
+    assert ran["fwnkf gru"][1] == [256, 256] * steps
     # F, H, and the free entries of symmetric Q and R, where the paper counts full matrices
-    assert rows["kf"].parameters == 9 + 6 + 6 + 3
-    assert rows["arkf"].parameters == 3 * 9 + 6 + 6 + 3
+    assert by_name["kf"].parameters == 9 + 6 + 6 + 3
+    assert by_name["arkf"].parameters == 3 * 9 + 6 + 6 + 3

@@ -82,13 +82,13 @@ def _too_large(rows: Sequence[Consistency], whose: str, limits: Thresholds) -> l
             "overconfident",
             "failure" if gated > limits.ratio_share_warning else "warning",
             0.95,
-            f"{top.name}: innovations are {factor**0.5:.2g} times as large as {whose} states"
-            + (f", and {len(rows) - 1} other(s) are too large as well." if len(rows) > 1 else "."),
+            f"{top.name}: innovations are {factor**0.5:.2g} times as large as {whose} expects"
+            + (f", and {len(rows) - 1} other measurement(s) are too large as well." if len(rows) > 1 else "."),
             f"mean NIS {_listed(rows)}, where a consistent filter has 1 and the threshold is {limits.nis_high:g} "
-            f"({_band(top)}); {100 * gated:.2g} % beyond the gate",
-            f"Raise the noise: the innovation variance of {top.name} must grow by a factor of {factor:.3g}, that is "
-            f"R × {factor:.3g} where R dominates (standard deviation × {factor**0.5:.2g}). Look for a wrong bias, "
-            "delay or axis first if the innovations have one sign for long.",
+            f"({_band(top)}); {100 * gated:.2g} % rejected by the gate",
+            "Check first for a wrong bias, delay or axis if the innovations keep the same sign for a long time. "
+            f"Otherwise increase the measurement noise of {top.name}: R × {factor:.3g} (standard deviation × "
+            f"{factor**0.5:.2g}), if R is the largest part of the innovation variance.",
             tuple(row.name for row in rows),
             _figures(rows),
         )
@@ -106,13 +106,13 @@ def _too_small(rows: Sequence[Consistency], whose: str, limits: Thresholds) -> l
             "underconfident",
             "warning",
             0.9,
-            f"{whose[0].upper()}{whose[1:]} states a far larger uncertainty than its innovations show in "
-            f"{len(rows)} measurement(s), so that a gate on them never closes.",
+            f"{whose[0].upper()}{whose[1:]} states a much larger uncertainty than its innovations show for "
+            f"{len(rows)} measurement(s), so that its innovation gate rejects nothing.",
             f"mean NIS {_listed(rows)}, where a consistent filter has 1 and the threshold is {limits.nis_low:g} "
             f"({_band(top)})",
-            f"If the measurements are trusted, lower their noise: {top.name} R × {factor:.2g} (standard deviation × "
-            f"{factor**0.5:.2g}) makes it consistent; in steps, and not below what the sensor's data sheet says, "
-            "because delay and vibration are part of R too.",
+            f"If the measurements are good, reduce their noise parameter: R × {factor:.2g} (standard deviation × "
+            f"{factor**0.5:.2g}) makes {top.name} consistent. Reduce it in steps, and not below the sensor's data "
+            "sheet, because R also has to cover delay and vibration.",
             tuple(row.name for row in rows),
             _figures(rows),
         )
@@ -129,10 +129,10 @@ def _coloured(rows: Sequence[Consistency], whose: str, limits: Thresholds) -> li
             "coloured",
             "info",
             0.9,
-            f"Innovations of {whose} are correlated in time in {len(rows)} measurement(s), without a line.",
+            f"Innovations of {whose} are correlated in time for {len(rows)} measurement(s), without a spectral line.",
             f"autocorrelation {listed} (threshold {limits.whiteness_correlation:g}); p = {rows[0].white_p:.1g}",
-            "The model misses something slow: a bias, a delay between sensors, or noise with a memory. Estimate the "
-            "bias as a state, or check the delay; --fix fits noise states to the IMU.",
+            "The model lacks something slow: a bias, a delay between sensors, or correlated noise. Estimate the bias "
+            "as a state, or check the delay. --fix fits noise states to the IMU.",
             tuple(row.name for row in rows),
             {"correlation": float(rows[0].correlation or 0.0)},
         )

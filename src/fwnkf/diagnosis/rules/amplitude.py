@@ -37,13 +37,13 @@ def _clipping(evidence: Evidence) -> Iterator[Finding]:
             "clipping",
             "failure" if share > limits.clip_share_failure else "warning",
             0.97,
-            f"{', '.join(dict.fromkeys(clip.channel for clip in clips))} clipped: the signal is larger than the range.",
+            f"{', '.join(dict.fromkeys(clip.channel for clip in clips))} clipped: the signal exceeds the range.",
             ", ".join(
                 f"{clip.channel} {clip.samples:,} times at {clip.limit:.4g} {units[clip.channel]}" for clip in clips
             )
             + f"; {100 * share:.2g} % of the samples (threshold {100 * limits.clip_share:g} %)",
-            "Choose a larger range of the sensor, or damp its mount: what is cut off is lost to every filter, and it "
-            "biases velocity and attitude.",
+            "Choose a larger measurement range, or damp the mount. No filter can recover clipped samples, and they "
+            "bias velocity and attitude.",
             tuple(dict.fromkeys(clip.channel for clip in clips)),
             {"limit": worst.limit, "share": share, "count": float(worst.samples)},
         )
@@ -61,11 +61,11 @@ def _shocks(evidence: Evidence) -> Iterator[Finding]:
         "impact",
         "failure",
         0.9,
-        f"A shock of {worst.peak:.4g} m/s² at {worst.time:.1f} s"
+        f"Impact of {worst.peak:.4g} m/s² at {worst.time:.1f} s"
         + (f", one of {len(moments)}." if len(moments) > 1 else "."),
         ", ".join(f"{s.peak:.3g} m/s² at {s.time:.1f} s for {s.seconds:.2g} s" for s in moments[:6])
-        + f" (threshold {evidence.thresholds.shock_accel:g} m/s² from the usual value)",
-        "Look at the log up to that moment alone: nothing after an impact describes the flight.",
+        + f" (threshold: {evidence.thresholds.shock_accel:g} m/s² from the median)",
+        "Use only the part of the log before the impact: the data after it do not represent normal flight.",
         ACCEL,
         {"peak": worst.peak, "at_s": worst.time},
     )
@@ -94,10 +94,10 @@ def _drift(evidence: Evidence) -> Iterator[Finding]:
         "drift",
         "info" if slow else "warning",
         0.5 if slow else 0.9,
-        f"The bias of {GYRO[axis]} wanders by {change[axis]:.3g} rad/s during the flight.",
+        f"The bias of {GYRO[axis]} changes by {change[axis]:.3g} rad/s during the flight.",
         f"gyro against attitude in windows of {WINDOW:g} s: change {', '.join(f'{value:.2g}' for value in change)} "
         f"rad/s in x, y, z (threshold {limits.drift_gyro:g})"
-        + ("; vibration that is folded by the slow sampling can be the reason as well" if slow else ""),
+        + ("; at this sampling rate aliased vibration can have the same effect" if slow else ""),
         "Let the sensor warm up, calibrate it over temperature, and give the estimator a bias state with a random walk "
         f"of about {change[axis] / max(float(np.sqrt(np.ptp(bias.time))), 1e-9):.2g} rad/s/√s.",
         tuple(GYRO[number] for number in np.flatnonzero(wandering)),

@@ -15,7 +15,7 @@ CHECK = (
 
 
 def findings(evidence: Evidence) -> Iterator[Finding]:
-    """From the estimates in the log, and from the filter that was given; one built from the log promises nothing."""
+    """From the estimates in the log, and from a filter that was given; one fitted to the log is not judged."""
     limits = evidence.thresholds
     own = [row for part in evidence.analysed for row in part.errors if evidence.given]
     for rows, whose in ((own, "the filter"), (evidence.logged_errors, "the estimator in the log")):
@@ -28,9 +28,9 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
                 "failure" if top.mean > GATE**2 else "warning",
                 0.95,
                 f"{_component(top)}: errors against the reference are {top.mean**0.5:.2g} times as large as {whose} "
-                "states.",
+                "expects.",
                 _evidence(large, f"threshold is {limits.nees_high:g}"),
-                f"{CHECK} If they are, {whose} is too sure of itself: raise its process noise, or multiply its "
+                f"{CHECK} If they are, {whose} is overconfident: increase its process noise, or multiply its "
                 f"covariance by {top.mean:.3g} (standard deviations × {top.mean**0.5:.2g}) where it is used.",
                 tuple(row.name for row in large),
                 _figures(large),
@@ -41,10 +41,11 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
                 "underconfident",
                 "warning",
                 0.9,
-                f"{_component(top)}: errors against the reference are {top.mean**0.5:.2g} of what {whose} states.",
+                f"{_component(top)}: errors against the reference are only {top.mean**0.5:.2g} times as large as "
+                f"{whose} expects.",
                 _evidence(small, f"threshold is {limits.nees_low:g}"),
-                f"Lower process and measurement noise together: the covariance can be multiplied by {top.mean:.2g} "
-                f"(standard deviations × {top.mean**0.5:.2g}) and still hold.",
+                f"Reduce process and measurement noise together: with the covariance multiplied by {top.mean:.2g} "
+                f"(standard deviations × {top.mean**0.5:.2g}) the estimate is consistent.",
                 tuple(row.name for row in small),
                 _figures(small),
             )

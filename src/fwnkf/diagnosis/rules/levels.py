@@ -37,10 +37,10 @@ def findings(evidence: Evidence) -> list[Finding]:
                 "clipping",
                 level,
                 0.95,
-                f"The accelerometer reached its limit {total:.0f} times in the air.",
+                f"The accelerometer clipped {total:.0f} times in the air.",
                 f"clipping counters of {stream.name}: {listed} (threshold {limits.clip_count:g})",
-                "Clipped samples are wrong by an unknown amount, in one direction. Choose a larger range, damp the "
-                "mount, and look for what hits the limit: an impact, or vibration above the band that is logged.",
+                "Clipped samples have an unknown error that does not average out. Choose a larger measurement range, "
+                "damp the mount, and look for the cause: an impact, or vibration above the logged bandwidth.",
                 tuple(clips),
                 {"count": total},
             )
@@ -62,7 +62,7 @@ def _vibration(levels: dict[str, float], source: str, limits: Thresholds) -> lis
     level: Severity = "failure" if top > failure else "warning" if vibe or top > warning else "info"
     listed = " / ".join(f"{value:.3g}" for value in levels.values())
     scale = (
-        f"{limits.vibe_grey:g} is no longer good, {limits.vibe_poor:g} is trouble, {warning:g} unacceptable"
+        f"good below {limits.vibe_grey:g}, poor above {limits.vibe_poor:g}, unacceptable above {warning:g}"
         if vibe
         else f"amber above {warning:g}, red above {failure:g}"
     )
@@ -73,7 +73,7 @@ def _vibration(levels: dict[str, float], source: str, limits: Thresholds) -> lis
             0.9,
             f"The autopilot measured strong vibration: {top:.3g} m/s² in {name}.",
             f"median in the air {listed} m/s² ({scale})",
-            "Look for a damaged or unbalanced propeller, a bent shaft or a loose mount before anything is filtered.",
+            "Check for a damaged or unbalanced propeller, a bent shaft or a loose mount before you tune any filter.",
             tuple(levels),
             {"level": top},
         )

@@ -43,7 +43,7 @@ def severity(group: Sequence[Peak], part: Analysed, limits: Thresholds) -> tuple
 
 
 def _excess(peak: Peak, part: Analysed, limits: Thresholds) -> float:
-    """A small line is worth a warning too where it has more power than the rest of the noise."""
+    """A small line also gives a warning if it has more power than the rest of the noise."""
     share = noise_share(peak, part, limits) / limits.line_power_share
     return max(peak.amplitude / _limit(peak.channel, limits), math.sqrt(share))
 
@@ -65,7 +65,7 @@ def _follows(peak: Peak) -> bool:
 
 
 def _by_source(peaks: Sequence[Peak]) -> list[list[Peak]]:
-    """By rotor, all its harmonics together, folded or not: they have one cure. All else that sweeps is one source."""
+    """By rotor, all its harmonics together, folded or not: they have one remedy. All else that sweeps is one source."""
     groups: dict[int | None, list[Peak]] = {}
     for peak in peaks:
         groups.setdefault(peak.rotor, []).append(peak)
@@ -78,7 +78,6 @@ def _finding(group: Sequence[Peak], part: Analysed, evidence: Evidence) -> Findi
     top = max(group, key=lambda peak: _excess(peak, part, limits))
     channels = tuple(dict.fromkeys(peak.channel for peak in group if peak.harmonic == top.harmonic))
     others = sorted({peak.harmonic for peak in group if peak.harmonic is not None} - {top.harmonic})
-    unit = part.series.units[part.series.channels.index(top.channel)]
     folded = top.origin is not None and top.origin > rate / 2
     cause = "aliasing" if folded else "rotor_vibration" if _follows(top) else "vibration"
     figures: dict[str, float | str] = {
@@ -99,26 +98,47 @@ def _finding(group: Sequence[Peak], part: Analysed, evidence: Evidence) -> Findi
     if top.origin is not None:
         figures["origin_hz"] = top.origin
     text = (
-        f"{top.amplitude:.3g} {unit} in {top.channel} (worth a warning from {_limit(top.channel, limits):g} {unit}), "
-        f"{top.ratio:{'.3g' if top.ratio < 1000 else ',.0f'}} times the floor around it (threshold "
-        f"{limits.line_ratio:g})"
+        f"{_criterion(group, top, part, limits)}; {top.ratio:{'.3g' if top.ratio < 1000 else ',.0f'}} times the noise "
+        f"floor around it (detection threshold {limits.line_ratio:g})"
     )
     if top.correlation is not None:
-        text += f", correlation with its source {top.correlation:.2f}"
-    text += f"; {figures['noise_share']:.2g} times the power of the noise (from {limits.line_power_share:g})"
+        text += f"; correlation with its source {top.correlation:.2f}"
     if top.label:
         text += f"; {top.label}"
     if _follows(top) and others:
         text += f"; also at harmonics {', '.join(map(str, others))}"
     return Finding(
-        cause, level, _confidence(top), _what(cause, top, channels), text,
+        cause, level, _score(top), _what(cause, top, channels), text,
         _action(cause, top, part, figures), channels, figures,
     )  # fmt: skip
 
 
+def _criterion(group: Sequence[Peak], top: Peak, part: Analysed, limits: Thresholds) -> str:
+    """Amplitude and power of a line; a threshold stands beside a value that exceeds it, or beside both if none does."""
+    units = dict(zip(part.series.channels, part.series.units, strict=True))
+    unit = units[top.channel]
+    strongest = max(
+        (peak for peak in group if peak.channel.startswith("accel")), key=lambda p: p.amplitude, default=top
+    )
+    if strongest.channel.startswith("accel") and strongest.amplitude > limits.accel_failure:
+        return (
+            f"amplitude {strongest.amplitude:.3g} {units[strongest.channel]} in {strongest.channel} (failure above "
+            f"{limits.accel_failure:g} {units[strongest.channel]})"
+        )
+    limit, share = _limit(top.channel, limits), noise_share(top, part, limits)
+    amplitude = f"amplitude {top.amplitude:.3g} {unit} in {top.channel}"
+    power = f"{share:.2g} times the power of the other noise"
+    large, strong = top.amplitude > limit, share > limits.line_power_share
+    if large or not strong:
+        amplitude += f" (warning above {limit:g} {unit})"
+    if strong or not large:
+        power += f" (warning above {limits.line_power_share:g})"
+    return f"{amplitude}, {power}"
+
+
 def _what(cause: str, top: Peak, channels: Sequence[str]) -> str:
     where = ", ".join(channels)
-    source = f"rotor {top.rotor}" if top.rotor is not None else "a source that changes its speed"
+    source = f"rotor {top.rotor}" if top.rotor is not None else "a source with a changing speed"
     order = "" if top.harmonic in (None, 1) else f" (harmonic {top.harmonic})"
     if cause == "aliasing":
         return (
@@ -127,16 +147,16 @@ def _what(cause: str, top: Peak, channels: Sequence[str]) -> str:
         )
     if cause == "rotor_vibration":
         return f"Vibration of {source}{order} near {top.frequency:.4g} Hz in {where}."
-    note = " close to half the sampling rate, possibly folded" if "folded" in top.label else ""
-    return f"A vibration at {top.frequency:.4g} Hz in {where}, at a fixed frequency{note}."
+    note = ", close to half the sampling rate and possibly an alias" if "folded" in top.label else ""
+    return f"Vibration at a fixed frequency of {top.frequency:.4g} Hz in {where}{note}."
 
 
-def _confidence(top: Peak) -> float:
-    """By how far the line stands above the floor; less where only a sweep or a fold suggests the source."""
-    sure = 1 - 0.5 / max(1.0, top.ratio / 2)
+def _score(top: Peak) -> float:
+    """From the ratio of the line to the floor; lower where only a sweep or a fold suggests the source."""
+    score = 1 - 0.5 / max(1.0, top.ratio / 2)
     if _follows(top) and top.rotor is None:
-        sure = min(sure, 0.8)
-    return round(min(sure, 0.99), 2)
+        score = min(score, 0.8)
+    return round(min(score, 0.99), 2)
 
 
 def _action(cause: str, top: Peak, part: Analysed, figures: dict[str, float | str]) -> str:
@@ -146,11 +166,12 @@ def _action(cause: str, top: Peak, part: Analysed, figures: dict[str, float | st
         gain = integration_gain(origin, rate)
         figures["gain"] = gain
         # every multiple of half the rate reflects the frequency once more
-        way = "against" if int(2 * origin / rate) % 2 else "with"
+        way = "falls" if int(2 * origin / rate) % 2 else "rises"
         return (
-            f"Raise the sampling rate above {2.5 * origin:.0f} Hz, or put a low-pass below {rate / 2:.0f} Hz in front "
-            f"of the sampling: averaging over a sample passes {gain:.2g} of {origin:.4g} Hz. After sampling, a notch "
-            f"must follow the alias, which moves {way} the rotor; balance or replace the rotor at its source."
+            f"Balance or replace the rotor. Raise the sampling rate above {2.5 * origin:.0f} Hz, or add a low-pass "
+            f"filter below {rate / 2:.0f} Hz before sampling: the average over one sample interval still passes "
+            f"{gain:.2g} of the amplitude at {origin:.4g} Hz. A notch after sampling must follow the alias, whose "
+            f"frequency {way} when the rotor speed rises."
         )
     # one that follows the speed need not cover the whole sweep
     width = top.frequency / FOLLOWING_Q if _follows(top) else notch_bandwidth(top.frequency, top.width, rate)
@@ -159,7 +180,7 @@ def _action(cause: str, top: Peak, part: Analysed, figures: dict[str, float | st
     mechanical = "Balance or replace the propeller" if cause == "rotor_vibration" else "Stiffen or damp the mount"
     kind = "that follows the rotor speed, " if cause == "rotor_vibration" else ""
     return (
-        f"{mechanical}. A notch {kind}at {top.frequency:.4g} Hz of {width:.3g} Hz bandwidth costs {delay:.2g} "
-        f"ms of delay; noise states at {top.frequency:.4g} Hz ({top.amplitude / math.sqrt(2):.2g} standard deviation) "
-        "in the filter cost none and keep its error bars honest: --fix fits them."
+        f"{mechanical}. A notch filter {kind}at {top.frequency:.4g} Hz with a bandwidth of {width:.3g} Hz adds "
+        f"{delay:.2g} ms of delay. Noise states in the filter at {top.frequency:.4g} Hz (standard deviation "
+        f"{top.amplitude / math.sqrt(2):.2g}) add no delay and keep its covariance consistent: --fix fits them."
     )

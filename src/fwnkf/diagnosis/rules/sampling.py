@@ -30,17 +30,17 @@ def _gaps(name: str, report: StampReport, limits: Thresholds) -> Iterator[Findin
     long = [gap for gap in report.gaps if gap.seconds > limits.gap_seconds]
     if long:
         longest = max(long, key=lambda gap: gap.seconds)
-        silent = sum(not gap.declared for gap in long)
+        undeclared = sum(not gap.declared for gap in long)
         yield Finding(
             "gaps",
             "warning",
             0.99,
             f"{name} has {len(long)} gap(s), the longest of {longest.seconds:.3g} s at {longest.time:.1f} s"
-            + (f"; {silent} of them are not declared by the recorder." if silent else "."),
+            + (f"; {undeclared} of them without a dropout message of the logger." if undeclared else "."),
             f"gaps above {limits.gap_seconds:g} s: "
             + ", ".join(f"{gap.seconds:.3g} s at {gap.time:.2f} s" for gap in long[:6]),
-            "Nothing between the gaps is lost to the analysis, which is cut there. Use a faster card or log fewer "
-            "topics; an estimator that ran on this log must be told the true step.",
+            "Use a faster SD card or log fewer topics. An estimator that runs on this log needs the true time step at "
+            "each gap. This analysis uses all samples between the gaps.",
             (name,),
             {"gaps": float(len(long)), "longest_s": longest.seconds, "at_s": longest.time},
         )
@@ -53,10 +53,10 @@ def _skipped(name: str, report: StampReport, limits: Thresholds) -> Iterator[Fin
             "gaps",
             "warning",
             0.99,
-            f"{name}: {100 * lost:.2g} % of the samples are skipped one by one.",
+            f"{name}: {100 * lost:.2g} % of the samples are missing, one or a few at a time.",
             f"{report.skipped:,} samples missing (threshold {100 * limits.missing_share:g} %); the mean rate is "
             f"{report.mean_rate:.4g} Hz, the sampling rate {report.rate:.4g} Hz",
-            f"Use {report.rate:.4g} Hz as the sampling rate: the mean rate moves every line by "
+            f"Use {report.rate:.4g} Hz as the sampling rate: with the mean rate, every frequency is wrong by "
             f"{100 * (1 - report.mean_rate / report.rate):.2g} %.",
             (name,),
             {"missing_share": lost, "rate_hz": report.rate, "mean_rate_hz": report.mean_rate},
@@ -77,8 +77,8 @@ def _time_base(name: str, report: StampReport, limits: Thresholds) -> Iterator[F
             f"clock {report.rate:.5g} Hz, median {report.median_rate:.5g} Hz, mean {report.mean_rate:.5g} Hz; "
             f"jitter {1e3 * report.jitter:.2g} ms; thresholds: rate {100 * limits.rate_error:g} %, jitter "
             f"{100 * limits.jitter_share:g} % of a step",
-            "Give the estimator the step that the stamps say, and stamp samples where they are taken, not where "
-            "they are received. Every frequency below is by the fitted clock.",
+            "Give the estimator the time steps of the time stamps, and stamp samples when they are taken, not when "
+            "they are received. All frequencies in this report use the fitted clock.",
             (name,),
             {"rate_hz": report.rate, "factor": report.factor, "jitter_s": report.jitter},
         )
@@ -93,5 +93,5 @@ def _damage(evidence: Evidence) -> Iterator[Finding]:
             0.99,
             "A part of the file could not be read; the rest was.",
             "; ".join(damage[:3]),
-            "Nothing to do for the rest of the log; copy it again from the card if the damage came with the copy.",
+            "The rest of the log is usable. If the file was damaged while copying, copy it again from the card.",
         )

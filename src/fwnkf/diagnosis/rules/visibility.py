@@ -43,15 +43,15 @@ def _slow(evidence: Evidence) -> list[Finding]:
     turns = ""
     if rotor is not None:
         speed = float(np.nanmedian(rotor.stack()))
-        turns = f" The rotors turn at {speed:.3g} Hz, far above it." if speed > rate / 2 else ""
+        turns = f" The rotors turn at {speed:.3g} Hz, above that frequency." if speed > rate / 2 else ""
     seen = any(part.role in rates for part in evidence.analysed)
     return [
         Finding(
             "not_observable",
             "info" if seen else "warning",
             0.99,
-            f"This log cannot show vibration above {rate / 2:.3g} Hz: {role} is logged at {rate:.3g} Hz.{turns}",
-            f"sampling rate {rate:.4g} Hz (at least {limits.slow_rate:g} Hz wanted)",
+            f"Vibration above {rate / 2:.3g} Hz cannot be seen in this log: {role} is logged at {rate:.3g} Hz.{turns}",
+            f"sampling rate {rate:.4g} Hz (threshold {limits.slow_rate:g} Hz)",
             f"To see it, {FASTER.get(evidence.log.format, ROS)}.",
             (role,),
             {"nyquist_hz": rate / 2, "rate_hz": rate},
@@ -68,7 +68,7 @@ def _no_inertial(evidence: Evidence) -> list[Finding]:
             "not_observable",
             "info",
             0.99,
-            "This log cannot show the noise of inertial sensors: it has no IMU.",
+            "The noise of the inertial sensors cannot be analysed: the log has no IMU data.",
             f"topics: {topics}",
             f"Record the IMU as well ({FASTER.get(evidence.log.format, ROS)}), or name it with --topic imu=TOPIC or "
             "--field gyro_x=TOPIC.FIELD.",
@@ -95,7 +95,7 @@ def _no_aiding(evidence: Evidence) -> list[Finding]:
             "no_aiding",
             "failure" if span > evidence.thresholds.drift_span else "warning",
             0.95,
-            f"No position or velocity was measured: the estimate is dead reckoning and moves by {span:.0f} m "
+            f"No position or velocity was measured: the position estimate is dead reckoning and moves by {span:.0f} m "
             + ("in the air." if evidence.airborne else "during the log."),
             f"GPS fix: {fix or 'not logged'}; innovations only of {', '.join(names[:6])}; the estimated position spans "
             + " × ".join(f"{value:.3g}" for value in spans)
@@ -119,7 +119,7 @@ def _no_speeds(evidence: Evidence) -> list[Finding]:
             "not_observable",
             "info",
             0.95,
-            "This log cannot show which rotor a line belongs to: it has no rotor speeds.",
+            "The lines cannot be assigned to rotors: the log has no rotor speeds.",
             f"{len(loud)} lines, the strongest at {loud[0].frequency:.4g} Hz",
             f"To see it, {wanted}, and fly again.",
         )

@@ -1,0 +1,112 @@
+"""The motion of channel models fitted to the samples, for logs whose spectrum is too short to show it.
+
+The spectrum of a short log starts above a slow motion: at 1 kHz, segments of 512 samples leave out everything below
+6 Hz. Drive and decay of the signal are then not determined by the spectrum, and a filter with them lags behind the
+motion by more than the noise that it removes. The errors of one-step predictions contain the motion at any rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..core.riccati import steady_state
+from ..identify.channels import SLOWEST, ChannelModel
+from .innovations import PIECES, SHORTEST, warm_up
+from .series import Pieces, Series, pieces
+
+Array = NDArray[np.float64]
+
+LONGEST = 20_000
+"""Samples that are predicted."""
+DRIVES = (-6.0, -3.0, 0.0, 3.0, 6.0, 9.0)
+"""Drives tried first: logarithms of their ratios to that of the spectrum."""
+DECAYS = (SLOWEST, 1.0, 20.0)
+"""Decays tried first, 1/s."""
+FIRST_STEP, LAST_STEP = 2.0, 0.25
+"""Steps of the search in the logarithms of drive and decay, halved from the first to the last."""
+NEIGHBOURS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1), (1, -1), (-1, 1))
+LEVEL = 16
+"""Samples whose mean is the level that a piece starts from."""
+
+
+def fit_motion(models: Sequence[ChannelModel], series: Series) -> list[ChannelModel]:
+    """The models with the drive and decay that predict the next sample of a series with the smallest error.
+
+    Noise and lines stay as they are. After a coarse grid, each channel moves to the best of the eight neighbours of its
+    values, or halves its step where none is better.
+    """
+    cut = _cut(series)
+    tried = [
+        [model, *(_moved(model, drive, math.log(decay / model.decay)) for drive in DRIVES for decay in DECAYS)]
+        for model in models
+    ]
+    best, smallest = list(models), np.full(len(models), np.inf)
+    steps = np.full(len(models), FIRST_STEP)
+    while (steps >= LAST_STEP).any():
+        errors = _squared_errors(tried, cut)
+        for channel, place in enumerate(errors.argmin(1).tolist()):
+            if errors[channel, place] < smallest[channel]:
+                best[channel], smallest[channel] = tried[channel][place], errors[channel, place]
+            else:
+                steps[channel] /= 2
+        tried = [
+            [_moved(model, step * drive, step * decay) for drive, decay in NEIGHBOURS]
+            for model, step in zip(best, steps.tolist(), strict=True)
+        ]
+    return best
+
+
+def squared_prediction_error(models: Sequence[ChannelModel], series: Series) -> Array:
+    """Mean square of the one-step prediction errors of each channel."""
+    return _squared_errors([[model] for model in models], _cut(series))[:, 0]
+
+
+def _moved(model: ChannelModel, drive: float, decay: float) -> ChannelModel:
+    """Drive and decay changed by so much in their logarithms."""
+    decay = min(max(model.decay * math.exp(decay), SLOWEST), 2 * model.rate)
+    return replace(model, drive=model.drive * math.exp(drive), decay=decay)
+
+
+def _cut(series: Series) -> Pieces:
+    """Pieces that run side by side, each from its own level."""
+    series = series.first(LONGEST)
+    cut = pieces(series, length=max(SHORTEST, math.ceil(len(series) / PIECES)), warm=warm_up(series.rate))
+    known = cut.mask & (cut.mask.cumsum(1) <= LEVEL)
+    level = torch.where(known, cut.y, 0.0).sum(1, keepdim=True) / known.sum(1, keepdim=True).clamp_min(1)
+    return cut._replace(y=torch.where(cut.mask, cut.y - level, 0.0))
+
+
+@torch.no_grad()
+def _squared_errors(models: Sequence[Sequence[ChannelModel]], cut: Pieces) -> Array:
+    """Mean square of one-step prediction errors with the steady-state gain, ``[channels, models of each]``."""
+    size = 2 + 2 * max(len(model.lines) for row in models for model in row)
+    shape = (len(models), len(models[0]))
+    F, H, Q, R = (
+        torch.stack(items).unflatten(0, shape)
+        for items in zip(*(_matrices(model, size) for row in models for model in row), strict=True)
+    )
+    gain, forward, ahead = steady_state(F, H, Q, R).gain.mT, F.mT, (H @ F).mT
+    y, known = (item.permute(1, 2, 0)[:, :, None, :, None] for item in (cut.y, cut.mask.double()))  # [T, C, 1, B, 1]
+    counted = known * torch.from_numpy(cut.sample >= 0).T[:, None, None, :, None]
+    x = torch.zeros(*shape, len(cut.y), size, dtype=F.dtype)
+    total = torch.zeros(shape, dtype=F.dtype)
+    for sample, present, counts in zip(y, known, counted, strict=True):
+        error = (sample - x @ ahead) * present
+        total += (counts * error.square()).sum((-2, -1))
+        x = x @ forward + error @ gain
+    mean = total / counted.sum((0, 3, 4)).clamp_min(1)
+    return torch.where(mean.isfinite(), mean, torch.inf).numpy()
+
+
+def _matrices(model: ChannelModel, size: int) -> tuple[torch.Tensor, ...]:
+    """Those of the model, with states that do nothing up to ``size``: all models then have the same shape."""
+    F, H, Q, R = model.matrices()
+    more = size - len(F)
+    pad = torch.nn.functional.pad
+    return pad(F, (0, more, 0, more)), pad(H, (0, more)), pad(Q, (0, more, 0, more)), R
