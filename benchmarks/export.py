@@ -46,9 +46,9 @@ RATE = 1e3
 
 
 def build(hidden: int, layers: int) -> fwnkf.Filter:
-    model = fwnkf.build(
-        "fwnkf", H=torch.eye(2, 3), Q=torch.eye(3), R=torch.eye(2), hidden=hidden, layers=layers, dt=0.01
-    )
+    system = fwnkf.systems.LearnedSystem.of(H=torch.eye(2, 3), Q=torch.eye(3), R=torch.eye(2), dt=0.01)
+    parts = {"transition": fwnkf.LocallyLinear(1), "phi": fwnkf.Phi()}
+    model = fwnkf.FWNKF(system, encoder=fwnkf.GRU(hidden, layers), **parts)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
@@ -57,11 +57,8 @@ def build(hidden: int, layers: int) -> fwnkf.Filter:
 
 def inertial() -> fwnkf.Filter:
     """Position, velocity, orientation and two biases, with two oscillators in each channel."""
-    model = fwnkf.build(
-        "fwnkf", system=Strapdown(StrapdownConfig()), shaping="noise", hidden=0, residual_width=0, sections=2
-    )
-    model.noise_states.set(hz=[12.0, 35.0], bandwidth_hz=[2.0, 2.0], std=[0.02, 0.02])
-    return model
+    lines = fwnkf.Lines(hz=[12.0, 35.0], bandwidth_hz=2.0, std=0.02, shared=True, pole_radius=0.999)
+    return fwnkf.FWNKF(Strapdown(StrapdownConfig()), noise=lines)
 
 
 class Generated:
@@ -173,10 +170,10 @@ def hand_ekf(model: fwnkf.Filter, folder: Path) -> Any:
         given = HandParameters()
         given.radius[:] = states.radius().flatten().tolist()
         given.frequency[:] = states.frequency().flatten().tolist()
-        given.C[:] = prepared.oscillators.C.flatten().tolist()
+        given.C[:] = prepared.noise.C.flatten().tolist()
         given.R[:] = prepared.R.variance.tolist()
     squares = (config.accelerometer_density, config.gyro_density, config.gyro_walk, config.accelerometer_walk)
-    given.rest[:] = [*(value**2 for value in squares), config.gravity[2], model.config.dt]
+    given.rest[:] = [*(value**2 for value in squares), config.gravity[2], model.system.dt]
     functions.ekf_hand_init(ctypes.byref(given))
     return functions
 
@@ -286,8 +283,8 @@ def main() -> None:
         if shutil.which("g++") and Path("/usr/include/eigen3").is_dir():
             double = Compiled("ekf_double", model, folder, torch.float64)
             eigen = hand_ekf(model, folder)
-            dt = ctypes.c_double(model.config.dt)
-            double.loop(100, model.config.dt)
+            dt = ctypes.c_double(model.system.dt)
+            double.loop(100, model.system.dt)
             eigen.ekf_hand_steps(double.y, double.u, dt, 100)
             mine, theirs = (ctypes.c_double * 16)(), (ctypes.c_double * 16)()
             double.functions.ekf_double_mean(mine)
@@ -296,7 +293,7 @@ def main() -> None:
             row("inertial EKF: C / Eigen by hand, difference of the means after 100 steps", far, 1e-9, "relative")
             steps = {
                 "eigen": lambda: eigen.ekf_hand_steps(double.y, double.u, dt, 100),
-                "ours": lambda: double.loop(100, model.config.dt),
+                "ours": lambda: double.loop(100, model.system.dt),
             }
             taken = interleave(steps, options.rounds, clock=time.process_time)
             row("inertial EKF, 15 + 12 states, in Eigen by hand, one step", 1e4 * taken["eigen"], None, "µs")

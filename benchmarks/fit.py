@@ -50,12 +50,9 @@ CASES = {
 def oracle(case: Case) -> fwnkf.Filter:
     """The filter with the true parameters."""
     config = ConstantVelocityConfig(dims=1, dt=1 / RATE, density=DENSITY, variance=VARIANCE)
-    model = fwnkf.build(
-        "fwnkf", system=ConstantVelocity(config).double(), shaping="noise", hidden=0, residual_width=0,
-        sections=1, pole_radius=0.9999,
-    )  # fmt: skip
+    model = fwnkf.FWNKF(ConstantVelocity(config).double(), noise=fwnkf.Lines(shared=True))
     values = (2 * math.pi * case.hertz / RATE, math.exp(-math.pi * case.bandwidth / RATE), case.std / VARIANCE**0.5)
-    model.get_submodule("noise_states").set_oscillators(*(torch.tensor([[value]]).double() for value in values))  # type: ignore[operator]
+    model.noise_states.set_oscillators(*(torch.tensor([[value]]).double() for value in values))
     return model
 
 

@@ -64,7 +64,7 @@ CORE = """
 import importlib.util, sys, torch, fwnkf
 assert fwnkf.__file__.startswith(sys.prefix), fwnkf.__file__
 system = fwnkf.LinearSystem.of(*(torch.tensor(m) for m in ([[1.0]], [[1.0]], [[0.1]], [[1.0]])))
-model = fwnkf.build("fwnkf", system=system, shaping="noise", hidden=8)
+model = fwnkf.FWNKF(system, noise=fwnkf.Lines(), encoder=fwnkf.GRU(8), residual=fwnkf.MLP(64))
 track = model.run(torch.randn(2, 20, 1)).raise_for_status()
 assert track.mean.shape == (2, 20, 1) and bool(track.mean.isfinite().all())
 fwnkf.save(model, "model")

@@ -1,6 +1,6 @@
 """The filter of rotor lines told the speeds, in numpy, and a search for its constants by likelihood.
 
-A step costs a hundredth of that of ``order_tracking`` at batch 1, which is then run with what was found.
+A step costs a hundredth of that of an FW-NKF with ``Orders`` at batch 1, which is then run with what was found.
 """
 
 from __future__ import annotations

@@ -100,11 +100,9 @@ def candidate(step: float, hz: Array, given: Constants, axis: int, time: float) 
     Q[:2, :2] = torch.tensor(motion(step, given.band[axis : axis + 1])[0])
     H = torch.eye(1, 2 + lag).double()
     system = fwnkf.LinearSystem.of(F=F, H=H, Q=Q + 1e-12 * torch.eye(2 + lag), R=torch.eye(1).double(), dt=step)
-    model: Any = fwnkf.build(
-        "order_tracking", system=system, rotors=len(hz), orders=ORDERS, hz=tuple(hz.tolist()), walk=1.0,
-        speed_std=0.005, speed_gate=50.0, level="all", level_time=time,
-    )  # fmt: skip
-    model.set_lines(std=np.exp(given.power[axis] / 2), bandwidth_hz=np.exp(given.width[axis]))
+    lines = fwnkf.Orders(len(hz), ORDERS, hz=tuple(hz.tolist()), walk=1.0, speed_std=0.005, speed_gate=50.0)
+    model = fwnkf.FWNKF(system, noise=lines, level=fwnkf.Level(time, of="all"))
+    model.noise_states.set(std=np.exp(given.power[axis] / 2), bandwidth_hz=np.exp(given.width[axis]))
     return model
 
 

@@ -17,7 +17,7 @@ SECOND = Path(LOGS[1].path).name
 SHOWN = (
     ("gyro", "gyro", "#9aa0a6"),
     ("board", "flight controller (gyroADC)", "#d9822b"),
-    ("ours", "order_tracking", "#1f5fbf"),
+    ("ours", "FW-NKF with Orders", "#1f5fbf"),
 )
 
 
@@ -60,8 +60,8 @@ def page(store: Path) -> str:
     lines = [
         "# Lines that follow rotors",
         "",
-        "`order_tracking` ([how to](../howto/rotors.md)) beside a Kalman filter with white noise, the same filter told",
-        "all, and the filters of autopilots with their shipped settings.",
+        "An FW-NKF with `Orders` ([how to](../howto/rotors.md)) beside a Kalman filter with white noise, the same",
+        "filter told all, and the filters of autopilots with their shipped settings.",
         "",
     ]
     if (store / "sweep.json").exists():
@@ -154,7 +154,7 @@ def _logs_page(logs: list[dict[str, Any]]) -> list[str]:
         "",
         *_wrapped(COMPARED),
         "",
-        "| log | axis | `order_tracking` | `gyroADC` | over it |",
+        "| log | axis | FW-NKF with `Orders` | `gyroADC` | over it |",
         "|---|---|---|---|---|",
     ]
     for log, row in _rows(logs):

@@ -24,7 +24,7 @@ SPREAD = (-0.04, -0.012, 0.015, 0.04)
 TELEMETRY, TELEMETRY_STD, WRONG = 10, 0.003, 1
 """A speed every so many steps; its relative error; the motor whose speed is wrong."""
 SIGNAL_HZ, DAMPING = 2.0, 0.7
-TRACKING: dict[str, Any] = {"walk": 0.3, "common": 0.98, "level": "noise", "level_time": 0.5}
+TRACKING, LEVEL = {"walk": 0.3, "common": 0.98}, fwnkf.Level(seconds=0.5)
 """Chosen on seeds 10 to 14, which are not among those measured."""
 
 
@@ -83,14 +83,15 @@ def wrong_speeds(telemetry: Array) -> dict[str, Array]:
     return {"silent": silent, "stuck": stuck, "halved": halved, "halved from the start": from_start}
 
 
-def tracker(hz: float, **options: Any) -> fwnkf.Filter:
+def tracker(hz: float, level: fwnkf.Level | None = None, **options: float) -> fwnkf.FWNKF:
     """The filter with the true lines; what it is told of the speeds is in the control and in the options."""
     F, Q, _ = (torch.tensor(item) for item in motion())
     system = fwnkf.LinearSystem.of(
         F=F, H=torch.tensor([[1.0, 0.0]]).double(), Q=Q, R=torch.tensor([[FLOOR**2]]).double(), dt=STEP
     )
-    model: Any = fwnkf.build("order_tracking", system=system, rotors=ROTORS, orders=ORDERS, hz=(hz,), **options)
-    model.set_lines(std=LINE_STD, bandwidth_hz=LINE_HZ)
+    lines = fwnkf.Orders(ROTORS, ORDERS, hz=hz, bandwidth_hz=LINE_HZ, **options)
+    model = fwnkf.FWNKF(system, noise=lines, level=level)
+    model.noise_states.set(std=LINE_STD)
     return model
 
 
@@ -121,7 +122,7 @@ def sweep(seeds: list[int]) -> dict[str, list[float]]:
     cases = [("speeds given at 100 Hz", telemetry), ("no speed", np.full_like(telemetry, np.nan))]
     others = [wrong_speeds(item) for item in telemetry]
     cases += [(f"one motor {name}", np.stack([item[name] for item in others])) for name in others[0]]
-    model = tracker(40.0, speed_std=TELEMETRY_STD, hz_std=0.3, **TRACKING)
+    model = tracker(40.0, LEVEL, speed_std=TELEMETRY_STD, hz_std=0.3, **TRACKING)
     all_y = np.concatenate([y] * len(cases))
     estimate = estimates(model, all_y, np.concatenate([speeds for _, speeds in cases]))
     for (name, _), part in zip(cases, np.split(estimate, len(cases)), strict=True):

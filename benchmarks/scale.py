@@ -54,10 +54,16 @@ BATCH = 1024
 RAY = ("--engine", "ray")
 
 
+def algorithm3(Q: torch.Tensor, encoder: fwnkf.GRU) -> Filter:
+    """An FW-NKF with a learned transition and Φ, 3 states and 2 channels."""
+    system = fwnkf.systems.LearnedSystem.of(H=torch.eye(2, 3), Q=Q, R=torch.eye(2))
+    return fwnkf.FWNKF(system, encoder=encoder, transition=fwnkf.LocallyLinear(1), phi=fwnkf.Phi())
+
+
 def small() -> Filter:
     """An FW-NKF with a GRU of 64 units, 3 states and 2 channels, with weights that are not zero."""
     torch.manual_seed(0)
-    model = fwnkf.build("fwnkf", H=torch.eye(2, 3), Q=0.01 * torch.eye(3), R=torch.eye(2), hidden=64)
+    model = algorithm3(0.01 * torch.eye(3), fwnkf.GRU(64))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.02 * torch.randn(parameter.shape))
@@ -363,9 +369,7 @@ def device(options: argparse.Namespace) -> dict[str, Any]:
     filters = {
         "kf, 1 state": fwnkf.KF(F=one, H=one, Q=one, R=one),
         "small: fwnkf, GRU 64, 3 states": small(),
-        "paper: fwnkf, GRU 2 x 256, 3 states": fwnkf.build(
-            "fwnkf", H=torch.eye(2, 3), Q=torch.eye(3), R=torch.eye(2), hidden=256, layers=2
-        ),
+        "paper: fwnkf, GRU 2 x 256, 3 states": algorithm3(torch.eye(3), fwnkf.GRU(256, layers=2)),
     }
     rows = {}
     for name, model in filters.items():

@@ -31,21 +31,21 @@ from fwnkf.export.rounding import rounded
 from fwnkf.training.experiments import parse_experiment
 from tasks.paper.stacked import fit_together
 
-SIZES: dict[str, dict[str, int]] = {
-    "none": {"hidden": 0},
-    "micro": {"hidden": 16},
-    "small": {"hidden": 64},
-    "paper": {"hidden": 256, "layers": 2},
+SIZES: dict[str, dict[str, int] | None] = {
+    "none": None,
+    "micro": {"units": 16},
+    "small": {"units": 64},
+    "paper": {"units": 256, "layers": 2},
 }
 EXPERIMENTS: dict[str, dict[str, Any]] = {
     "lorenz": {
         "data": {"name": "lorenz", "protocol": "strict", "train": 2000, "val": 100, "test": 1000},
-        "filter": {"options": {"transition": "residual", "residual_order": 2, "shaping": "none"}},
+        "filter": {"options": {"residual": {"width": 64, "order": 2}}},
         "trainer": {"pretrain": 2000, "steps": 150, "batch_size": 16},
     },
     "dido": {
         "data": {"name": "dido", "window": 100},
-        "filter": {"options": {"transition": "residual", "residual_width": 0, "shaping": "noise"}},
+        "filter": {"options": {"noise": {"part": "lines", "shared": True, "pole_radius": 0.999}}},
         "trainer": {"steps": 150, "batch_size": 16},
     },
 }
@@ -66,7 +66,7 @@ def train(data: str, size: str, seeds: Sequence[int]) -> tuple[dict[str, object]
     """The errors over seeds, and the filter of the first."""
     values = copy.deepcopy(EXPERIMENTS[data])
     values["filter"] |= {"name": "fwnkf", "equations": False}
-    values["filter"]["options"] |= SIZES[size]
+    values["filter"]["options"]["encoder"] = SIZES[size]
     values["optimizer"] = {"learning_rate": 2e-3, "schedule": "one_cycle"}
     values["trainer"] |= {"threads": 1, "validate_every": 50, "loggers": []}
     named = {**values, "name": f"{data}-{size}"}
@@ -79,7 +79,7 @@ def train(data: str, size: str, seeds: Sequence[int]) -> tuple[dict[str, object]
         "± MSE": statistics.stdev(errors) if len(errors) > 1 else None,
         "CPU s of training": statistics.mean(one.preparation_seconds + one.training_seconds for one in members),
     }
-    for weights in ("int16", "int8") if SIZES[size]["hidden"] else ():
+    for weights in ("int16", "int8") if SIZES[size] else ():
         changed = [
             float(evaluate(rounded(member.model, weights)[0], member.data, weights)["mse"]) / error - 1
             for member, error in zip(members, errors, strict=True)

@@ -25,7 +25,7 @@ from tables import write
 
 import fwnkf
 from fwnkf.core import iir
-from fwnkf.filters.shaping import NoiseStates
+from fwnkf.filters.parts.lines import LineStates
 
 RADII = (0.9, 0.99, 0.999)
 SCALES = (0.1, 1.0, 10.0, 1e3, 1e30)
@@ -38,6 +38,7 @@ def worst_shapers(count: int) -> list[dict[str, object]]:
     generator = torch.Generator().manual_seed(0)
     rows: list[dict[str, object]] = []
     share = -(-count // (len(RADII) * len(SCALES)))
+    system = fwnkf.LinearSystem.of(*(torch.eye(1) for _ in range(4)))
     for radius in RADII:
         worst = worst_oscillator = 0.0
         for scale in SCALES:
@@ -45,7 +46,7 @@ def worst_shapers(count: int) -> list[dict[str, object]]:
             cascade = iir.sections(raw, radius)
             exact = iir.Sections(cascade.b.double(), cascade.a.double())
             worst = max(worst, float(iir.poles(exact).abs().max()))
-            states = NoiseStates(share, 1, False, radius)
+            states = LineStates(fwnkf.Lines(pole_radius=radius), slice(0, share), system)
             with torch.no_grad():
                 states.raw_radius.copy_(raw[:, 0, :1])
                 states.raw_frequency.copy_(raw[:, 0, 1:2])
@@ -69,25 +70,25 @@ def worst_shapers(count: int) -> list[dict[str, object]]:
     return rows
 
 
-def random_filter(shaping: str) -> fwnkf.Filter:
+def random_filter(part: str) -> fwnkf.FWNKF:
     """A filter with random heads and random Φ or noise states, so that its networks have an effect."""
     torch.manual_seed(1)
     system = fwnkf.LinearSystem.of(
         torch.tensor([[0.995, 0.05], [-0.05, 0.995]]), torch.eye(2), 0.01 * torch.eye(2), 0.1 * torch.eye(2)
     )
-    if shaping == "innovation":  # as in the paper: locally linear, with every state observed
-        model = fwnkf.build(
-            "fwnkf", H=torch.eye(2), Q=0.01 * torch.eye(2), R=0.1 * torch.eye(2), hidden=32, encoder_reads="current"
-        )
+    if part == "phi":  # as in the paper: locally linear, with every state observed
+        walk = fwnkf.systems.LearnedSystem.of(H=torch.eye(2), Q=0.01 * torch.eye(2), R=0.1 * torch.eye(2))
+        model = fwnkf.FWNKF.paper(walk, units=32, rank=1)
     else:
-        model = fwnkf.build("fwnkf", system=system, shaping="noise", sections=2, hidden=32)
+        lines = fwnkf.Lines(2, shared=True, pole_radius=0.999)
+        model = fwnkf.FWNKF(system, noise=lines, encoder=fwnkf.GRU(32), residual=fwnkf.MLP(64))
     with torch.no_grad():
         model.head_weight.normal_(std=0.05)
         if model.shaper is not None:
             model.shaper.raw.normal_(std=0.1)
         if model.noise_states is not None:
             model.noise_states.amplitude.fill_(1.0)
-            model.transition.network.out.weight.normal_(std=0.01)
+            model.residual.out.weight.normal_(std=0.01)
     return model
 
 
@@ -104,16 +105,16 @@ def measurements(block: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.where(torch.rand(y.shape, generator=generator) < 0.01, torch.nan, y), mask
 
 
-def soak(shaping: str, steps: int, folder: Path, fresh: bool) -> dict[str, object]:
+def soak(part: str, steps: int, folder: Path, fresh: bool) -> dict[str, object]:
     """Run, check every step, and save state and figures."""
-    model = random_filter(shaping)
-    state_file, figures_file = folder / f"{shaping}.safetensors", folder / f"{shaping}.json"
+    model = random_filter(part)
+    state_file, figures_file = folder / f"{part}.safetensors", folder / f"{part}.json"
     figures = {"steps": 0, "smallest_eigenvalue_ratio": 1.0, "asymmetry": 0.0, "largest_mean": 0.0, "finite": True}
     state = None
     if not fresh and state_file.exists() and figures_file.exists():
         figures = json.loads(figures_file.read_text())
         state = fwnkf.load_state(model, state_file.read_bytes())
-        print(f"soak {shaping}: continuing from step {figures['steps']:,}")
+        print(f"soak {part}: continuing from step {figures['steps']:,}")
     begin, first = time.monotonic(), figures["steps"]
     with torch.inference_mode():
         while figures["steps"] < steps:
@@ -134,16 +135,16 @@ def soak(shaping: str, steps: int, folder: Path, fresh: bool) -> dict[str, objec
             figures_file.write_text(json.dumps(figures) + "\n")
             if (figures["steps"] // BLOCK) % 20 == 0:
                 left = (time.monotonic() - begin) / (figures["steps"] - first) * (steps - figures["steps"])
-                print(f"soak {shaping}: {figures['steps']:,} of {steps:,} steps, about {left:.0f} s left", flush=True)
+                print(f"soak {part}: {figures['steps']:,} of {steps:,} steps, about {left:.0f} s left", flush=True)
     good = figures["finite"] and figures["smallest_eigenvalue_ratio"] > 0 and figures["asymmetry"] == 0
     print(
-        f"soak {shaping}, float32, {figures['steps']:,} steps of {STREAMS} streams: finite {figures['finite']}, "
+        f"soak {part}, float32, {figures['steps']:,} steps of {STREAMS} streams: finite {figures['finite']}, "
         f"smallest eigenvalue of a covariance over its largest {figures['smallest_eigenvalue_ratio']:.2e}, "
         f"asymmetry {figures['asymmetry']}, largest |mean| {figures['largest_mean']:.3g}  "
         f"{'holds' if good else 'BROKEN'}"
     )
     return {
-        "what": f"soak of {STREAMS} streams, shaping={shaping}",
+        "what": f"soak of {STREAMS} streams, with {part}",
         "count": figures["steps"],
         "smallest eigenvalue over largest": figures["smallest_eigenvalue_ratio"],
         "asymmetry": figures["asymmetry"],
@@ -165,8 +166,8 @@ def main() -> None:
     steps = BLOCK if options.quick else options.steps
     folder = options.results / ("quick" if options.quick else "full")
     folder.mkdir(parents=True, exist_ok=True)
-    for shaping in ("innovation", "noise"):
-        rows.append(soak(shaping, steps, folder, options.fresh or options.quick))
+    for part in ("phi", "lines"):
+        rows.append(soak(part, steps, folder, options.fresh or options.quick))
     print(f"figures and states are in {folder}")
     if options.markdown:
         note = "float32 throughout; eigenvalues and poles are computed in float64 from the float32 numbers."

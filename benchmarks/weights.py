@@ -3,7 +3,7 @@
     python benchmarks/weights.py models/lorenz-strict ... [--markdown docs/results/export_weights.md]
 
 The folders are of filters for Lorenz, shipped or of ``fwnkf train lorenz``; with encoders of several sizes
-(``--set filter.options.hidden=16``) the page shows them side by side.
+(``--set filter.options.encoder.units=16``) the page shows them side by side.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def main() -> None:
     rows: list[dict[str, object]] = []
     for folder in options.folders:
         model, plain = fwnkf.load(folder), 0.0
+        encoder = getattr(model.config, "encoder", None)
         for weights in WEIGHTS:
             chosen, grid = rounded(model, weights)
             error = float(evaluate(chosen, protocol, weights)["mse"])
@@ -50,7 +51,7 @@ def main() -> None:
             rows.append(
                 {
                     "filter": folder.as_posix(),
-                    "GRU": getattr(model.config, "hidden", None),
+                    "GRU": None if encoder is None else encoder.units,
                     "weights": weights,
                     "records": options.records,
                     "MSE": error,

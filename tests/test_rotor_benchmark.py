@@ -1,4 +1,4 @@
-"""The numpy filter that fits rotor lines against ``order_tracking``."""
+"""The numpy filter that fits rotor lines against an FW-NKF with ``Orders``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def samples(steps: int = 400) -> tuple[np.ndarray, np.ndarray]:
     return line + 0.3 * generator.standard_normal((3, steps)), hz
 
 
-def test_the_fast_filter_is_order_tracking_that_is_told_the_speeds():
+def test_the_fast_filter_is_the_fwnkf_that_is_told_the_speeds():
     y, hz = samples()
     given = rotor_fit.Constants(
         np.array([[2.0, 1.0, 0.0]] * 3), np.log([[0.6, 5.0, 20.0]] * 3), np.array([40.0, 60.0, 80.0])
@@ -31,7 +31,7 @@ def test_the_fast_filter_is_order_tracking_that_is_told_the_speeds():
     fast = rotor_fit.innovations(y, hz, STEP, rotor_logs.ORDERS, given, LEVEL)
     models = [rotor_logs.candidate(STEP, hz[0], given, axis, LEVEL) for axis in range(3)]
     _, value, variance = rotor_logs.together(models, y, hz)
-    # order_tracking keeps an error of the speeds of half a per cent, which the fast filter does not have
+    # the FW-NKF keeps an error of the speeds of half a per cent, which the fast filter does not have
     np.testing.assert_allclose(
         rotor_fit.density(fast, 100), rotor_fit.density(rotor_fit.Innovations(value, variance), 100), atol=0.05
     )

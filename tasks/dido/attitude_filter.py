@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fwnkf import Filter, build, fit
+from fwnkf import FWNKF, Filter, Lines, build, fit
 from fwnkf.core import rotation
 from fwnkf.core.trajectory import Trajectory
-from fwnkf.filters.shaping import NoiseStates
+from fwnkf.filters.parts.lines import LineStates
 from fwnkf.identify import calibration
 from fwnkf.preprocess.pooled_imu import PooledIMU, PooledIMUConfig
 from fwnkf.shapes import Float
@@ -79,9 +79,9 @@ def new_filter(
     system = Multirotor(config).double()
     if not noise_states:
         return build("ekf", system=system)
-    model = build("fwnkf", system=system, shaping="noise", hidden=0, sections=2, residual_width=0, pole_radius=0.9999)
-    states = model.get_submodule("noise_states")
-    assert isinstance(states, NoiseStates)
+    model = FWNKF(system, noise=Lines(2, shared=True))
+    states = model.noise_states
+    assert isinstance(states, LineStates)
     states.set_oscillators(*(torch.tensor([values], dtype=torch.float64) for values in OSCILLATORS))
     return model
 

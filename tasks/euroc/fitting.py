@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fwnkf import Filter, Gaussian, build
+from fwnkf import FWNKF, Filter, Gaussian, Lines, build
 from fwnkf.data.protocols import Records
 from fwnkf.data.recording import Recording
-from fwnkf.filters.shaping import NoiseStates
+from fwnkf.filters.parts.lines import LineStates
 from fwnkf.preprocess import RotorDrag, RotorDragConfig
 from fwnkf.shapes import Float
 from fwnkf.systems import DragStrapdown, DragStrapdownConfig
@@ -80,15 +80,12 @@ class Fit:
 def shipped_filter(fit: Fit, **options: Any) -> Filter:
     """The FW-NKF: correlated noise of the velocity from drag as noise states; no encoder and no network."""
     system = make_system(fit, fit.noise.white.square(), **options)
-    model = build(
-        "fwnkf", system=system, shaping="noise", hidden=0, residual_width=0, shared_shaper=False,
-        pole_radius=POLE_RADIUS,
-    )  # fmt: skip
+    model = FWNKF(system, noise=Lines(pole_radius=POLE_RADIUS))
     others = (0, system.observation_layout.size - len(fit.noise.white))  # their noise is white
     radius = torch.exp(-system.dt / nn.functional.pad(fit.noise.seconds, others, value=1.0)).unsqueeze(-1)
     amplitude = nn.functional.pad(fit.noise.correlated / fit.noise.white, others).unsqueeze(-1)
     states = model.noise_states
-    assert isinstance(states, NoiseStates)
+    assert isinstance(states, LineStates)
     states.set_oscillators(torch.zeros_like(radius), radius, amplitude)
     model.preprocess = RotorDrag(RotorDragConfig(), system)
     return model

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import fwnkf
 from fwnkf.evaluation.timing import interleave
 from fwnkf.export.compilers import compiler_available
-from fwnkf.systems import Lorenz, LorenzConfig
+from fwnkf.systems import LearnedSystem, Lorenz, LorenzConfig
 
 STATES, CHANNELS, STEPS = 3, 2, 100
 DEFAULT_WIDTH = 64
@@ -54,7 +54,12 @@ def build_filters() -> dict[str, fwnkf.Filter]:
     system = Lorenz(LorenzConfig())
     on_equations = ("bayesian_kalmannet", "recursive_kalmannet", "kalmannet")
     return {
-        "fwnkf": fwnkf.build("fwnkf", **matrices, hidden=256, layers=2, gate="low_rank", rank=STATES),
+        "fwnkf": fwnkf.FWNKF(
+            LearnedSystem.of(matrices["H"], matrices["Q"], matrices["R"]),
+            encoder=fwnkf.GRU(256, layers=2),
+            transition=fwnkf.LocallyLinear(STATES),
+            phi=fwnkf.Phi(),
+        ),
         **{name: fwnkf.build(name, system=system) for name in on_equations},
         "rkn": fwnkf.build("rkn", state_dim=STATES, observation_dim=CHANNELS),
         "kf": fwnkf.build("kf", F=eye, **matrices, learn=learn),

@@ -12,7 +12,6 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -103,13 +102,14 @@ def new_filter(
         B=linear.B.float() if with_control else None, learn=("F", "B", "Q") if with_control else ("F", "Q"),
         dt=linear.dt, diagonal_noise=True,
     )  # fmt: skip
-    shaping: dict[str, Any] = {"shaping": "noise", "sections": options.sections}
-    if not options.sections:
-        shaping = {"shaping": "none", "jump": JUMP}
-    model = fwnkf.build(
-        "fwnkf", system=system, hidden=options.hidden, residual_width=options.width if options.hidden else 0, **shaping
+    networks = bool(options.hidden)
+    model = fwnkf.FWNKF(
+        system,
+        encoder=fwnkf.GRU(options.hidden) if networks else None,
+        residual=fwnkf.MLP(options.width) if networks else None,
+        noise=fwnkf.Lines(options.sections, shared=True, pole_radius=0.999) if options.sections else None,
+        jump=0.0 if options.sections else JUMP,
     )
-    assert isinstance(model, FrequencyWeightedNeuralKalmanFilter)
     if options.hidden:
         scale(model, group)
     return model
@@ -136,7 +136,7 @@ def scale(model: FrequencyWeightedNeuralKalmanFilter, group: Sequence[Flight]) -
     mean, std = states.mean(0), states.std(0)
     assert isinstance(model.system, LinearSystem)
     assert model.encoder is not None
-    network = model.transition.network
+    network = model.residual
     assert isinstance(network, JacobianNetwork)
     network.normalize(mean, std, model.system.Q().diagonal().sqrt())
     assert network.context is not None

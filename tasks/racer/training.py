@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from fwnkf import Filter, Gaussian
 from fwnkf.core.gaussian import factored_density
 from fwnkf.core.linear import LinearSystem
-from fwnkf.core.networks import JacobianNetwork
 from fwnkf.core.tree import named_leaves, tree_map, tree_unflatten
 from fwnkf.filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from fwnkf.filters.networks import gru_step
@@ -137,7 +136,9 @@ def second_stage(
 ) -> None:
     """The whole filter by likelihood: covariances, and with a small learning rate the networks."""
     assert isinstance(model.system, LinearSystem)
-    noises, means = list(model.system.Q.parameters()), list(model.transition.parameters())
+    noises, means = list(model.system.Q.parameters()), []
+    if model.residual is not None:
+        means += list(model.residual.parameters())
     if options.adaptive:
         noises += [value for value in (model.head_weight, model.head_bias) if value is not None]
     if model.noise_states is not None:
@@ -174,7 +175,9 @@ class Mean(NamedTuple):
 def start(model: FrequencyWeightedNeuralKalmanFilter, y: Float[Tensor, "B 3"]) -> Mean:
     """The rate as measured, and nothing known of the rest."""
     empty = y.new_zeros(len(y), model.layout.size - y.shape[-1])
-    return Mean(torch.cat((y, empty), -1), y, y.new_zeros(len(y), model.config.hidden))
+    assert model.encoder is not None
+    (memory,) = model.encoder.start(y)
+    return Mean(torch.cat((y, empty), -1), y, memory)
 
 
 def rollout(
@@ -187,15 +190,14 @@ def rollout(
     """
     assert isinstance(model.system, LinearSystem)
     assert model.encoder is not None
-    network = model.transition.network
-    assert isinstance(network, JacobianNetwork)
+    assert model.residual is not None
     cells, (x, seen, hidden), behind, predicted = model.encoder.weights(), state, state, []
     F = model.system.F.mT
     driven = None if u is None else u @ model.system.B.mT
     for t in range(y.shape[1]):
         read = (x, seen) if u is None else (x, seen, u[:, t])
         (hidden,) = gru_step(cells, torch.cat(read, -1), (hidden,))
-        x = (x @ F if driven is None else torch.addmm(driven[:, t], x, F)) + network(x, hidden)
+        x = (x @ F if driven is None else torch.addmm(driven[:, t], x, F)) + model.residual(x, hidden)
         predicted.append(x[:, :3])
         if t < measured:
             seen = y[:, t]
@@ -215,7 +217,8 @@ def train_means(model: FrequencyWeightedNeuralKalmanFilter, streams: Streams, pl
     gain = nn.Parameter(Q[3:, :3] @ torch.linalg.inv(Q[:3, :3]))
     matrices = [gain, model.system.F, *([model.system.B] if model.control_dim else [])]
     assert model.encoder is not None
-    networks = [*model.encoder.parameters(), *model.transition.parameters()]
+    assert model.residual is not None
+    networks = [*model.encoder.parameters(), *model.residual.parameters()]
     optimizer, schedule = _optimizer(networks, matrices, plan.rate, plan.matrices, plan.mean_steps)
     spread = SPREAD * _spread_of_hold(streams)
     state: Any = None

@@ -11,7 +11,7 @@ PUBLISHED = "0.2755 ± 0.0679"
 """MSE of the paper's public code on Lorenz, from its README."""
 ONE_SYSTEM = "Made for this system, this sampling rate and white noise of this variance."
 FALLBACK = (
-    "It ships as `fwnkf_hypotheses` with `fallback`: two more hypotheses, that the disturbance is absent and that all "
+    "It ships with `Hypotheses(fallback=True)`: two more hypotheses, that the disturbance is absent and that all "
     "noise is white, are weighed beside the learned noise ([robustness](../../docs/results/robustness.md) measures "
     "what that gives). There is no network in the transition: the equations are given, and the GRU conditions Q and R."
 )
@@ -22,7 +22,7 @@ ORACLE_NOTE = (
 )
 
 
-def coloured(scenario: str, title: str, options: str, noise: str, limits: str, name: str = "fwnkf") -> ColouredNoise:
+def coloured(scenario: str, title: str, options: str, noise: str, limits: str) -> ColouredNoise:
     """The task of one coloured noise."""
     return ColouredNoise(
         f"lorenz-{scenario.replace('_', '-')}",
@@ -32,7 +32,6 @@ def coloured(scenario: str, title: str, options: str, noise: str, limits: str, n
         protocol="strict",
         overrides=(
             f"data.scenario={scenario}",
-            f"filter.name={name}",
             *(f"filter.options.{option}" for option in options.split()),
         ),
         about=f"Lorenz-63 with its equations, x and y measured in {noise}, a tenth of its power white. The filter "
@@ -103,24 +102,23 @@ TASKS: tuple[Task, ...] = (
     coloured(
         "tone",
         "a tone of unknown frequency",
-        "sections=1 hypotheses=8",
+        "noise.count=1 hypotheses.frequencies=8",
         "a tone of random phase and frequency (0.2 to 0.4 of Nyquist, drawn for every record)",
         "The oracle is given the frequency of each record's tone; this filter weighs eight hypotheses about it.",
-        "fwnkf_hypotheses",
     ),
     coloured(
         "high_band",
         "a high band",
-        "sections=3",
+        "noise.count=3",
         "noise that is flat above half of Nyquist",
         "A flat band has no noise model of finite order: the oracle is two broad oscillators fitted to the band, so a "
         "filter with three fitted oscillators may close more than the whole gap.",
     ),
-    coloured("drift", "drift", "sections=1", "first-order drift (pole 0.99 for each sample)", ""),
+    coloured("drift", "drift", "noise.count=1", "first-order drift (pole 0.99 for each sample)", ""),
     coloured(
         "pink",
         "1/f",
-        "sections=3",
+        "noise.count=3",
         "1/f noise (three first-order drifts)",
         "Its NEES is above one because of a few records in a hundred.",
     ),

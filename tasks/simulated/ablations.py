@@ -102,37 +102,52 @@ def spectral_name(weight: float) -> str:
     return f"λ_Φ = {weight:g}"
 
 
-NOISE = ("filter.options.shaping=noise", "filter.noise_from_spectrum=true")
+NO_PHI = "filter.options.phi=null"
 WEIGHTS = (0.0, 0.01, 0.1, 1.0)
 POSTERIOR = f"{spectral_name(0.1)}, posterior"
 LIKELIHOODS = f"{NOISE_STATES}, likelihoods"
-VARIANTS = (
-    Variant(PAPER, "GRU and Φ on the innovation, λ_Φ = 0.01 on the prior"),
-    # null leaves an option out: what belongs to Φ or to the encoder is refused without it
-    Variant(
-        "no Φ",
-        "the innovation as it is",
-        ("filter.options.shaping=none", "filter.options.sections=null", "filter.options.pole_radius=null"),
-    ),
-    Variant(
-        "no GRU",
-        "no encoder: what it would condition, Q and R among it, is constant",
-        ("filter.options.hidden=0", "filter.options.encoder_reads=null"),
-    ),
-    Variant(NOISE_STATES, "noise states instead of a shaped innovation, started from the noise spectrum", NOISE),
-    *(Variant(spectral_name(w), f"spectral loss of weight {w:g} on the prior", (loss(w),)) for w in WEIGHTS),
-    Variant(POSTERIOR, "spectral loss of weight 0.1 on the posterior", (loss(0.1, "posterior"),)),
-)
-EXACT = Variant(
-    LIKELIHOODS,
-    "noise states, with the likelihoods of states and measurements in the loss",
-    (*NOISE, loss(0.01, "prior", 0.3)),
-)
-"""Not for an initial state that is given exactly, where the posterior has no density."""
+
+
+def with_noise(lines: int, pole_radius: float) -> tuple[str, ...]:
+    """Overrides that replace Φ by as many noise states."""
+    part = f"{{part: lines, count: {lines}, shared: true, pole_radius: {pole_radius}}}"
+    return (NO_PHI, f"filter.options.noise={part}", "filter.noise_from_spectrum=true")
+
+
+def phi(sections: int) -> str:
+    """An override that adds Φ, with a pole radius as that of the noise states of these experiments."""
+    return f"filter.options.phi={{sections: {sections}, pole_radius: 0.9999}}"
+
+
+def variants(noise: tuple[str, ...], *, likelihoods: bool = True) -> tuple[Variant, ...]:
+    """The variants of a study whose noise states have these overrides.
+
+    Without ``likelihoods`` for an initial state that is given exactly, where the posterior has no density.
+    """
+    exact = Variant(
+        LIKELIHOODS,
+        "noise states, with the likelihoods of states and measurements in the loss",
+        (*noise, loss(0.01, "prior", 0.3)),
+    )
+    return (
+        Variant(PAPER, "GRU and Φ on the innovation, λ_Φ = 0.01 on the prior"),
+        Variant("no Φ", "the innovation as it is", (NO_PHI,)),
+        Variant(
+            "no GRU",
+            "no encoder: what it would condition, Q and R among it, is constant",
+            ("filter.options.encoder=null",),
+        ),
+        Variant(NOISE_STATES, "noise states instead of a shaped innovation, started from the noise spectrum", noise),
+        *(Variant(spectral_name(w), f"spectral loss of weight {w:g} on the prior", (loss(w),)) for w in WEIGHTS),
+        Variant(POSTERIOR, "spectral loss of weight 0.1 on the posterior", (loss(0.1, "posterior"),)),
+        *((exact,) if likelihoods else ()),
+    )
+
+
 _SHORT = ("trainer.batch_size=64", "trainer.validate_every=20", "trainer.compile=true", "trainer.loggers=[]")
 _COLOURED = (
     "data.dtype=float32",
-    "filter.options.shaping=innovation",
+    "filter.options.noise=null",
     "filter.options.moments=linear",  # as the paper has it
     "filter.noise_from_spectrum=false",
     "optimizer.learning_rate=2e-3",
@@ -145,14 +160,14 @@ STUDIES = (
         "Lorenz `paper`, no equations, Algorithm 3 after regression of its transition",
         EXPERIMENTS / "lorenz-algorithm3.yaml",
         (*_SHORT, "trainer.steps=100", "trainer.pretrain=300", loss(0.01)),
-        VARIANTS,
+        variants(with_noise(1, 0.999), likelihoods=False),
     ),
     Study(
         "lorenz-high-band",
         "Lorenz `strict` with equations, noise in a high band",
         "lorenz-coloured",
-        (*_SHORT, *_COLOURED, "trainer.steps=60", "data.scenario=high_band", "filter.options.sections=3"),
-        (*VARIANTS, EXACT),
+        (*_SHORT, *_COLOURED, "trainer.steps=60", "data.scenario=high_band", phi(3)),
+        variants(with_noise(3, 0.9999)),
     ),
     Study(
         "pendulum-drift",
@@ -165,9 +180,9 @@ STUDIES = (
             "data.name=pendulum",
             "data.scenario=drift",
             "data.val=200",
-            "filter.options.sections=1",
+            phi(1),
         ),
-        (*VARIANTS, EXACT),
+        variants(with_noise(1, 0.9999)),
     ),
 )
 TASKS = tuple(study.task for study in STUDIES)
@@ -255,14 +270,14 @@ def over_seeds(study: Study, name: str, description: str, kind: str, scores: lis
 def settings(experiment: Experiment) -> str:
     """What all rows of a task share, in words."""
     data, trainer, options = experiment.data, experiment.trainer, experiment.filter.options
-    sections = options.get("sections", 1)
+    encoder, sections = options["encoder"], options["phi"]["sections"]
     given = "; the equations are given, without a residual network" if experiment.filter.equations else ""
     pretrained = f", after {trainer.pretrain} steps of regression" if trainer.pretrain else ""
     records = "as many training records as the paper" if data.train is None else f"{data.train} training records"
     return (
         f"{trainer.steps} steps on batches of {trainer.batch_size}, learning rate "
-        f"{experiment.optimizer.learning_rate:g}{pretrained}; {records}, {data.dtype}; a GRU of {options['hidden']}, "
-        f"which reads the {options.get('encoder_reads', 'previous')} measurement; {sections} "
+        f"{experiment.optimizer.learning_rate:g}{pretrained}; {records}, {data.dtype}; a GRU of {encoder['units']}, "
+        f"which reads the {encoder.get('reads', 'previous')} measurement; {sections} "
         f"section{'s' if sections > 1 else ''} of Φ, as many oscillators as noise states{given}"
     )
 

@@ -16,19 +16,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fwnkf import Filter, Gaussian, build, load
+from fwnkf import FWNKF, Filter, Gaussian, Level, build, load
 from fwnkf.core.linearize import mix
 from fwnkf.data.simulated import Simulated, generate, tone_frequencies
 from fwnkf.diagnosis.autopilots import moving_notch
 from fwnkf.diagnosis.notch import low_pass
 from fwnkf.evaluation.rows import Row
-from fwnkf.filters.fwnkf import with_tracked_level
-from fwnkf.filters.hypotheses import FrequencyHypotheses, with_fallback
 from fwnkf.metrics.accuracy import summarize
 from fwnkf.systems import noise
 from fwnkf.systems.lorenz import Lorenz, LorenzConfig
 from fwnkf.systems.noise import Scenario
 from tasks.bootstrap import paired_ratio
+from tasks.simulated.fallback import with_fallback
 from tasks.simulated.robustness import FILTERS
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -110,30 +109,28 @@ def _together(data: Sequence[Simulated], count: int, tone: Tensor | None) -> Rec
 # ---- filters --------------------------------------------------------------------------------------------------------
 
 
-def estimates(model: FrequencyHypotheses, name: str, records: Records) -> Iterator[tuple[str, Estimate]]:
+def estimates(model: FWNKF, name: str, records: Records) -> Iterator[tuple[str, Estimate]]:
     """Every method on records of all levels, the filter told the level first."""
     yield "told", told_levels(model, records)
     yield "bank", _run(with_fallback(model, levels=LEVELS, dwell=DWELL), records)
-    yield "tracked", _run(with_tracked_level(model, level_memory=MEMORY), records)
+    yield "tracked", _run(model.with_parts(level=Level(MEMORY)), records)
     yield "trained", _run(model, records)
     yield from _classical(name, records)
 
 
-def switching_estimates(
-    model: FrequencyHypotheses, name: str, records: Records, active: Tensor
-) -> Iterator[tuple[str, Estimate]]:
+def switching_estimates(model: FWNKF, name: str, records: Records, active: Tensor) -> Iterator[tuple[str, Estimate]]:
     """Every method on records with a disturbance that switches, the filter told the switches first."""
     switching = with_fallback(model, dwell=DWELL)
     yield "told", told_switches(switching, records, active)
     yield "switching", _run(switching, records)
     yield "onsets", _run(with_fallback(model, dwell=DWELL, onsets=ONSETS), records)
-    yield "tracked", _run(with_tracked_level(model, "separate", level_memory=MEMORY / 10), records)
+    yield "tracked", _run(model.with_parts(level=Level(MEMORY / 10, of="each")), records)
     yield "trained", _run(model, records)
     yield from _classical(name, records)
 
 
 @torch.no_grad()
-def told_levels(model: FrequencyHypotheses, records: Records) -> Estimate:
+def told_levels(model: FWNKF, records: Records) -> Estimate:
     """The filter with its noise at the true level of each record: a bank whose other levels have no probability.
 
     Without ``dwell`` hypotheses do not touch each other, so this is ``with_fallback(model, levels=(level,))``.
@@ -144,7 +141,7 @@ def told_levels(model: FrequencyHypotheses, records: Records) -> Estimate:
     prior = alone.init(1, records.start).log_weight[0]
     spread = torch.cat((prior[:-2].repeat_interleave(len(LEVELS)), prior[-2:]))
     level = torch.arange(len(records.y)) // (len(records.y) // len(LEVELS))
-    own = (torch.arange(bank.count) % len(LEVELS)) == level.unsqueeze(-1)
+    own = (torch.arange(state.log_weight.shape[-1]) % len(LEVELS)) == level.unsqueeze(-1)
     own[:, -2:] = True
     # no probability, by a number: a state that is not finite would be rejected
     state = state._replace(log_weight=torch.where(own, spread, -1e6))
@@ -153,11 +150,11 @@ def told_levels(model: FrequencyHypotheses, records: Records) -> Estimate:
 
 
 @torch.no_grad()
-def told_switches(model: FrequencyHypotheses, records: Records, active: Tensor) -> Estimate:
+def told_switches(model: FWNKF, records: Records, active: Tensor) -> Estimate:
     """The bank with the hypotheses that are false at each step ruled out."""
-    prepared, silent = model.prepare(), torch.arange(model.count) == model.count - 2
-    disturbed = torch.arange(model.count) < model.count - 2
     state: Any = model.init(len(records.y), records.start)
+    prepared, count = model.prepare(), state.log_weight.shape[-1]
+    silent, disturbed = torch.arange(count) == count - 2, torch.arange(count) < count - 2
     means, covs, d = [], [], model.layout.tangent_size
     for k, on in enumerate(active.tolist()):
         advance = model.step if k else model.update
@@ -219,7 +216,7 @@ def changing_noise(
             yield from measure(model, task, name, seeds, math.ceil(records / (4 if name == "tone" else 1)))
 
 
-def _levels(model: FrequencyHypotheses, task: str, name: str, seeds: int, records: int) -> Iterator[Row]:
+def _levels(model: FWNKF, task: str, name: str, seeds: int, records: int) -> Iterator[Row]:
     data, told = at_levels(name, seeds, records), None
     for method, estimate in estimates(model, name, data):
         told = estimate if told is None else told
@@ -229,7 +226,7 @@ def _levels(model: FrequencyHypotheses, task: str, name: str, seeds: int, record
             yield _row(model, task, f"x{level:g}", method, data._replace(truth=data.truth[part]), *at)
 
 
-def _switches(model: FrequencyHypotheses, task: str, name: str, seeds: int, records: int) -> Iterator[Row]:
+def _switches(model: FWNKF, task: str, name: str, seeds: int, records: int) -> Iterator[Row]:
     (data, active), told = switched(name, seeds, records), None
     for method, estimate in switching_estimates(model, name, data, active):
         told = estimate if told is None else told

@@ -61,8 +61,8 @@ def markdown(rows: Sequence[Row], figure: str | None = None) -> str:
         "`--keep`).",
         "",
         "The trained Lorenz filters; nothing is trained for this. **Told**: the filter with its noise at the true "
-        f"level. **Bank of levels**: `with_fallback(model, levels={LEVELS}, dwell={DWELL:g})`. **Level tracked**: "
-        f"`with_tracked_level(model, level_memory={MEMORY:g})`, one filter. **EKF**: the true equations, white "
+        f"level. **Bank of levels**: `Hypotheses(fallback=True, levels={LEVELS}, dwell={DWELL:g})`. **Level tracked**: "
+        f"`Level(seconds={MEMORY:g})`, one filter. **EKF**: the true equations, white "
         "noise of the nominal variance. **Autopilot**: for the tone the notch of PX4 (15 Hz wide) at the true "
         "frequency of each record, for the high band the low-pass of ArduPilot (20 Hz), then the EKF; autopilots "
         "have nothing for drift and pink noise.",
@@ -96,9 +96,9 @@ def markdown(rows: Sequence[Row], figure: str | None = None) -> str:
         "",
         f"{most} records of each seed, a quarter for the tone (`--part switches --records {most}`). The "
         f"disturbance stops after {PERIOD} steps and comes back after {PERIOD} more; the white floor stays. Told: "
-        "the hypotheses that are false at a step are ruled out. **Hypotheses with dwell**: `with_fallback(model, "
+        "the hypotheses that are false at a step are ruled out. **Hypotheses with dwell**: `Hypotheses(fallback=True, "
         f"dwell={DWELL:g})`; **with onsets**: `onsets={ONSETS}` besides. **Level tracked**: "
-        f"`with_tracked_level(model, 'separate', level_memory={MEMORY / 10:g})`. Recovery: seconds after "
+        f"`Level(seconds={MEMORY / 10:g}, of='each')`. Recovery: seconds after "
         "which the error of all records together in windows "
         f"of 0.1 s stays below {RECOVERED:g} times the told filter's, after the stop and after the return (at most "
         f"{(PERIOD - WINDOW) / 100:g} s). After {RECOVERY:g} s: the same ratio over the rest of the {PERIOD} steps, "

@@ -20,10 +20,11 @@ from fwnkf.evaluation.baselines import ORACLE, ORACLE_SECOND_ORDER, estimates, m
 from fwnkf.evaluation.evaluate import Estimate, estimate
 from fwnkf.extras import need
 from fwnkf.filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
-from fwnkf.filters.hypotheses import with_fallback
 from fwnkf.metrics.accuracy import mse, residual
+from fwnkf.systems import LearnedSystem
 from tasks.interface import SEEDS, Say, Task, parameters
 from tasks.results import Results, Score, SeedScore, Target
+from tasks.simulated.fallback import with_fallback
 from tasks.simulated.regression import PolynomialSystem, fit_polynomial
 from tasks.simulated.scoring import calibration_table, gap_closed, gap_interval, interval_table, record_errors, score
 
@@ -48,15 +49,16 @@ KINDS = {
     "head": "GRU",
     "shaper": "Φ",
     "noise_states": "noise states",
-    "transition.network.straight": "network",
-    "transition.network.state": "network",
-    "transition.network.context": "network",
-    "transition.network.out": "network",
-    "observation.network.state": "network",
-    "observation.network.out": "network",
+    "residual.straight": "network",
+    "residual.state": "network",
+    "residual.context": "network",
+    "residual.out": "network",
+    "system.observation.network.state": "network",
+    "system.observation.network.out": "network",
     "encoder": "constants",
+    "residual": "constants",
     "transition": "constants",
-    "observation.network": "constants",
+    "system.observation.network": "constants",
 }
 """Kinds of learned numbers by the beginning of their name; the constants are scales taken from training records."""
 COLUMNS = ("mse", "mse_se", "mse_from_10", "nees", "nis", "coverage95")
@@ -140,11 +142,11 @@ class SimulatedTask(Task):
 
     def learned(self, model: Filter) -> dict[str, int]:
         counts = parameters(model, KINDS)
-        if model.system is None:  # diagonals of Q and R, measured on training records
+        if isinstance(model.system, LearnedSystem):  # diagonals of Q and R, measured on training records
             counts["constants"] += model.layout.tangent_size + model.observation_dim
         weights = model.state_dict()
-        if "observation.network.out.weight" in weights:  # its linear part is fitted by least squares
-            counts["constants"] += weights["observation.H"].numel()
+        if "system.observation.network.out.weight" in weights:  # its linear part is fitted by least squares
+            counts["constants"] += weights["system.observation.H"].numel()
         return counts
 
     def train(self, folder: Path, *, seeds: Sequence[int] = SEEDS, say: Say = print, runs: Path = RUNS) -> Results:

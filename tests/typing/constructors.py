@@ -12,7 +12,7 @@ import fwnkf
 
 def correct(system: fwnkf.System, eye: Tensor) -> list[fwnkf.Filter]:
     kf: fwnkf.KF = fwnkf.KF(F=eye, H=eye, Q=eye, R=eye, learn=("Q", "R"), solve="cholesky")
-    fw: fwnkf.FWNKF = fwnkf.FWNKF(system, shaping="noise", hidden=64)
+    fw: fwnkf.FWNKF = fwnkf.FWNKF(system, noise=fwnkf.Lines(hz=23.0), level=fwnkf.Level(seconds=1.0))
     return [
         kf,
         fw,
@@ -25,8 +25,14 @@ def correct(system: fwnkf.System, eye: Tensor) -> list[fwnkf.Filter]:
         fwnkf.RecursiveKalmanNet(system, previous_gain=False),
         fwnkf.BayesianKalmanNet(system, dropout="fixed"),
         fwnkf.RKN(3, 2, hidden=(64, 64)),
-        fwnkf.FWNKF(H=eye, Q=eye, R=eye, transition="locally_linear", gate="full"),
-        fwnkf.FWNKFHypotheses(system, hypotheses=4, fallback=True),
+        fwnkf.FWNKF(system),
+        fwnkf.FWNKF(system, noise=[fwnkf.Lines(2), fwnkf.Modes(3), fwnkf.Drift(seconds=60.0)]),
+        fwnkf.FWNKF(system, noise={"gyro": fwnkf.Orders(rotors=4, orders=2)}, solve="sequential"),
+        fwnkf.FWNKF(system, encoder=fwnkf.GRU(64, reads="current"), residual=fwnkf.MLP(32, order=2)),
+        fwnkf.FWNKF(system, transition=fwnkf.LocallyLinear(rank=3), phi=fwnkf.Phi(covariance="augmented")),
+        fwnkf.FWNKF(system, noise=fwnkf.Lines(), hypotheses=fwnkf.Hypotheses(4, fallback=True)),
+        fwnkf.FWNKF.paper(system, units=64, rank=3),
+        fw.with_parts(level=None),
         fwnkf.build("kf", F=eye, H=eye),
     ]
 
@@ -36,6 +42,7 @@ def results(kf: fwnkf.KF, y: Tensor, prior: fwnkf.Gaussian) -> Tensor:
     state = kf.init(1, prior)
     state, out = kf.update(state, y[:, 0])
     state, out = kf.step(state, y[:, 1])
+    state, out = kf.update(kf.predict(state), y[:, 2], sensor="y")
     return track.log_likelihood + out.mean.sum()
 
 
@@ -52,11 +59,15 @@ def wrong(system: fwnkf.System, eye: Tensor, kf: fwnkf.KF) -> None:
     fwnkf.KalmanNet(system, in_mult="wide")  # wrong: a number
     fwnkf.RKN(3)  # wrong: two sizes
     fwnkf.RKN(3, 2, hidden=64)  # wrong: a tuple
-    fwnkf.FWNKF(system, shaping="colour")  # wrong: no such choice
-    fwnkf.FWNKF(system, hidden="64")  # wrong: a number
-    fwnkf.FWNKF(system, hiden=64)  # wrong: misspelt
-    fwnkf.FWNKF(system, residual_order=3)  # wrong: 1 or 2
-    fwnkf.FWNKF(system, hypotheses=3)  # wrong: an option of FWNKFHypotheses
+    fwnkf.FWNKF()  # wrong: no system
+    fwnkf.FWNKF(system, noise="lines")  # wrong: a part
+    fwnkf.FWNKF(system, noise=fwnkf.Level())  # wrong: a level is no noise
+    fwnkf.FWNKF(system, level=5.0)  # wrong: a part
+    fwnkf.FWNKF(system, encoder=fwnkf.GRU("64"))  # wrong: a number
+    fwnkf.FWNKF(system, encodr=fwnkf.GRU(64))  # wrong: misspelt
+    fwnkf.FWNKF(system, residual=fwnkf.MLP(order=3))  # wrong: 1 or 2
+    fwnkf.FWNKF(system, hypotheses=3)  # wrong: a part
+    fwnkf.Level(of="everything")  # wrong: no such choice
     fwnkf.AdaptiveKF(F=eye, half_life="20 s")  # wrong: a number
     fwnkf.BayesianKalmanNet(system, dropout="none")  # wrong: no such choice
     kf.run(eye, prior_at="first")  # wrong: no such choice

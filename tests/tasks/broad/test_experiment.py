@@ -25,7 +25,12 @@ def test_a_filter_is_trained_on_windows_of_the_trials(tmp_path, monkeypatch, cap
     experiment = {
         "name": "broad",
         "data": {"name": "broad", **FEW},
-        "filter": {"name": "fwnkf", "equations": False, "options": {"observation": "learned_matrix", "hidden": 8}},
+        "filter": {
+            "name": "fwnkf",
+            "equations": False,
+            "options": {"encoder": {"units": 8}, "transition": {"rank": 1}, "phi": {"sections": 1}},
+            "learned_system": {"observation": "learned_matrix"},
+        },
         "trainer": {"steps": 1, "batch_size": 4, "loggers": []},
     }
     (tmp_path / "broad.yaml").write_text(json.dumps(experiment), encoding="utf-8")

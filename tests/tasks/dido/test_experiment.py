@@ -28,7 +28,11 @@ def test_a_filter_is_trained_on_windows_of_the_flights(tmp_path, monkeypatch, ca
     experiment = {
         "name": "dido",
         "data": {"name": "dido", **FEW},
-        "filter": {"name": "fwnkf", "equations": False, "options": {"shaping": "noise", "hidden": 8}},
+        "filter": {
+            "name": "fwnkf",
+            "equations": False,
+            "options": {"noise": {"part": "lines"}, "encoder": {"units": 8}, "transition": {"rank": 1}},
+        },
         "trainer": {"steps": 1, "batch_size": 4, "loggers": []},
     }
     (tmp_path / "dido.yaml").write_text(json.dumps(experiment), encoding="utf-8")

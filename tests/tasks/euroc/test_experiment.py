@@ -19,6 +19,10 @@ from fwnkf.training.experiments import read_experiment
 from tasks.euroc.experiment import PLAIN, euroc, plain
 from tasks.euroc.protocol import STRICT
 
+ALGORITHM3 = {
+    "options": {"encoder": {"units": 64, "reads": "current"}, "transition": {"rank": 1}, "phi": {"sections": 1}},
+    "learned_system": {"observation": "learned_matrix"},
+}
 needs_recordings = pytest.mark.skipif("FWNKF_DATA" not in os.environ, reason="needs the recordings: set FWNKF_DATA")
 FEW = {"every": 5, "train": 32, "val": 8, "test": 8}
 FLIGHTS = {"paper": ("V1_01_easy",), "strict": ("V2_03_difficult", "V1_02_medium", "V1_03_difficult")}
@@ -86,21 +90,21 @@ def test_sequences_that_are_not_there_raise():
 
 @needs_recordings
 @pytest.mark.parametrize(
-    ("name", "options", "orientation"),
+    ("name", "section", "orientation"),
     [
-        ("fwnkf", {"observation": "learned_matrix", "encoder_reads": "current"}, "plain"),
-        ("fwnkf", {"observation": "learned_matrix", "encoder_reads": "current"}, "quaternion"),
-        ("kf", {"learn": ["F", "H", "Q", "R"]}, "plain"),
+        ("fwnkf", ALGORITHM3, "plain"),
+        ("fwnkf", ALGORITHM3, "quaternion"),
+        ("kf", {"options": {"learn": ["F", "H", "Q", "R"]}}, "plain"),
         ("rkn", {}, "plain"),
     ],
 )
-def test_filters_are_trained_by_the_command(tmp_path, monkeypatch, capsys, name, options, orientation):
+def test_filters_are_trained_by_the_command(tmp_path, monkeypatch, capsys, name, section, orientation):
     monkeypatch.chdir(tmp_path)
     data = {"name": "euroc", "protocol": "paper", "orientation": orientation, "sequences": ["V1_01_easy"], **FEW}
     experiment = {
         "name": "euroc",
         "data": data,
-        "filter": {"name": name, "equations": False, "options": options},
+        "filter": {"name": name, "equations": False, **section},
         "trainer": {"steps": 1, "batch_size": 16, "loggers": []},
     }
     (tmp_path / "euroc.yaml").write_text(json.dumps(experiment), encoding="utf-8")

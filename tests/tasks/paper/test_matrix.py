@@ -54,7 +54,9 @@ def test_what_a_recipe_has_on_one_data_set_is_used_there_alone():
             for section, fields in own.items():
                 assert {name: there[section][name] for name in fields} == fields
                 assert there[section] != elsewhere[section]
-    assert FULL.experiment(matrix.Cell("euroc", "paper", "fwnkf", 0.0, 0)).filter.options["encoder_reads"] == "current"
+    assert (
+        FULL.experiment(matrix.Cell("euroc", "paper", "fwnkf", 0.0, 0)).filter.options["encoder"]["reads"] == "current"
+    )
 
 
 def test_groups_are_selected_by_data_recipe_and_pattern():

@@ -56,12 +56,12 @@ def test_an_untrained_filter_is_the_kalman_filter_of_the_linear_model(group, lin
 
 def test_the_rollout_of_the_means_is_the_filter_in_a_gap(group, linear) -> None:
     model = new_filter(linear, Options(hidden=8, width=8), group, seed=0)
-    torch.nn.init.normal_(model.transition.network.out.weight, std=0.1)
+    torch.nn.init.normal_(model.residual.out.weight, std=0.1)
     y, u = (item[:24].unsqueeze(0) for item in steps(group[0]))
     measured = model.run(y[:, :12], u[:, :12], prior=training.start_belief(model, y[:, 0]))
     state = measured.state
     gap = model.run(y[:, 12:], u[:, 12:], torch.zeros_like(y[:, 12:], dtype=torch.bool), state=state)
-    mean = training.Mean(state.mean, state.seen, state.hidden[-1])
+    mean = training.Mean(state.mean, state.encoder.seen, state.encoder.hidden[-1])
     predicted, _ = training.rollout(model, torch.zeros(6, 3), mean, y[:, 12:], u[:, 12:], measured=0)
     assert_close(predicted, gap.mean[..., :3], "batch")
 

@@ -34,17 +34,20 @@ def test_variants_differ_from_the_paper_in_what_they_say_and_in_nothing_else(stu
         return {key: here.get(key) for key in here.keys() | there.keys() if here.get(key) != there.get(key)}
 
     paper = study.read(study.variant(PAPER), 7)
-    assert paper.filter.options["shaping"] == "innovation"
-    assert paper.filter.options["hidden"] > 0
+    assert paper.filter.options["phi"]["sections"] > 0
+    assert paper.filter.options["encoder"]["units"] > 0
     assert paper.seed == 7
     assert [term["kind"] for term in paper.loss] == ["state", "spectral"]
-    left_out = {f"filter.options.{name}" for name in ("sections", "pole_radius", "encoder_reads")}
-    for name, option, value in (("no Φ", "shaping", "none"), ("no GRU", "hidden", 0)):
-        differences = changed(name)  # options of Φ and of the encoder have no effect without them, and are left out
-        assert differences.pop(f"filter.options.{option}") == value
-        assert set(differences) <= left_out
-        assert set(differences.values()) <= {None}
-    assert changed(NOISE_STATES) == {"filter.options.shaping": "noise", "filter.noise_from_spectrum": True}
+    for name, part in (("no Φ", "phi"), ("no GRU", "encoder")):
+        without = study.read(study.variant(name), 7)
+        assert without.filter.options[part] is None
+        assert all(key.startswith(f"filter.options.{part}") for key in changed(name))
+    noise = study.read(study.variant(NOISE_STATES), 7)
+    lines, phi = noise.filter.options["noise"], paper.filter.options["phi"]
+    assert (lines["part"], lines["count"], lines["pole_radius"]) == ("lines", phi["sections"], phi["pole_radius"])
+    assert noise.filter.noise_from_spectrum
+    kinds = ("filter.options.phi", "filter.options.noise", "filter.noise_from_spectrum")
+    assert all(key.startswith(kinds) for key in changed(NOISE_STATES))
     assert changed("λ_Φ = 0") == {"loss.spectral.weight": 0.0}
     assert changed("λ_Φ = 0.01") == {}
     assert changed("λ_Φ = 0.1") == {"loss.spectral.weight": 0.1}
@@ -65,14 +68,14 @@ def test_tasks_are_what_they_say():
     )
     assert (one.data.name, one.data.protocol, one.data.scenario) == ("lorenz", "paper", "white")
     assert not one.filter.equations
-    assert one.filter.options["encoder_reads"] == "current"
-    assert one.filter.options["transition"] == "locally_linear"
+    assert one.filter.options["encoder"]["reads"] == "current"
+    assert one.filter.options["transition"] == {"rank": 3}
     assert (two.data.name, two.data.protocol, two.data.scenario) == ("lorenz", "strict", "high_band")
     assert (three.data.name, three.data.protocol, three.data.scenario) == ("pendulum", "strict", "drift")
     for given in (two, three):
         assert given.filter.equations
         assert given.filter.options["moments"] == "linear"
-        assert given.filter.options["residual_width"] == 0
+        assert "residual" not in given.filter.options
         assert ablations.settings(given).endswith("; the equations are given, without a residual network")
     assert "equations" not in ablations.settings(one)
     with pytest.raises(ConfigError, match=r"no ablation is called lorenz; there are: lorenz-algorithm3-pretrained"):

@@ -12,6 +12,7 @@ from fwnkf.systems.lorenz import Lorenz, LorenzConfig
 from tasks.__main__ import main
 from tasks.simulated import changing_noise
 from tasks.simulated.changing_noise import LEVELS, at_levels, autopilot, switched, told_levels, told_switches, verdict
+from tasks.simulated.fallback import with_fallback
 
 RATE = 1 / LorenzConfig().dt
 STEPS = 6
@@ -21,8 +22,7 @@ STEPS = 6
 def model():
     """Drift with its exact noise states, and the hypotheses of the shipped filters."""
     system = Lorenz(LorenzConfig(variance=0.026))
-    alone = fwnkf.FWNKF(system, shaping="noise", hidden=0, residual_width=0, pole_radius=0.9999)
-    alone.noise_states.set(hz=0.0, bandwidth_hz=0.3, std=0.48)
+    alone = fwnkf.FWNKF(system, noise=fwnkf.Lines(hz=0.0, bandwidth_hz=0.3, std=0.48, shared=True))
     return with_fallback(alone).to(changing_noise.DTYPE)
 
 

@@ -47,8 +47,8 @@ def test_filters_hold_no_part_that_does_nothing():
         model = fwnkf.load(MODELS / task.name)
         assert all(bool(parameter.any()) for parameter in model.parameters()), task.name
         if isinstance(task, ColouredNoise):
-            assert isinstance(model, FrequencyHypotheses)
-            assert model.config.residual_width == 0
+            assert model.config.hypotheses.fallback
+            assert model.config.residual is None
             assert "network" not in task.learned(model)
 
 
@@ -57,12 +57,12 @@ def test_numbers_learned_are_all_there_is_but_for_what_is_given():
     for task in TASKS:
         weights = fwnkf.load(MODELS / task.name).state_dict()
         sizes = {name: tensor.numel() for name, tensor in weights.items()}
-        for name in ("base_Q.value", "base_R.value"):
+        for name in ("system.Q.value", "system.R.value"):
             if name in weights:
                 assert not bool((weights[name] - weights[name].diagonal().diag()).any())
                 sizes[name] = len(weights[name])
-        if "observation.network.out.weight" not in weights:
-            sizes.pop("observation.H", None)
+        if "system.observation.network.out.weight" not in weights:
+            sizes.pop("system.observation.H", None)
         assert sum(task.learned(fwnkf.load(MODELS / task.name)).values()) == sum(sizes.values())
 
 
@@ -105,7 +105,7 @@ def test_a_small_task_is_trained_scored_and_not_trained_again(tmp_path, monkeypa
 
 @pytest.mark.usefixtures("quick_references")
 def test_coloured_noise_is_scored_between_the_white_ekf_and_the_oracle(tmp_path):
-    task = tiny(ColouredNoise, overrides=("data.test=40", "filter.options.sections=1"))
+    task = tiny(ColouredNoise, overrides=("data.test=40", "filter.options.noise.count=1"))
     kept = task.train(tmp_path / "tiny", seeds=(0,), say=lambda text: None, runs=tmp_path / "runs")
     errors = {name: score.metrics["mse"] for name, score in kept.baselines.items()}
     assert kept.baselines["ekf"].metrics["gap_closed"] == 0
@@ -119,7 +119,7 @@ def test_coloured_noise_is_scored_between_the_white_ekf_and_the_oracle(tmp_path)
     assert second["mse"] == pytest.approx(first["mse"], rel=0.02)
     assert abs(second["nees"] - 1) < abs(first["nees"] - 1)
     assert {"oracle", "oracle_second_order", "untrained"}.isdisjoint(task.report_baselines(kept))
-    assert isinstance(fwnkf.load(tmp_path / "tiny"), FrequencyHypotheses)
+    assert fwnkf.load(tmp_path / "tiny").config.hypotheses.fallback
 
 
 def test_the_interval_of_the_gap_is_over_records():

@@ -14,6 +14,7 @@ from fwnkf.errors import ConfigError
 from fwnkf.systems import noise
 from fwnkf.training.noise_start import start_noise
 from tasks.__main__ import main
+from tasks.simulated.fallback import with_fallback
 from tasks.simulated.robustness import COVERAGE_LIMITS, ERROR_LIMIT, NEES_LIMIT, conditions, robustness, verdict
 
 WHITE = "white noise of the same variance"
@@ -24,8 +25,7 @@ def models(tmp_path_factory):
     """A folder with one filter whose noise states were fitted to drift."""
     folder = tmp_path_factory.mktemp("models")
     protocol = protocols.simulated("lorenz", "strict", scenario="drift", train=200, val=1, test=1)
-    options = {"shaping": "noise", "hidden": 0, "residual_width": 0, "pole_radius": 0.9999}
-    model = fwnkf.build("fwnkf", system=protocol.split.train.system, **options)
+    model = fwnkf.FWNKF(protocol.split.train.system, noise=fwnkf.Lines(shared=True))
     start_noise(model, protocol.split.train)
     fwnkf.save(model, folder / "lorenz-drift")
     return folder

@@ -128,24 +128,26 @@ def test_the_scores_are_those_of_the_paper_s_equations():
     assert row["rho"] == pytest.approx(np.sqrt((angles**2).mean()))
 
 
-def run(folder: Path, data: dict[str, object], name: str, options: dict[str, object]) -> None:
+def run(folder: Path, data: dict[str, object], name: str, options: dict[str, object], observation: str = "") -> None:
+    learned = {"learned_system": {"observation": observation}} if observation else {}
     experiment = {
         "name": "uipdb",
         "data": {"name": "uipdb", **data},
-        "filter": {"name": name, "equations": False, "options": options},
+        "filter": {"name": name, "equations": False, "options": options, **learned},
         "trainer": {"steps": 1, "batch_size": 4, "loggers": []},
     }
     (folder / "uipdb.yaml").write_text(json.dumps(experiment), encoding="utf-8")
     cli.main(["train", "uipdb.yaml", "--import", "tasks.uipdb", "--no-plots", "--json"])
 
 
-@pytest.mark.parametrize(
-    ("name", "options"), [("fwnkf", {"observation": "learned_matrix", "hidden": 8, "sections": 1}), ("rkn", {})]
-)
-def test_filters_are_trained_on_the_official_form(tmp_path, monkeypatch, capsys, name, options):
+PARTS = {"encoder": {"units": 8}, "transition": {"rank": 1}, "phi": {"sections": 1}}
+
+
+@pytest.mark.parametrize(("name", "options", "observation"), [("fwnkf", PARTS, "learned_matrix"), ("rkn", {}, "")])
+def test_filters_are_trained_on_the_official_form(tmp_path, monkeypatch, capsys, name, options, observation):
     monkeypatch.chdir(tmp_path)
     write_official(tmp_path)
-    run(tmp_path, {"files": "official", "window": 20, "folder": str(tmp_path)}, name, options)
+    run(tmp_path, {"files": "official", "window": 20, "folder": str(tmp_path)}, name, options, observation)
     rows = {row["method"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert rows["uipdb"]["failures"] == 0
     assert rows["uipdb"]["records"] == 6
@@ -161,7 +163,7 @@ def test_filters_are_trained_on_the_part_and_scored_on_hidden_seconds(tmp_path, 
     hidden = ~data.split.test.mask.all(-1)
     assert torch.equal(data.split.test.truth.isfinite().all(-1), hidden)
     assert bool(data.split.train.truth.isfinite().all())
-    run(tmp_path, {"train": 8, "val": 4, "test": 8}, "fwnkf", {"observation": "given_matrix"})
+    run(tmp_path, {"train": 8, "val": 4, "test": 8}, "fwnkf", PARTS, "given_matrix")
     rows = {row["method"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert rows["uipdb"]["failures"] == 0
 
