@@ -268,7 +268,7 @@ def _describe_filter(model: Filter) -> dict[str, Any]:
             preprocess["filter"] = _describe_filter(model.preprocess.inner)
     return {
         "filter": name,
-        "config": options_of(model.config),
+        "config": options_of(model.config, saved=True),
         "system": system,
         "preprocess": preprocess,
         "covariance_scale": model.covariance_scale is not None,

@@ -77,13 +77,22 @@ def available() -> list[str]:
     return sorted(FILTERS)
 
 
-def options_of(config: Any) -> dict[str, Any]:
-    """A config as plain values, ready for JSON; a part has its name under ``"part"``."""
-    options = {field.name: _plain(getattr(config, field.name)) for field in dataclasses.fields(config)}
-    return {"part": config.kind} | options if isinstance(config, Part) else options
+def options_of(config: Any, saved: bool = False) -> dict[str, Any]:
+    """A config as plain values, ready for JSON; a part has its name under ``"part"``.
+
+    ``saved`` leaves out options that are where tensors start, for a file beside which the tensors are.
+    """
+    part = isinstance(config, Part)
+    left_out = config.starts if saved and part else ()
+    options = {
+        field.name: _plain(getattr(config, field.name), saved)
+        for field in dataclasses.fields(config)
+        if field.name not in left_out
+    }
+    return {"part": config.kind} | options if part else options
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, saved: bool) -> Any:
     if dataclasses.is_dataclass(value):
-        return options_of(value)
-    return tuple(_plain(item) for item in value) if isinstance(value, tuple) else value
+        return options_of(value, saved)
+    return tuple(_plain(item, saved) for item in value) if isinstance(value, tuple) else value

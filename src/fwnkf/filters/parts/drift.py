@@ -34,6 +34,7 @@ class Drift(NoisePart):
     """
 
     kind = "drift"
+    starts = ("seconds", "std")
     seconds: float = limited(30.0, above=0.0)
     std: float | None = limited(None, above=0.0)
 

@@ -59,6 +59,7 @@ class Lines(NoisePart):
     """
 
     kind = "lines"
+    starts = ("hz", "bandwidth_hz", "std")
     count: int | None = at_least(1, None)
     hz: Any = None
     bandwidth_hz: Any = None

@@ -53,6 +53,7 @@ class Modes(NoisePart):
     """
 
     kind = "modes"
+    starts = ("hz", "bandwidth_hz", "std", "phase")
     count: int | None = at_least(1, None)
     hz: Any = None
     bandwidth_hz: Any = None

@@ -75,6 +75,7 @@ class Orders(NoisePart):
     """
 
     kind = "orders"
+    starts = ("std", "bandwidth_hz")
     rotors: int = at_least(1, 1)
     orders: int | tuple[float, ...] = limited((1.0,), above=0.0)
     hz: float | tuple[float, ...] = limited((100.0,), above=0.0)

@@ -28,6 +28,8 @@ class Part:
 
     kind: ClassVar[str] = ""
     """Its name in files."""
+    starts: ClassVar[tuple[str, ...]] = ()
+    """Options that are where tensors start: a saved filter has the tensors, and leaves them out."""
 
 
 @dataclass(frozen=True)
