@@ -1,7 +1,7 @@
 """The motion of channel models fitted to the samples, for logs whose spectrum is too short to show it.
 
-The spectrum of a short log starts above a slow motion: at 1 kHz, segments of 512 samples leave out everything below
-6 Hz. Drive and decay of the signal are then not determined by the spectrum, and a filter with them lags behind the
+The spectrum of a short log starts above a slow motion: of 9 s at 1 kHz, the first bin that is compared is at 3.6 Hz.
+Drive and decay of the signal are then not determined by the spectrum, and a filter with them lags behind the
 motion by more than the noise that it removes. The errors of one-step predictions contain the motion at any rate.
 """
 
