@@ -38,7 +38,7 @@ from ..core.smoothing import LinearStep, Measurement, StatedCovariance
 from ..core.system import System
 from ..core.system_definition import Linearity, Nominal
 from ..core.tree import tree_map
-from ..errors import ConfigError
+from ..errors import ConfigError, shown
 from ..registry import FILTERS, at_least
 from ..shapes import Float
 from ..types import Gaussian, Statistics, StepOutput
@@ -827,8 +827,13 @@ def _listed(noise: Any) -> tuple[Any, ...]:
     """The parts of the argument ``noise``, each with its sensor; parts from files are still mappings."""
     if isinstance(noise, NoisePart) or (isinstance(noise, Mapping) and "part" in noise):
         return (noise,)
-    if not isinstance(noise, Mapping):
+    if isinstance(noise, list | tuple) and all(isinstance(part, NoisePart | Mapping) for part in noise):
         return tuple(noise)
+    if not isinstance(noise, Mapping):
+        raise ConfigError(
+            f"filter fwnkf: noise = {shown(noise)}: wanted a part by its name, as {{part: lines, hz: [23.0]}}, a list "
+            "of parts, or a mapping of sensors to parts"
+        )
     parts: list[Any] = []
     for sensor, given in noise.items():
         for part in _listed(given):
