@@ -180,6 +180,15 @@ def test_no_level_scales_the_walk_of_a_frequency():
     assert float(Q[0, -1, -1]) == pytest.approx(0.1**2 * DT * left, rel=1e-9)
 
 
+def test_before_a_fit_it_is_the_classical_filter():
+    y = tone(np.full(80, 80.0))
+    u = torch.full((1, 80, 2), 80.0).double()
+    model = build(rotors=2, orders=3, hz=80.0, std=None)
+    ours, theirs = model.run(y, u), fwnkf.EKF(model.system).run(y)
+    torch.testing.assert_close(ours.mean, theirs.mean, atol=1e-6, rtol=0)
+    torch.testing.assert_close(ours.cov, theirs.cov, atol=1e-6, rtol=1e-6)
+
+
 def test_options_that_do_not_fit_are_explained():
     with pytest.raises(ConfigError, match="hz has 3 values; give 1, or 2"):
         build(rotors=2, hz=(1.0, 2.0, 3.0))
