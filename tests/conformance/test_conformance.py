@@ -586,7 +586,7 @@ class Flat(nn.Module):
 
 
 FIRST = {case.filter: name for name, case in reversed(CASES.items())}
-EXPORTED = {*FIRST.values(), "ekf-attitude", "kf-square-root", "fwnkf-noise"}
+EXPORTED = {*FIRST.values(), "ekf-attitude", "kf-square-root", "lines"}
 """The first case of each filter, and forms with operations of their own; all others are exported by hand."""
 
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
+from collections.abc import Mapping, Sequence
 from types import NoneType
-from typing import get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import torch
 from torch import Tensor
 
 import fwnkf
+from fwnkf import GRU, MLP, Drift, Hypotheses, Level, Lines, LocallyLinear, Modes, Orders, Phi
 from fwnkf.errors import ConfigError
 from fwnkf.filters.extended import ExtendedConfig
 from fwnkf.filters.factory import options_of
-from fwnkf.registry import FILTERS
+from fwnkf.filters.parts.part import NoisePart, Part
+from fwnkf.registry import FILTERS, PARTS
 
 from .. import systems
+from ..conformance.cases import shake
 from ..tolerances import assert_same_bits
 
 EXPORTS = {  # a promise to users: no name is taken away; a filter without a short name is made with `build`
@@ -26,11 +31,8 @@ EXPORTS = {  # a promise to users: no name is taken away; a filter without a sho
     "bayesian_kalmannet": "BayesianKalmanNet",
     "ekf": "EKF",
     "fwnkf": "FWNKF",
-    "fwnkf_adaptive": "FWNKFAdaptive",
-    "fwnkf_hypotheses": "FWNKFHypotheses",
     "kalmannet": "KalmanNet",
     "kf": "KF",
-    "order_tracking": "OrderTracking",
     "recursive_kalmannet": "RecursiveKalmanNet",
     "rkn": "RKN",
     "ukf": "UKF",
@@ -65,7 +67,11 @@ def test_the_signature_states_the_fields_of_the_config(name: str):
     assert set(parameters) == set(fields)
     types = get_type_hints(cls.Config)
     for option, parameter in parameters.items():
-        if parameter.default is None and fields[option].default is not None:
+        if option == "noise":  # one part, several, or a mapping of sensors, of which the config has a list
+            assert set(get_args(hints[option])) == {
+                *(NoisePart, Sequence[NoisePart], Mapping[str, NoisePart], NoneType),
+            }
+        elif parameter.default is None and fields[option].default is not None:
             assert set(get_args(hints[option])) - {NoneType} == {types[option]} or hints[option] == types[option] | None
         else:
             assert hints[option] == types[option], option
@@ -83,10 +89,7 @@ CALLS = {
     "rkn": ("RKN", {"state_dim": 2, "observation_dim": 1, "latent_dim": 3, "hidden": (4,)}),
     "arkf": ("ARKF", {"F": torch.stack((EYE, 0.1 * EYE)), "H": EYE[:1], "Q": EYE, "R": EYE[:1, :1]}),
     "adaptive_kf": ("AdaptiveKF", {"F": EYE, "H": EYE[:1], "G": EYE[:, :1], "R": EYE[:1, :1], "half_life": 3.0}),
-    "fwnkf": ("FWNKF", {"shaping": "noise", "hidden": 6, "residual_width": 5}),
-    "fwnkf_adaptive": ("FWNKFAdaptive", {"hidden": 6, "residual_width": 5, "half_life": 20.0}),
-    "fwnkf_hypotheses": ("FWNKFHypotheses", {"hidden": 6, "residual_width": 5, "hypotheses": 2}),
-    "order_tracking": ("OrderTracking", {"rotors": 2, "orders": (1.0, 3.0)}),
+    "fwnkf": ("FWNKF", {"noise": Lines(2), "encoder": GRU(6), "residual": MLP(5), "level": Level(3.0)}),
 }
 
 
@@ -125,37 +128,116 @@ def test_constructors_report_what_does_not_fit():
         fwnkf.build("kf", system=systems.wave(torch.float32))
     with pytest.raises(ConfigError, match="'ekf' needs system"):
         fwnkf.build("ekf")
-    with pytest.raises(ConfigError, match="did you mean shaping"):
-        fwnkf.build("fwnkf", system=systems.wave(torch.float32), shapng="noise")
+    with pytest.raises(ConfigError, match="'fwnkf' needs system"):
+        fwnkf.build("fwnkf", noise=Lines())
+    with pytest.raises(ConfigError, match="did you mean residual"):
+        fwnkf.build("fwnkf", system=systems.wave(torch.float32), residul={"width": 8})
+    with pytest.raises(ConfigError, match=r"no option 'encoder\.unit'.*did you mean encoder\.units"):
+        fwnkf.build("fwnkf", system=systems.wave(torch.float32), encoder={"unit": 8})
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"gate": "full"}, "gate = 'full' has no effect with transition='residual'.*transition='locally_linear'"),
-        ({"observation_width": 8}, "observation_width = 8 has no effect with observation='given_function'"),
-        ({"shaping": "none", "sections": 2}, "sections = 2 has no effect with shaping='none'"),
-        ({"shaping": "none", "pole_radius": 0.9}, "pole_radius = 0.9 has no effect with shaping='none'"),
-        ({"hidden": 0, "layers": 2}, "layers = 2 has no effect without an encoder"),
-        ({"hidden": 0, "encoder_reads": "current"}, "encoder_reads = 'current' has no effect without an encoder"),
-    ],
-)
-def test_options_without_effect_are_refused(options, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        fwnkf.FWNKF(systems.wave(torch.float32), **options)
+# ---- parts -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["residual_width", "residual_order"])
-def test_options_of_the_residual_transition_are_refused_elsewhere(name: str):
-    with pytest.raises(ConfigError, match=f"{name} = 2 has no effect with transition='locally_linear'"):
-        fwnkf.build("fwnkf", H=EYE, Q=EYE, R=EYE, **{name: 2})
+def test_an_fwnkf_has_few_arguments():
+    """What can be set is an option of a part: the constructor does not grow with them."""
+    parameters = inspect.signature(fwnkf.FWNKF).parameters
+    assert len(parameters) <= 12
+    assert [name for name, item in parameters.items() if item.kind is item.POSITIONAL_OR_KEYWORD] == ["system"]
 
 
-def test_a_saved_filter_may_state_options_without_effect(tmp_path):
-    """A saved config contains all options, and filters were saved before some of them were refused."""
-    config = options_of(fwnkf.FWNKF(systems.wave(torch.float32)).config) | {"gate": "full"}
-    cls = FILTERS["fwnkf"]
-    assert cls.from_config(cls.Config(**config), systems.wave(torch.float32)).config.gate == "full"
+GIVEN: dict[str, tuple[str, Part, dict[str, Any]]] = {
+    "drift": ("noise", Drift(seconds=3.0, std=0.2, sensor="tip"), {}),
+    "gru": ("encoder", GRU(6, 2, "current"), {}),
+    "hypotheses": ("hypotheses", Hypotheses(2, True, (0.5, 2.0), 1.5, 1), {"noise": Lines()}),
+    "level": ("level", Level(3.0, "each"), {}),
+    "lines": ("noise", Lines(2, [3.0, 9.0], [0.5, 1.0], [[0.2, 0.4], [0.3, 0.6]], True, 0.999, sensor="tip"), {}),
+    "locally_linear": ("transition", LocallyLinear(2), {}),
+    "mlp": ("residual", MLP(5, 2), {}),
+    "modes": ("noise", Modes(1, 9.0, 0.5, [[0.1], [0.3]], [[0.0], [1.0]], 0.999, sensor="tip"), {}),
+    "orders": ("noise", Orders(2, (1.0, 2.5), (5.0, 6.0), 0.4, 0.2, 0.3, 0.02, 4.0, 0.3, 0.5, sensor="tip"), {}),
+    "phi": ("phi", Phi(2, False, 0.99, "augmented", "shaped"), {}),
+}
+"""Every part, where it goes, every option of it with another value than its default, and what it needs beside it."""
+
+
+def test_every_part_is_given_with_every_option_changed():
+    assert {name for name in PARTS if PARTS[name].__module__.startswith("fwnkf.")} == set(GIVEN)
+    for name, (_, part, _) in GIVEN.items():
+        assert type(part) is PARTS[name]
+        for field in dataclasses.fields(part):
+            assert getattr(part, field.name) != field.default, f"{name}.{field.name}"
+
+
+def as_yaml_has_it(value: Any) -> Any:
+    """Plain values: mappings and lists."""
+    return json.loads(json.dumps(value))
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_the_options_of_a_part_come_back_from_disk_and_from_plain_values(name: str, tmp_path):
+    place, part, beside = GIVEN[name]
+    system = systems.pendulum(torch.float64)
+    torch.manual_seed(0)
+    model = fwnkf.FWNKF(system, **{place: part}, **beside)
+    stored = (part,) if place == "noise" else part
+    assert getattr(model.config, place) == stored
+    loaded = fwnkf.load(fwnkf.save(model, tmp_path))
+    assert loaded.config == model.config
+    plain = {option: as_yaml_has_it(value) for option, value in options_of(model.config).items()}
+    torch.manual_seed(0)
+    built = fwnkf.build("fwnkf", system=system, **plain)
+    assert built.config == model.config
+    alone = as_yaml_has_it(options_of(part))
+    assert alone.pop("part") == name
+    torch.manual_seed(0)
+    mapping = {"part": name, **alone} if place == "noise" else alone
+    single = fwnkf.build("fwnkf", system=system, **{place: mapping}, **beside)
+    assert single.config == model.config
+    y = torch.ones(1, 4, model.observation_dim, dtype=torch.float64)
+    for other in (loaded, built, single):
+        assert_same_bits(other.run(y).mean, model.run(y).mean)
+
+
+def test_noise_of_a_sensor_is_a_mapping_in_files_too():
+    system = systems.pendulum(torch.float64)
+    typed = fwnkf.FWNKF(system, noise={"tip": [Lines(hz=3.0), Drift()]})
+    named = fwnkf.build("fwnkf", system=system, noise={"tip": [{"part": "lines", "hz": 3.0}, {"part": "drift"}]})
+    assert typed.config == named.config
+    assert [part.sensor for part in typed.config.noise] == ["tip", "tip"]
+
+
+def test_options_of_a_part_are_checked_and_named_with_their_place():
+    system = systems.wave(torch.float32)
+    with pytest.raises(ConfigError, match=r"option noise\[1\].seconds = -1 must be above 0"):
+        fwnkf.build("fwnkf", system=system, noise=[{"part": "lines"}, {"part": "drift", "seconds": -1}])
+    with pytest.raises(ConfigError, match=r"option residual.order = 3 does not fit; wanted \(1, 2\)"):
+        fwnkf.FWNKF(system, residual=MLP(8, order=3))
+    with pytest.raises(
+        ConfigError, match=r"option noise\[0\] is of part None; wanted part: drift, lines, modes, orders"
+    ):
+        fwnkf.build("fwnkf", system=system, noise=[{"hz": 3.0}])
+    for wrong in ({"hz": 3.0}, {"tip": "lines"}, {"tip": [3]}, "lines", 3):
+        with pytest.raises(
+            ConfigError, match=r"wanted a part by its name, as .*, a list of parts, or a mapping of sensors to parts"
+        ):
+            fwnkf.build("fwnkf", system=system, noise=wrong)
+    with pytest.raises(ConfigError, match="std are those of given lines; give hz too"):
+        Lines(std=0.1)
+
+
+def test_a_copy_with_other_parts_keeps_what_was_trained():
+    model = shake(fwnkf.FWNKF(systems.wave(), noise=Lines(2), encoder=GRU(4), residual=MLP(5)), 0.1)
+    changed = model.with_parts(level=Level(3.0), residual=None)
+    assert changed.config == dataclasses.replace(model.config, level=Level(3.0), residual=None)
+    kept = changed.state_dict()
+    assert kept
+    for name, value in model.state_dict().items():
+        if not name.startswith("residual."):
+            assert_same_bits(kept[name], value, name)
+    same = model.with_parts()
+    y = torch.ones(1, 4, 2, dtype=torch.float64)
+    assert_same_bits(same.run(y).mean, model.run(y).mean)
 
 
 def test_a_filter_of_ones_own_has_a_constructor_with_its_options():

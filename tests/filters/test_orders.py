@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import fwnkf
+from fwnkf import Level, Orders
 from fwnkf.errors import ConfigError
 
 from ..tolerances import assert_close, assert_same_bits
@@ -26,11 +27,18 @@ def without_gradients():
         yield
 
 
-def build(**options):
+def build(level=None, **options):
     system = fwnkf.LinearSystem.of(F=F, H=H, Q=Q, R=R, dt=DT)
-    model = fwnkf.build("order_tracking", system=system, **options)
-    model.set_lines(std=0.7, bandwidth_hz=3.0)
-    return model
+    return fwnkf.FWNKF(system, noise=Orders(**{"std": 0.7, "bandwidth_hz": 3.0, **options}), level=level)
+
+
+def hz_of(model, state):
+    return model.noise_states.hz(state.noise)
+
+
+def spread_of(model, state):
+    """Standard deviation of the logarithm of each frequency."""
+    return torch.diagonal(state.cov, dim1=-2, dim2=-1)[:, -model.noise_states.rotors :].sqrt()
 
 
 def tone(hz: np.ndarray, seed: int = 0, std: float = 0.7, bandwidth: float = 3.0) -> torch.Tensor:
@@ -80,18 +88,17 @@ def test_the_slope_in_the_frequency_is_the_derivative_of_the_turn():
     model = build(rotors=2, orders=(1.0, 3.0), hz=(70.0, 90.0))
     generator = torch.Generator().manual_seed(0)
     state = model.init(1)
-    state = state._replace(lines=torch.randn(1, 8, generator=generator, dtype=torch.float64), cov=0 * state.cov)
+    oscillating = torch.randn(1, 8, generator=generator, dtype=torch.float64)
+    state = state._replace(noise=torch.cat((oscillating, state.noise[:, 8:]), -1))
     prepared = model.prepare()
 
-    def lines(log_hz):
-        return model._predict(prepared, state._replace(log_hz=log_hz), None, None)[1][0]
+    def moved(noise):
+        return model.predict_state(prepared, state._replace(noise=noise), None, None).state.noise[0]
 
     with torch.enable_grad():
-        wanted = torch.autograd.functional.jacobian(lines, state.log_hz)[:, 0]
-    known = torch.zeros_like(state.cov)
-    known[:, -2:, -2:] = torch.diag(torch.tensor([1.0, 4.0]).double())  # F P Fᵀ shows F at the frequencies
-    cov = model._predict(prepared, state._replace(cov=known), None, None)[2]
-    assert_close(cov[0, 2:-2, -2:] / torch.tensor([1.0, 4.0]).double(), wanted, "rounding")
+        wanted = torch.autograd.functional.jacobian(moved, state.noise)[:, 0]
+    ahead = model.predict_state(prepared, state, None, None)
+    assert_close(ahead.F[0, 2:, 2:], wanted, "rounding")
 
 
 @pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
@@ -104,14 +111,14 @@ def test_without_a_speed_the_last_one_is_kept_and_its_uncertainty_grows_up_to_th
     y = torch.zeros(1, steps, 1).double()
     nothing = torch.zeros(1, steps, 1, dtype=torch.bool)
     state = model.run(y[:, :300], u[:, :300], nothing[:, :300]).state
-    assert float(model.hz(state)) == pytest.approx(90.0, rel=1e-4)
-    before = float(model.hz_std(state)[0, 0] / 90) ** 2
+    assert float(hz_of(model, state)) == pytest.approx(90.0, rel=1e-4)
+    before = float(spread_of(model, state)) ** 2
     for seconds, stop in ((0.2, 500), (0.6, 900)):
         later = model.run(y[:, 300:stop], u[:, 300:stop], nothing[:, 300:stop], state=state).state
-        assert_close(model.hz(later), model.hz(state), "rounding")
+        assert_close(hz_of(model, later), hz_of(model, state), "rounding")
         # dV/dt = walk² (1 - V / hz_std²)
         variance = 0.16 - (0.16 - before) * math.exp(-(0.5**2) * seconds / 0.16)
-        assert float(model.hz_std(later)[0, 0] / 90) ** 2 == pytest.approx(variance, rel=1e-3)
+        assert float(spread_of(model, later)) ** 2 == pytest.approx(variance, rel=1e-3)
 
 
 @pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
@@ -120,12 +127,12 @@ def test_a_frequency_that_nobody_gives_is_found_and_followed():
     y = tone(hz, seed=3)
     model = build(hz=(77.0,), hz_std=0.2, walk=0.3)
     state = model.run(y[:, :1000]).state
-    found = [(float(model.hz(state)), float(model.hz_std(state)), hz[999])]
+    found = [(float(hz_of(model, state)), float(spread_of(model, state)), hz[999])]
     state = model.run(y[:, 1000:], state=state).state
-    found.append((float(model.hz(state)), float(model.hz_std(state)), hz[-1]))
+    found.append((float(hz_of(model, state)), float(spread_of(model, state)), hz[-1]))
     for value, std, truth in found:
-        assert abs(value - truth) < 4 * std
-        assert std < 0.07 * truth  # from 0.2
+        assert abs(value - truth) < 4 * std * value
+        assert std < 0.07  # from 0.2
 
 
 @pytest.mark.parametrize("wrong", [40.0, 200.0])
@@ -141,7 +148,7 @@ def test_the_level_of_all_changes_what_is_stated_and_no_estimate():
     y = 3 * tone(np.full(1000, 80.0), seed=1)
     u = torch.full((1, 1000, 1), 80.0).double()
     plain = build(hz=(80.0,)).run(y, u)
-    ours = build(hz=(80.0,), level="all", level_time=0.05).run(y, u)
+    ours = build(hz=(80.0,), level=Level(0.05, of="all")).run(y, u)
     assert_same_bits(ours.mean, plain.mean)
     nis = [(run.innovation**2 / run.innovation_cov[..., 0])[:, 300:].mean() for run in (plain, ours)]
     assert float(nis[0]) > 5  # the noise is nine times that of the model
@@ -149,14 +156,37 @@ def test_the_level_of_all_changes_what_is_stated_and_no_estimate():
 
 
 @pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
-def test_the_level_of_the_noise_follows_it():
+@pytest.mark.parametrize("of", ["noise", "each"])
+def test_the_level_of_the_noise_follows_it(of):
     """The ratio of two levels that differ by nine in variance; the system's own noise is known and not scaled."""
     y = tone(np.full(1000, 80.0), seed=2)
     u = torch.full((1, 1000, 1), 80.0).double()
-    model = build(hz=(80.0,), level="noise", level_time=0.2)
-    calm, rough = model.run(torch.cat((y, 3 * y)), torch.cat((u, u))).state.level.tolist()
-    assert rough / calm == pytest.approx(9.0, rel=0.25)
-    assert calm == pytest.approx(1.0, rel=0.3)
+    model = build(hz=(80.0,), level=Level(0.2, of=of))
+    levels = model.run(torch.cat((y, 3 * y)), torch.cat((u, u))).state.levels.log.exp()
+    assert levels.shape == (2, 1 if of == "noise" else 2)  # one for all, or the white noise and the line
+    for calm, rough in levels.T.tolist():
+        assert rough / calm == pytest.approx(9.0, rel=0.25)
+        assert calm == pytest.approx(1.0, rel=0.3)
+
+
+def test_no_level_scales_the_walk_of_a_frequency():
+    """The variance of a frequency without telemetry grows by the same walk, however loud the lines are."""
+    y = 5 * tone(np.full(100, 80.0))
+    model = build(hz=(80.0,), hz_std=0.5, level=Level(0.2))
+    state = model.run(y).state
+    assert float(state.levels.log) > 1
+    Q = model.predict_state(model.prepare(), state, None, None).Q
+    left = 1 - float(spread_of(model, state)) ** 2 / 0.5**2
+    assert float(Q[0, -1, -1]) == pytest.approx(0.1**2 * DT * left, rel=1e-9)
+
+
+def test_before_a_fit_it_is_the_classical_filter():
+    y = tone(np.full(80, 80.0))
+    u = torch.full((1, 80, 2), 80.0).double()
+    model = build(rotors=2, orders=3, hz=80.0, std=None)
+    ours, theirs = model.run(y, u), fwnkf.EKF(model.system).run(y)
+    torch.testing.assert_close(ours.mean, theirs.mean, atol=1e-6, rtol=0)
+    torch.testing.assert_close(ours.cov, theirs.cov, atol=1e-6, rtol=1e-6)
 
 
 def test_options_that_do_not_fit_are_explained():
@@ -165,8 +195,12 @@ def test_options_that_do_not_fit_are_explained():
     with pytest.raises(ConfigError, match="orders is empty"):
         build(orders=())
     with pytest.raises(ConfigError, match="give several steps"):
-        build(level="all", level_time=0.001)
+        build(level=Level(0.001, of="all"))
     with pytest.raises(ConfigError, match="must be positive"):
-        build().set_lines(std=0.0)
-    with pytest.raises(ConfigError, match=r"wanted what broadcasts to \[1, 1\]"):
-        build().set_lines(bandwidth_hz=[1.0, 2.0, 3.0])
+        build().noise_states.set(std=0.0)
+    with pytest.raises(
+        ConfigError, match=r"bandwidth_hz has shape \[3\]; wanted a number, 1 numbers, or shape \[1, 1\]"
+    ):
+        build().noise_states.set(bandwidth_hz=[1.0, 2.0, 3.0])
+    with pytest.raises(ConfigError, match=r"option noise\[0\].walk = -1.0 is below 0"):
+        build(walk=-1.0)

@@ -38,7 +38,7 @@ from ..core.shaped import Shaper, condition_shaped, shaper_blocks
 from ..core.smoothing import LinearStep, Measurement, StatedCovariance
 from ..core.system import System
 from ..core.tree import tree_map
-from ..errors import ConfigError
+from ..errors import ConfigError, shown
 from ..registry import FILTERS, at_least
 from ..shapes import Float
 from ..types import Gaussian, Statistics, StepOutput
@@ -819,9 +819,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         return prepared._replace(
             base=prepared.base.repeat(records, 1),
             factor=None if prepared.factor is None else prepared.factor.repeat(records, 1, 1),
-            R=type(prepared.R)(*(item.repeat(records, *[1] * (item.ndim - 1)) for item in prepared.R))
-            if prepared.factor is not None
-            else prepared.R,
+            R=prepared.R if prepared.factor is None else _repeated(prepared.R, records),
             noise=lines._replace(frequency=lines.frequency.repeat(records, 1), power=lines.power.repeat(records)),
             learned=None if prepared.learned is None else prepared.learned.repeat(records),
         )
@@ -829,23 +827,34 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
 
 def _listed(noise: Any) -> tuple[Any, ...]:
     """The parts of the argument ``noise``, each with its sensor; parts from files are still mappings."""
-    if isinstance(noise, list | tuple):
-        return tuple(noise)
-    if not isinstance(noise, Mapping) or "part" in noise:
+    if isinstance(noise, NoisePart) or (isinstance(noise, Mapping) and "part" in noise):
         return (noise,)
-    return tuple(_of_sensor(part, sensor) for sensor, given in noise.items() for part in _listed(given))
-
-
-def _of_sensor(part: Any, sensor: str) -> Any:
-    if isinstance(part, NoisePart):
-        return dataclasses.replace(part, sensor=sensor)
-    return {**part, "sensor": sensor} if isinstance(part, Mapping) else part  # whatever it is, parsing refuses it
+    if isinstance(noise, list | tuple) and all(isinstance(part, NoisePart | Mapping) for part in noise):
+        return tuple(noise)
+    if not isinstance(noise, Mapping):
+        raise ConfigError(
+            f"filter fwnkf: noise = {shown(noise)}: wanted a part by its name, as {{part: lines, hz: [23.0]}}, a list "
+            "of parts, or a mapping of sensors to parts"
+        )
+    parts: list[Any] = []
+    for sensor, given in noise.items():
+        for part in _listed(given):
+            own = isinstance(part, NoisePart)
+            parts.append(dataclasses.replace(part, sensor=sensor) if own else {**part, "sensor": sensor})
+    return tuple(parts)
 
 
 def _outer_root(scale: Tensor) -> Tensor:
     """``√s √sᵀ``: scales variances by ``s`` and keeps correlations."""
     root = scale.sqrt()
     return root.unsqueeze(-1) * root.unsqueeze(-2)
+
+
+def _repeated(noise: Noise, times: int) -> Noise:
+    """Noise with a row for each hypothesis, for the rows of a batch."""
+    if isinstance(noise, DiagonalNoise):
+        return DiagonalNoise(noise.variance.repeat(times, 1))
+    return FullNoise(noise.cov.repeat(times, 1, 1))
 
 
 def _scaled_noise(noise: Noise, log_level: Float[Tensor, " B"]) -> Noise:
