@@ -193,7 +193,7 @@ def test_training_can_start_from_a_saved_filter(tmp_path, lorenz):
     fwnkf.save(first, tmp_path / "saved")
     continued = read_experiment("lorenz", [*SMALL, f"filter.start={tmp_path / 'saved'}"])
     assert torch.equal(prepare_filter(continued, lorenz).get_parameter("head_bias"), first.get_parameter("head_bias"))
-    other = read_experiment("lorenz", [*SMALL, f"filter.start={tmp_path / 'saved'}", "filter.options.hidden=8"])
+    other = read_experiment("lorenz", [*SMALL, f"filter.start={tmp_path / 'saved'}", "filter.options.encoder.units=8"])
     with pytest.raises(ConfigError, match="holds a filter with other options"):
         prepare_filter(other, lorenz)
 
