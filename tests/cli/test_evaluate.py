@@ -31,7 +31,7 @@ def run_folder(tmp_path, protocol):
     folder = make_run(
         tmp_path / "run", experiment=EXPERIMENT, test_digest=protocols.digest(single.split.test)
     )  # the experiment's data are float32
-    fwnkf.save(fwnkf.build("fwnkf", system=system, hidden=0, shaping="none"), folder / "best")
+    fwnkf.save(fwnkf.FWNKF(system), folder / "best")
     fwnkf.save(fwnkf.build("ukf", system=system), folder / "last")
     return folder
 

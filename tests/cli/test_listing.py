@@ -8,7 +8,7 @@ import json
 import pytest
 
 from fwnkf import cli
-from fwnkf.registry import FILTERS, SYSTEMS
+from fwnkf.registry import FILTERS, PARTS, SYSTEMS
 
 
 def run_json(capsys, *words: str):
@@ -16,13 +16,19 @@ def run_json(capsys, *words: str):
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(("kind", "registry"), [("filters", FILTERS), ("systems", SYSTEMS)])
+@pytest.mark.parametrize(("kind", "registry"), [("filters", FILTERS), ("parts", PARTS), ("systems", SYSTEMS)])
 def test_every_registered_name_is_listed_with_its_first_line(capsys, kind: str, registry):
     rows = {row["name"]: row["description"] for row in run_json(capsys, kind)}
     assert set(rows) >= {name for name in registry if registry[name].__module__.startswith("fwnkf.")}
     for name, line in rows.items():
         assert line.split()[0].strip("`") in registry[name].__doc__.splitlines()[0]
         assert "``" not in line
+
+
+def test_levels_hypotheses_and_rotors_are_parts_of_one_filter(capsys):
+    filters, parts = ({row["name"] for row in run_json(capsys, kind)} for kind in ("filters", "parts"))
+    assert not {"fwnkf_adaptive", "fwnkf_hypotheses", "order_tracking"} & filters
+    assert {"level", "hypotheses", "orders", "lines", "modes", "drift", "gru", "mlp", "locally_linear", "phi"} <= parts
 
 
 def test_losses_and_experiments_are_listed(capsys):
@@ -39,10 +45,12 @@ def test_data_lists_simulated_recorded_and_own(capsys):
     assert {"lorenz", "pendulum", "euroc", "broad", "tables"} <= {row["name"] for row in run_json(capsys, "data")}
 
 
-@pytest.mark.parametrize("name", ["kf", "fwnkf", "rkn", "bayesian_kalmannet"])
+@pytest.mark.parametrize("name", ["kf", "fwnkf", "rkn", "bayesian_kalmannet", "lines", "hypotheses"])
 def test_options_are_the_fields_of_the_config(capsys, name: str):
     rows = {row["option"]: row for row in run_json(capsys, "options", name)}
-    fields = {field.name: field for field in dataclasses.fields(FILTERS[name].Config)}
+    fields = {
+        field.name: field for field in dataclasses.fields(PARTS[name] if name in list(PARTS) else FILTERS[name].Config)
+    }
     assert list(rows) == list(fields)
     for key, field in fields.items():
         default = field.default if field.default is not dataclasses.MISSING else None
@@ -55,14 +63,22 @@ def test_options_are_the_fields_of_the_config(capsys, name: str):
 def test_options_as_text(capsys):
     assert cli.main(["list", "options", "fwnkf"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert "part gru" in lines["encoder"]
+    assert "parts drift, lines, modes, orders" in lines["noise"]
+    assert "linear, second_order" in lines["moments"]
+    assert lines["jump"].endswith("min 0")
+    assert cli.main(["list", "options", "gru"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert "previous, current" in lines["reads"]
+    assert lines["units"].endswith("min 1")
+    assert cli.main(["list", "options", "kf"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert "required" in lines["state_dim"]
-    assert "none, innovation, noise" in lines["shaping"]
-    assert lines["hidden"].endswith("min 0")
 
 
 def test_everything_at_once(capsys):
     rows = run_json(capsys)
-    assert list(rows) == ["filters", "systems", "losses", "experiments", "data", "logs"]
+    assert list(rows) == ["filters", "parts", "systems", "losses", "experiments", "data", "logs"]
     assert cli.main(["list"]) == 0
     text = capsys.readouterr().out
     assert all(entry["name"] in text for kind in rows.values() for entry in kind)

@@ -34,7 +34,7 @@ def arguments(folder, run, *more: str) -> list[str]:
         "trainer.steps=4",
         "trainer.validate_every=2",
         "trainer.compile=false",
-        "filter.options.hidden=4",
+        "filter.options.encoder.units=4",
         "data.window=30",
         "trainer.loggers=[]",
     ]
@@ -97,7 +97,7 @@ def test_states_with_angles_can_be_trained(tmp_path, capsys):
     table = np.column_stack((np.arange(300), wrapped, np.cos(angle), np.sin(angle) + 0.05 * rng.standard_normal(300)))
     np.savetxt(tmp_path / "turn.csv", table, delimiter=",", header="t,phase,c,s", comments="")
     call = ["train", "--data", str(tmp_path / "turn.csv"), "--state", "phase", "--angles", "phase", "--observe", "c,s"]
-    small = ["trainer.steps=2", "trainer.validate_every=2", "data.window=30", "filter.options.hidden=4"]
+    small = ["trainer.steps=2", "trainer.validate_every=2", "data.window=30", "filter.options.encoder.units=4"]
     sets = [*small, "trainer.compile=false", "trainer.loggers=[]"]
     more = [word for item in sets for word in ("--set", item)]
     assert main([*call, "--time", "t", "--run", str(tmp_path / "run"), "--no-plots", *more]) == 0
@@ -126,7 +126,7 @@ def write_toned_files(path, files: int, rows: int) -> None:
             3,
             1000,
             0.8,
-            ["trainer.steps=2", "trainer.validate_every=2", "trainer.compile=false", "filter.options.hidden=4"],
+            ["trainer.steps=2", "trainer.validate_every=2", "trainer.compile=false", "filter.options.encoder.units=4"],
         ),
         pytest.param(6, 4000, 0.5, [], marks=pytest.mark.slow),
     ],

@@ -10,7 +10,7 @@ EXPERIMENT: dict[str, Any] = {
     "name": "tiny",
     "seed": 0,
     "data": {"name": "lorenz", "scenario": "drift", "train": 4, "val": 2, "test": 6},
-    "filter": {"name": "fwnkf", "options": {"hidden": 4}},
+    "filter": {"name": "fwnkf", "options": {"encoder": {"units": 4}}},
     "loss": [{"kind": "state", "weight": 1.0}],
     "optimizer": {"learning_rate": 0.001},
     "trainer": {"steps": 10},

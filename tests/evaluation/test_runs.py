@@ -166,7 +166,7 @@ def test_seeds_of_one_experiment_are_one_row(tmp_path):
 
 def test_another_option_is_another_row_and_another_scenario_another_table(tmp_path):
     folders, _ = three_seeds(tmp_path)
-    wider = {**EXPERIMENT, "filter": {"name": "fwnkf", "options": {"hidden": 8}}}
+    wider = {**EXPERIMENT, "filter": {"name": "fwnkf", "options": {"encoder": {"units": 8}}}}
     folders.append(make_run(tmp_path / "wide", [row("wide", 0, mse=0.2), row("hold", mse=9.0)], experiment=wider))
     drift = {**EXPERIMENT, "data": {**EXPERIMENT["data"], "scenario": "tone"}}
     other = [row("tone", 0, scenario="tone"), row("hold", mse=8.0, scenario="tone")]

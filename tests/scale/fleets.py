@@ -17,12 +17,13 @@ STEP = 0.01
 CHANNELS = ("position_0", "position_1")
 
 
-def save_filter(folder: Path, hidden: int = 8) -> Path:
-    """A small FW-NKF with weights that are not zero."""
+def save_filter(folder: Path, units: int = 8) -> Path:
+    """A small FW-NKF of several parts, with weights that are not zero."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         system = build_system("constant_velocity", {"dims": 2, "dt": STEP})
-        model = fwnkf.build("fwnkf", system=system, hidden=hidden, residual_width=0)
+        parts = {"level": fwnkf.Level(seconds=1.0), "encoder": fwnkf.GRU(units)}
+        model = fwnkf.FWNKF(system, noise=fwnkf.Lines(hz=12.0, std=0.5), **parts)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.02 * torch.randn(parameter.shape))

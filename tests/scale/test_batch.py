@@ -244,7 +244,7 @@ def test_a_stopped_run_goes_on_with_its_own_settings_only(tmp_path, model):
     go("whole")
     with pytest.raises(KeyboardInterrupt):
         go("out", progress=stop)
-    other = save_filter(tmp_path / "other", hidden=4)
+    other = save_filter(tmp_path / "other", units=4)
     with pytest.raises(ConfigError, match=r"other settings \(digest was"):
         go("out", use=other, resume=True)
     go("out", resume=True)
@@ -254,7 +254,7 @@ def test_a_stopped_run_goes_on_with_its_own_settings_only(tmp_path, model):
 def test_what_does_not_fit_an_output_is_refused(tmp_path, model):
     write(tmp_path / "in" / "a.parquet", walks(2, 30))
     run(tmp_path / "in", tmp_path / "out", model)
-    other = save_filter(tmp_path / "other", hidden=4)
+    other = save_filter(tmp_path / "other", units=4)
     with pytest.raises(ConfigError, match="another --output"):
         run(tmp_path / "in", tmp_path / "out", other)
     write(tmp_path / "in" / "a.parquet", walks(3, 30))

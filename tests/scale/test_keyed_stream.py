@@ -13,6 +13,9 @@ import pytest
 import torch
 
 import fwnkf
+from fwnkf.systems import LearnedSystem
+
+from ..conformance.cases import shake
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "docs" / "howto" / "keyed_stream.py"
@@ -36,7 +39,9 @@ def guide():
 def model():
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return fwnkf.build("fwnkf", H=torch.eye(2, 3), Q=0.01 * torch.eye(3), R=torch.eye(2), hidden=8).eval()
+        system = LearnedSystem.of(H=torch.eye(2, 3), Q=0.01 * torch.eye(3), R=torch.eye(2), dt=0.01)
+        parts = {"level": fwnkf.Level(seconds=1.0), "encoder": fwnkf.GRU(8), "transition": fwnkf.LocallyLinear()}
+        return shake(fwnkf.FWNKF(system, noise=fwnkf.Lines(hz=12.0, std=0.5), **parts), 0.02).eval()
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,11 @@ from fwnkf.training.experiments import parse_experiment, parse_yaml, read_experi
 GOOD = {
     "name": "good",
     "data": {"name": "lorenz"},
-    "filter": {"name": "fwnkf", "equations": False, "options": {"hidden": 8}},
+    "filter": {
+        "name": "fwnkf",
+        "equations": False,
+        "options": {"encoder": {"units": 8}, "transition": {"rank": 1}, "phi": {}},
+    },
     "loss": [{"kind": "state"}],
 }
 TABLES = {"name": "tables", "folder": "somewhere", "state": ["a", "b"], "observe": ["c"], "time": "t"}
@@ -72,7 +76,24 @@ FAULTS = {
     "import of a number": (["import=3"], "import is not read, because a file must not run code.*: --import MODULE$"),
     "import of a module": (["import=[robot, a/plant.py]"], "command line: --import robot --import a/plant.py$"),
     "unknown filter": (["filter.name=fwnk"], "filter.name = 'fwnk': unknown filter; .*did you mean fwnkf"),
-    "unknown option": (["filter.options.hiden=3"], "no option 'hiden'; .*did you mean hidden"),
+    "unknown option": (["filter.options.encodr={}"], "no option 'encodr'; .*did you mean encoder"),
+    "unknown option of a part": (
+        ["filter.options.encoder.unit=3"],
+        "no option 'encoder.unit'; .*did you mean encoder.units",
+    ),
+    "unknown part": (
+        ["filter.options.noise={part: line}", "filter.options.phi=null"],
+        r"option noise\[0\] is of part 'line'; wanted part: drift, lines, modes, orders",
+    ),
+    "part of another kind": (
+        ["filter.options.encoder={part: lines}"],
+        "option encoder is of part 'lines'; wanted .*gru",
+    ),
+    "number for a part": (["filter.options.encoder=64"], "option encoder = 64 does not fit; wanted options of its own"),
+    "number for noise": (
+        ["filter.options.noise=3"],
+        "option noise = .* does not fit; wanted a list of mappings with part",
+    ),
     "unknown loss": (["loss.0.kind=states"], "loss.0.kind = 'states': unknown loss; choose one of: anchor, "),
     "unknown loss field": (["loss.0.lambda=1"], "no option 'loss.0.lambda'; there are: weight"),
     "unknown schedule": (
@@ -85,7 +106,7 @@ FAULTS = {
         r"data.protocol = 'loose' does not fit; wanted \('paper', 'strict'\)",
     ),
     "unknown monitor": (["trainer.monitor=mse"], r"trainer.monitor = 'mse' does not fit; wanted \('val_mse'"),
-    "unknown choice": (["filter.options.shaping=phi"], r"option shaping = 'phi' does not fit; wanted \('none', "),
+    "unknown choice": (["filter.options.phi.gain=all"], r"option phi.gain = 'all' does not fit; wanted \('kalman', "),
     # wrong types
     "word for a number": (["optimizer.learning_rate=fast"], "optimizer.learning_rate = 'fast' does not fit; .*float"),
     "number for a word": (["name=3"], "option name = 3 does not fit; wanted .*str"),
@@ -112,7 +133,7 @@ FAULTS = {
     "no records": (["data.train=0"], "data.train = 0 is below 1"),
     "band beyond Nyquist": (["loss=[{kind: spectral, band: [0, 4]}]"], r"loss.0.band = \[0, 4\] is above 3.14"),
     "pole on the unit circle": (
-        ["filter.options.pole_radius=1.0"],
+        ["filter.options.phi.pole_radius=1.0"],
         "pole_radius = 1.0 must lie strictly between 0 and 1",
     ),
     "unknown logger": (
@@ -126,12 +147,12 @@ FAULTS = {
         "filter 'rkn' has no measurement innovations",
     ),
     "pretraining with equations": (
-        ["filter.equations=true", "trainer.pretrain=5"],
+        ["filter.equations=true", "filter.options={}", "trainer.pretrain=5"],
         "trainer.pretrain = 5: filter 'fwnkf' has no learned transition to pretrain",
     ),
     "a spectrum without noise states": (
         ["filter.noise_from_spectrum=true"],
-        "filter.noise_from_spectrum = true needs noise states; set filter.options.shaping: noise",
+        "filter.noise_from_spectrum = true needs lines; set filter.options.noise: {part: lines}",
     ),
     "rate for an unknown parameter": (
         ["optimizer.rates={none: 0.1}"],
@@ -141,9 +162,12 @@ FAULTS = {
         ["optimizer.rates={encoder: -1}"],
         "optimizer.rates.encoder = -1 must be a number of at least",
     ),
-    "a matrix as option": (["filter.options.H=[[1]]"], "H cannot be set in filter.options"),
+    "a matrix as option": (
+        ["filter.name=kf", "filter.options={H: [[1]]}"],
+        "H cannot be set in filter.options",
+    ),
     "a matrix on angles": (
-        ["data.name=pendulum", "filter.options.observation=given_matrix"],
+        ["data.name=pendulum", "filter.learned_system={observation: given_matrix}"],
         "observation = 'given_matrix' needs a Euclidean state",
     ),
     "zero clip": (["optimizer.clip=0"], "optimizer.clip = 0 must be above 0"),
@@ -177,11 +201,11 @@ FAULTS = {
         ["filter.name=rkn", "filter.options={}", "trainer.pretrain=5"],
         "trainer.pretrain = 5: filter 'rkn' has no learned transition to pretrain",
     ),
-    "augmented covariance": (
-        ["filter.options.covariance=augmented", "filter.options.shaping=noise"],
-        "covariance='augmented' is the exact covariance of shaping='innovation'",
+    "two models of coloured noise": (
+        ["filter.options.phi.covariance=augmented", "filter.options.noise={part: lines}"],
+        "phi and noise both model coloured noise",
     ),
-    "joint gain without joint covariance": (["filter.options.gain=joint"], "gain='joint' needs the joint covariance"),
+    "a gain without its covariance": (["filter.options.phi.gain=shaped"], "gain='shaped' needs the exact covariance"),
     "no trainable parameters": (
         ["filter.name=ekf", "filter.options={}", "filter.equations=true"],
         "filter.name = 'ekf' with these options has no trainable parameters",
@@ -327,8 +351,8 @@ HOSTILE = {
     "a state of a million numbers": (
         "{data: {name: simulated}, system: {name: linear, state_dim: 1000000, observation_dim: 1}}"
     ),
-    "a network of a million units": "{data: {name: lorenz}, filter: {name: fwnkf, options: {hidden: 1000000}}}",
-    "a network of a million layers": "{data: {name: lorenz}, filter: {name: fwnkf, options: {layers: 1000000}}}",
+    "a network of a million units": "{data: {name: lorenz}, filter: {options: {encoder: {units: 1000000}}}}",
+    "a network of a million layers": "{data: {name: lorenz}, filter: {options: {encoder: {layers: 1000000}}}}",
     "a megabyte": "# " + "x" * 1_000_000,
     "60,000 bytes of unknown options": "\n".join(f"z{k}: 1" for k in range(7_000)),
     "options that are no mapping": "data: {name: simulated, options: 3}",

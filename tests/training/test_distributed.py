@@ -29,7 +29,7 @@ def arguments(folder: Path, devices: int) -> list[str]:
         "trainer.accelerator": "cpu",
         "system": "{name: lorenz}",
         "data": "{name: simulated, steps: 20, train: 16, val: 4, test: 4, dtype: float64}",
-        "filter.options.hidden": 8,
+        "filter.options.encoder.units": 8,
     }
     sets = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]
     return ["train", "lorenz", "--no-references", "--no-plots", "--run", str(folder), *sets]

@@ -26,15 +26,20 @@ WITH_ANGLES = ("kalmannet", "kf", "arkf", "fwnkf")
 ALL = (*ON_A_SYSTEM, *LINEAR, "rkn", "fwnkf")
 
 
+LEARNED = {"encoder": {"units": 64}, "transition": {"rank": 1}, "phi": {"sections": 1}}
+"""The learned parts of the paper's filter."""
+
+
 def experiment(name="kalmannet", data="lorenz", pretrain=0, dtype="float64", short=False, **section):
     trainer = {"pretrain": pretrain, "steps": 1, "batch_size": 4, "validate_every": 1, "loggers": []}
     sizes = {"train": 24, "val": 4, "test": 4, "dtype": dtype}
+    parts = {"options": LEARNED} if name == "fwnkf" else {}
     records = {"name": "simulated", "steps": 25} if short else {"name": data, "protocol": "paper"}
     return parse_experiment(
         {
             **({"system": {"name": data}} if short else {}),
             "data": {**records, **sizes},
-            "filter": {"name": name, "equations": False, **section},
+            "filter": {"name": name, "equations": False, **parts, **section},
             "optimizer": {"learning_rate": 1e-4},
             "trainer": trainer,
         }
@@ -84,7 +89,7 @@ def test_every_filter_trains_without_equations_and_comes_back_from_disk(name, da
             given = inputs if model.control_dim else {**inputs, "u": None}
             runs.append(model.run(**given, generator=generator).mean)
     assert torch.equal(*runs)
-    assert isinstance(last.system, LearnedSystem) == (name in ON_A_SYSTEM)
+    assert isinstance(last.system, LearnedSystem) == (name in (*ON_A_SYSTEM, "fwnkf"))
 
 
 @pytest.mark.parametrize("name", ON_A_SYSTEM)
@@ -100,7 +105,9 @@ def test_the_learned_system_is_trained_together_with_the_filter(name, records):
 def test_the_untrained_learned_system_is_the_random_walk_that_fwnkf_starts_from(records):
     """The same noise levels, the same observation: an EKF on it and an untrained FW-NKF are the same filter."""
     for data in ("lorenz", "pendulum"):
-        own = prepare_filter(experiment("fwnkf", data, options={"transition": "residual"}), records[data])
+        own = prepare_filter(
+            experiment("fwnkf", data, options={"encoder": {"units": 64}, "residual": {"width": 64}}), records[data]
+        )
         extended = prepare_filter(experiment("ekf", data), records[data])
         inputs = records[data].take(range(3)).inputs()
         with torch.no_grad():
@@ -117,8 +124,9 @@ def test_options_of_the_learned_system_and_a_given_function(records):
     assert torch.equal(system.observe(x), given.observe(x))
     assert {"system.Q.log_std", "system.R.log_std"} < {name for name, _ in model.named_parameters()}
     neural = prepare_filter(experiment("fwnkf", "pendulum", learned_system={"width": 5}), records["pendulum"])
-    assert isinstance(neural.system, LearnedSystem)
-    assert prepare_filter(experiment("fwnkf", "pendulum"), records["pendulum"]).system is None
+    assert neural.system.network.out.in_features == 5
+    # an fwnkf learns the transition itself
+    assert prepare_filter(experiment("fwnkf", "pendulum"), records["pendulum"]).system.network is None
 
 
 def test_a_filter_can_start_from_a_saved_one_on_the_same_system_only(tmp_path, records):
@@ -167,13 +175,12 @@ def test_a_learned_observation_is_regressed_too_and_its_residual_is_the_noise(na
     base = linear_records(records["lorenz"], np.array([[[0.95, 0.2], [-0.2, 0.95]]]), rows=40, std=0.3)
     noise = 0.1 * torch.from_numpy(np.random.default_rng(1).standard_normal((*base.truth.shape[:2], 1)))
     data = replace(base, y=base.truth.square().sum(-1, keepdim=True) + noise)
-    place = "options" if name == "fwnkf" else "learned_system"
-    chosen = {place: {"observation": "learned_network", **({"transition": "residual"} if name == "fwnkf" else {})}}
+    chosen = {"learned_system": {"observation": "learned_network"}}
+    chosen |= {"options": {"residual": {"width": 64}}} if name == "fwnkf" else {}
     variances = []
     for steps in (0, 150):
         model = prepare_filter(experiment(name, pretrain=steps, **chosen), data)
-        R = model.base_R() if name == "fwnkf" else model.system.measurement_covariance()
-        variances.append(float(R.squeeze().detach()))
+        variances.append(float(model.system.measurement_covariance().squeeze().detach()))
     error = (data.y - model.observe(data.truth)).square().mean()
     assert 0.01 < variances[1] < 0.5 * variances[0]
     assert variances[1] == pytest.approx(float(error.detach()), rel=1e-6)

@@ -12,11 +12,13 @@ from scipy.spatial.transform import Rotation
 from scipy.stats import multivariate_normal
 
 import fwnkf
+from fwnkf import GRU, MLP, Lines
 from fwnkf.core.layout import Layout
 from fwnkf.core.trajectory import Trajectory
 from fwnkf.data import protocols
 from fwnkf.errors import NoObservationModelError, NumericalFailureError
 from fwnkf.filters.base import Filter
+from fwnkf.systems import LearnedSystem
 from fwnkf.training.batches import Piece, gather
 from fwnkf.training.losses import LOSSES, Batch, WeightedSum, parse_terms, weighted_sum
 from fwnkf.types import Gaussian
@@ -35,8 +37,8 @@ def filters_that_observe(records):
     models = {
         "kf": fwnkf.build("kf", F=torch.eye(3).double(), **eye, **learn, continuous=False),
         "arkf": fwnkf.build("arkf", F=torch.cat((torch.eye(3)[None], torch.zeros(1, 3, 3))).double(), **eye, **learn),
-        "fwnkf": fwnkf.build("fwnkf", **eye, hidden=8, dt=1 / 99),
-        "fwnkf noise": fwnkf.build("fwnkf", system=system, shaping="noise", hidden=8),
+        "fwnkf": fwnkf.FWNKF.paper(LearnedSystem.of(**eye, dt=1 / 99), units=8),
+        "fwnkf noise": fwnkf.FWNKF(system, noise=Lines(), encoder=GRU(8), residual=MLP(8)),
         "kalmannet": fwnkf.build("kalmannet", system=system, out_mult=2, in_mult=1),
         "bayesian_kalmannet": fwnkf.build("bayesian_kalmannet", system=system),
         "recursive_kalmannet": fwnkf.build("recursive_kalmannet", system=system),
@@ -69,8 +71,6 @@ def gradients(model: Filter, batch: Batch, terms) -> torch.Tensor:
 def test_every_filter_that_can_learn_and_observe_is_covered():
     known = {name.split()[0] for name in OBSERVING}
     untrained = {"ekf", "ukf", "adaptive_kf"}  # no trainable parameters
-    known |= {"fwnkf_hypotheses", "fwnkf_adaptive"}  # an fwnkf with different noise states, or another level
-    untrained |= {"order_tracking"}  # nothing to learn but the lines themselves
     assert known | untrained | {"rkn"} == set(fwnkf.filters.available())
 
 

@@ -6,13 +6,15 @@ import math
 
 import pytest
 import torch
-from fwnkf.filters.hypotheses import FALLBACK_PRIOR, with_fallback
+from fwnkf.filters.hypotheses import FALLBACK_PRIOR
 
 import fwnkf
+from fwnkf import Hypotheses, Lines
 from fwnkf.core import oscillators
 from fwnkf.data import protocols
 from fwnkf.errors import ConfigError
 from fwnkf.evaluation import baselines
+from fwnkf.filters.parts.hypotheses import FALLBACK_PRIOR
 from fwnkf.metrics.accuracy import summarize
 from fwnkf.training.noise_start import fit_oscillators, noise_of, start_noise
 
@@ -58,9 +60,7 @@ def test_a_pure_tone_is_recovered_with_its_power(cycles):
 def test_a_filter_with_estimated_noise_is_nearly_as_accurate_as_the_oracle(scenario, sections):
     protocol = protocols.simulated("lorenz", "strict", scenario=scenario, train=300, val=150, test=1)
     records = protocol.split.val
-    model = fwnkf.build(
-        "fwnkf", system=records.system, shaping="noise", hidden=0, sections=sections, pole_radius=0.9999
-    )
+    model = fwnkf.FWNKF(records.system, noise=Lines(sections, shared=True))
     assert "of its power is coloured" in start_noise(model, protocol.split.train)
 
     def error(filter: fwnkf.Filter) -> float:
@@ -76,9 +76,9 @@ def test_a_filter_with_estimated_noise_is_nearly_as_accurate_as_the_oracle(scena
 
 def test_the_noise_is_the_measurement_minus_the_observed_state():
     records = protocols.simulated("lorenz", "strict", train=5, val=1, test=1).split.train
-    model = fwnkf.build("fwnkf", system=records.system, shaping="noise")
+    model = fwnkf.FWNKF(records.system, noise=Lines())
     torch.testing.assert_close(noise_of(model, records), records.y - records.truth[..., :2])
-    with pytest.raises(ConfigError, match="needs an fwnkf with noise states"):
+    with pytest.raises(ConfigError, match="needs an fwnkf with lines"):
         start_noise(fwnkf.build("ekf", system=records.system), records)
     assert math.isfinite(float(noise_of(model, records).sum()))
 
@@ -88,8 +88,7 @@ def test_hypotheses_track_a_tone_of_random_frequency():
     """A bank of oscillators reaches 60 % of the improvement of the oracle; hypotheses reach more than 80 %."""
     protocol = protocols.simulated("lorenz", "strict", scenario="tone", train=200, val=150, test=1)
     records = protocol.split.val
-    options = {"system": records.system, "shaping": "noise", "hidden": 0, "pole_radius": 0.9999}
-    model = fwnkf.build("fwnkf_hypotheses", **options, hypotheses=8)
+    model = fwnkf.FWNKF(records.system, noise=Lines(shared=True), hypotheses=Hypotheses(8))
     assert "tones from 0.2" in start_noise(model, protocol.split.train)
 
     def error(filter: fwnkf.Filter) -> float:
@@ -108,13 +107,13 @@ def test_hypotheses_are_weighted_by_their_posterior_probability():
     """K separate filters, each with one frequency, weighted by the likelihood of their innovations so far."""
     records = protocols.simulated("lorenz", "strict", scenario="tone", train=4, val=1, test=1).split.train
     torch.manual_seed(0)
-    bank = fwnkf.build("fwnkf_hypotheses", system=records.system, shaping="noise", hidden=0, hypotheses=3)
+    bank = fwnkf.FWNKF(records.system, noise=Lines(shared=True), hypotheses=Hypotheses(3))
     with torch.no_grad():
         bank.noise_states.amplitude.fill_(0.8)
     together = bank.run(**records.inputs())
     means, evidence = [], []
     for k in range(3):
-        single = fwnkf.build("fwnkf", system=records.system, shaping="noise", hidden=0)
+        single = fwnkf.FWNKF(records.system, noise=Lines(shared=True))
         with torch.no_grad():
             single.noise_states.amplitude.fill_(0.8)
             single.noise_states.raw_frequency.copy_(bank.noise_states.raw_frequency[k])
@@ -132,9 +131,9 @@ def test_hypotheses_are_weighted_by_their_posterior_probability():
 def test_a_fallback_mixes_the_trained_filter_with_its_white_floor_and_the_ekf():
     """Three separate filters (trained, white floor only, EKF), weighted by prior and likelihood."""
     records = protocols.simulated("lorenz", "strict", scenario="drift", train=4, val=1, test=1).split.train
-    learned = fwnkf.build("fwnkf", system=records.system, shaping="noise", hidden=0, pole_radius=0.9999)
+    learned = fwnkf.FWNKF(records.system, noise=Lines(shared=True))
     learned.noise_states.set_oscillators(*(torch.tensor([[value]]) for value in (0.001, 0.99, 0.95)))
-    floor = fwnkf.build("fwnkf", system=records.system, shaping="none", hidden=0)
+    floor = fwnkf.FWNKF(records.system)
     with torch.no_grad():
         for model in (learned, floor):
             model.head_bias[-2:] = math.atanh(math.log(0.1) / 6.0)
@@ -146,7 +145,8 @@ def test_a_fallback_mixes_the_trained_filter_with_its_white_floor_and_the_ekf():
     prior = torch.tensor([1 - 2 * FALLBACK_PRIOR, FALLBACK_PRIOR, FALLBACK_PRIOR]).double().log()
     weight = torch.softmax(torch.stack(evidence) + prior[:, None, None], 0)
     expected = (weight.unsqueeze(-1) * torch.stack([track.mean for track in tracks])).sum(0)
-    mixed = with_fallback(learned).run(**records.inputs())
+    fallback = Hypotheses(1, fallback=True)
+    mixed = learned.with_parts(hypotheses=fallback).run(**records.inputs())
     torch.testing.assert_close(mixed.mean, expected, rtol=1e-7, atol=1e-7)
-    with pytest.raises(ConfigError, match="a fallback needs a filter with noise states"):
-        with_fallback(floor)
+    with pytest.raises(ConfigError, match="hypotheses are about the frequencies of lines"):
+        floor.with_parts(hypotheses=fallback)

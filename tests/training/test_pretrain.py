@@ -9,10 +9,12 @@ import pytest
 import torch
 
 import fwnkf
+from fwnkf import GRU, MLP, LocallyLinear
 from fwnkf.data import protocols
 from fwnkf.errors import ConfigError
 from fwnkf.evaluation.evaluate import evaluate
 from fwnkf.filters.one_step import predict_one_step
+from fwnkf.systems import LearnedSystem
 from fwnkf.training.experiments import read_experiment
 from fwnkf.training.fit import prepare_filter
 from fwnkf.training.pretrain import pretrain
@@ -35,9 +37,8 @@ def test_one_step_prediction_is_the_prior_of_a_filter_with_the_true_state(transi
     records = protocols.simulated("lorenz", "strict", train=3, val=1, test=1).split.train
     eye = {"H": torch.eye(2, 3).double(), "Q": torch.eye(3).double(), "R": torch.eye(2).double()}
     torch.manual_seed(0)
-    model = fwnkf.build(
-        "fwnkf", **eye, transition=transition, encoder_reads=reads, shaping="none", hidden=6, dt=1 / 99
-    ).double()
+    part = {"transition": LocallyLinear()} if transition == "locally_linear" else {"residual": MLP(64)}
+    model = fwnkf.FWNKF(LearnedSystem.of(**eye, dt=1 / 99), encoder=GRU(6, reads=reads), **part)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "context" not in name:  # one-step prediction leaves out the context of a residual network
@@ -46,7 +47,7 @@ def test_one_step_prediction_is_the_prior_of_a_filter_with_the_true_state(transi
     predicted = predict_one_step(model, x, y, None, records.dt[:, :12])
     state = model.init(3)
     for t in range(1, 12):
-        state = state._replace(mean=x[:, t - 1], seen=y[:, t - 1])
+        state = state._replace(mean=x[:, t - 1], encoder=state.encoder._replace(seen=y[:, t - 1]))
         state, out = model.step(state, y[:, t], dt=records.dt[:, t])
         torch.testing.assert_close(predicted[:, t - 1], out.prior_mean, rtol=1e-10, atol=1e-10)
 
@@ -68,7 +69,7 @@ def test_a_linear_system_is_recovered_with_its_process_noise():
     pairs = x[:, :-1].reshape(-1, 3), x[:, 1:].reshape(-1, 3)
     solution = np.linalg.lstsq(*pairs, rcond=None)[0]
     best = ((pairs[1] - pairs[0] @ solution) ** 2).mean(0)
-    variance = model.base_Q().diagonal().numpy()
+    variance = model.system.process_noise(None).diagonal().detach().numpy()
     assert "is not predicted" in status
     assert (variance > 0.9 * best).all()
     assert (variance < 1.15 * best).all()
@@ -82,13 +83,13 @@ def test_pretraining_is_far_more_accurate_than_the_initial_random_walk():
     pretrained = evaluate(first, protocol, "pretrained")
     assert pretrained["mse"] < 0.05 * initial["mse"]
     short = read_experiment("lorenz", [*SMALL, "trainer.pretrain=20"])
-    twice = [prepare_filter(short, protocol.split.train).base_Q() for _ in range(2)]
+    twice = [prepare_filter(short, protocol.split.train).system.process_noise(None) for _ in range(2)]
     assert torch.equal(*twice)
-    assert not torch.equal(twice[0], first.base_Q())
+    assert not torch.equal(twice[0], first.system.process_noise(None))
 
 
 def test_pretraining_refuses_filters_without_a_learned_transition():
     records = protocols.simulated("lorenz", "strict", train=2, val=1, test=1).split.train
-    for model in (fwnkf.build("ekf", system=records.system), fwnkf.build("fwnkf", system=records.system)):
+    for model in (fwnkf.EKF(records.system), fwnkf.FWNKF(records.system, encoder=GRU(6), residual=MLP(6))):
         with pytest.raises(ConfigError, match=r"trainer\.pretrain = 1: filter '\w+' has no learned transition"):
             pretrain(model, records, 1, 1.0, 0)

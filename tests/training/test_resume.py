@@ -37,8 +37,8 @@ def command(folder: Path, *more: str) -> list[str]:
         "trainer.loggers": "[csv]",
         "system": "{name: lorenz}",
         "data": "{name: simulated, steps: 20, train: 10, val: 4, test: 4}",
-        "filter.options.hidden": 8,
-        "optimizer.rates": "{transition: 0.5, head_bias: 0}",
+        "filter.options.encoder.units": 8,
+        "optimizer.rates": "{residual: 0.5, head_bias: 0}",
     }
     words = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]
     return ["fwnkf", "train", "lorenz", "--no-references", "--no-plots", *words, *more, "--run", str(folder)]

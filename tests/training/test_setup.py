@@ -193,9 +193,23 @@ def test_training_can_start_from_a_saved_filter(tmp_path, lorenz):
     fwnkf.save(first, tmp_path / "saved")
     continued = read_experiment("lorenz", [*SMALL, f"filter.start={tmp_path / 'saved'}"])
     assert torch.equal(prepare_filter(continued, lorenz).get_parameter("head_bias"), first.get_parameter("head_bias"))
-    other = read_experiment("lorenz", [*SMALL, f"filter.start={tmp_path / 'saved'}", "filter.options.hidden=8"])
+    other = read_experiment("lorenz", [*SMALL, f"filter.start={tmp_path / 'saved'}", "filter.options.encoder.units=8"])
     with pytest.raises(ConfigError, match="holds a filter with other options"):
         prepare_filter(other, lorenz)
+
+
+def test_options_of_parts_are_set_one_by_one(lorenz):
+    before = prepare_filter(read_experiment("lorenz", SMALL), lorenz)
+    sets = ["filter.options.encoder.units=5", "filter.options.noise={part: lines, count: 2}"]
+    changed = prepare_filter(read_experiment("lorenz", [*SMALL, *sets, "filter.options.noise.count=3"]), lorenz)
+    assert changed.config.encoder == replace(before.config.encoder, units=5)
+    assert changed.config.residual == before.config.residual
+    assert changed.config.noise == (fwnkf.Lines(3),)
+    listed = ["filter.options.noise=[{part: lines}, {part: drift}]", "filter.options.noise.1.seconds=7"]
+    several = prepare_filter(read_experiment("lorenz", [*SMALL, *listed]), lorenz)
+    assert several.config.noise == (fwnkf.Lines(), fwnkf.Drift(seconds=7))
+    without = prepare_filter(read_experiment("lorenz", [*SMALL, "filter.options.encoder=null"]), lorenz)
+    assert without.encoder is None
 
 
 def test_a_run_folder_that_cannot_be_written_ends_the_run_before_data_are_loaded(tmp_path, monkeypatch):

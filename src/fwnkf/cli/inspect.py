@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     if options.plots is not None:
         drawn = [str(path) for path in plots.save_all(options.plots, figures)]
         facts["plots"] = (
-            drawn or "none: the filter has no shaping, and a saved filter has no records for noise over time"
+            drawn or "none: the filter has neither lines nor phi, and a saved filter has no records for noise over time"
         )
     say(options, facts, "\n".join(_lines(facts)))
     return 0

@@ -1,4 +1,4 @@
-"""``fwnkf list``: available filters, systems, losses, experiments, data, formats of logs and options."""
+"""``fwnkf list``: available filters, their parts, systems, losses, experiments, data, formats of logs and options."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from .output import UsageError, add_json, print_json, print_text, say_table, table
 
-KINDS = ("filters", "systems", "losses", "experiments", "data", "logs")
+KINDS = ("filters", "parts", "systems", "losses", "experiments", "data", "logs")
 
 
 def add(commands: Any) -> None:
     """Add the command to the parser."""
     parser = commands.add_parser(
-        "list", help="list filters, systems, losses, experiments, data, formats of logs, and options of a filter"
+        "list", help="list filters, parts of filters, systems, losses, experiments, data, logs and options of a filter"
     )
     parser.add_argument(
         "what", nargs="?", choices=(*KINDS, "options"), help="what to list (default: everything except options)"
     )
-    parser.add_argument("named", nargs="?", metavar="NAME", help="a filter, system or data, with `options` only")
+    parser.add_argument("named", nargs="?", metavar="NAME", help="a filter, part, system or data, with `options` only")
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def named(kind: str) -> list[dict[str, Any]]:
-    """Names of one kind, with the first line of their description; systems and data with the names of their options."""
+    """Names of one kind, with the first line of their description; what has options of its own, with their names."""
     if kind == "experiments":
         from ..training.experiments import shipped
 
@@ -72,7 +72,9 @@ def named(kind: str) -> list[dict[str, Any]]:
     registry = _registry(kind)
     rows = [_described(name, registry[name]) for name in sorted(registry)]
     return (
-        [{**row, "options": _names(row["name"], registry[row["name"]])} for row in rows] if kind == "systems" else rows
+        [{**row, "options": _names(row["name"], registry[row["name"]])} for row in rows]
+        if kind in ("parts", "systems")
+        else rows
     )
 
 
@@ -81,14 +83,16 @@ def _described(name: str, item: Any) -> dict[str, Any]:
 
 
 def _names(name: str, item: Any) -> list[str]:
-    """The names of the options of a system or of data."""
+    """The names of the options of a part, a system or of data."""
     return [field.name for field in dataclasses.fields(_config(name, item))]
 
 
 def _config(name: str, item: Any) -> Any:
-    """The dataclass of the options of a filter, system or loader of data."""
+    """The dataclass of the options of a filter, part, system or loader of data."""
     if hasattr(item, "Config"):
         return item.Config
+    if dataclasses.is_dataclass(item):
+        return item
     from ..data.loaders import options_class
 
     return options_class(item, name)
@@ -100,11 +104,11 @@ def _registry(kind: str) -> Any:
         from ..training.losses import LOSSES
 
         return LOSSES
-    for package in ("filters", "systems", "data"):
+    for package in ("filters", "filters.parts", "systems", "data"):
         import_module(f"fwnkf.{package}")
-    from ..registry import DATA, FILTERS, SYSTEMS
+    from ..registry import DATA, FILTERS, PARTS, SYSTEMS
 
-    return {"filters": FILTERS, "systems": SYSTEMS, "data": DATA}[kind]
+    return {"filters": FILTERS, "parts": PARTS, "systems": SYSTEMS, "data": DATA}[kind]
 
 
 def first_line(cls: type) -> str:
@@ -118,8 +122,8 @@ def first_line(cls: type) -> str:
 
 
 def options_of(name: str) -> list[dict[str, Any]]:
-    """The options of a filter, system or data: type, default, choices and limits."""
-    registries = [_registry(kind) for kind in ("filters", "systems", "data")]
+    """The options of a filter, part, system or data: type, default, choices and limits."""
+    registries = [_registry(kind) for kind in ("filters", "parts", "systems", "data")]
     registry = next((registry for registry in registries if name in list(registry)), registries[0])
     config = _config(name, registry[name])
     hints = get_type_hints(config)
@@ -137,9 +141,19 @@ def options_of(name: str) -> list[dict[str, Any]]:
 
 
 def _type_name(hint: Any) -> str:
+    parts = _part_names(hint)
+    if parts:
+        return f"{'parts' if get_origin(hint) is tuple else 'part'} {', '.join(parts)}"
     if get_origin(hint) is Literal:
         return " or ".join(sorted({type(choice).__name__ for choice in get_args(hint)}))
     return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
+
+
+def _part_names(hint: Any) -> list[str]:
+    """The names of the parts that an option takes; none for other options."""
+    registry = _registry("parts")
+    kinds = [item for item in (hint, *get_args(hint)) if isinstance(item, type) and hasattr(item, "kind")]
+    return sorted(name for name in registry for kind in kinds if issubclass(registry[name], kind))
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

@@ -181,6 +181,8 @@ def _own_data(options: argparse.Namespace, columns: dict[str, str | None]) -> di
 
     # a system of the user's own, or a linear model of the data; the noise around it has a spectrum
     equations = options.system is not None or not options.angles
+    coloured = {"residual": {"width": 64}, "noise": {"part": "lines", "shared": True, "pole_radius": 0.999}}
+    learned = {"transition": {"rank": 1}, "phi": {"sections": 1}}
     stem = re.sub(r"[^\w.+-]", "_", Path(options.data).resolve().stem).lstrip("._+-")
     return {
         "name": stem or "tables",
@@ -189,7 +191,7 @@ def _own_data(options: argparse.Namespace, columns: dict[str, str | None]) -> di
         "filter": {
             "equations": equations,
             "noise_from_spectrum": equations,
-            "options": {"shaping": "noise"} if equations else {},
+            "options": {"encoder": {"units": 64}, **(coloured if equations else learned)},
         },
         "loss": [
             {"kind": "state", "reduction": "mean"},

@@ -79,7 +79,7 @@ def frequencies(model: Filter, *, loop: bool = True) -> dict[str, Any]:
     return {"kind": "none", "reason": "innovations are not filtered and the noise is white"}
 
 
-# ---- innovation shaping ---------------------------------------------------------------------------------------------
+# ---- Φ --------------------------------------------------------------------------------------------------------------
 
 
 def _innovation(shaper: InnovationShaper, channels: list[str], dt: float) -> dict[str, Any]:

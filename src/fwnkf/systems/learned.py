@@ -46,7 +46,7 @@ class LearnedConfig:
     width: int = at_least(0, 64)
     """Width of the network ``g``; 0 for no network: a random walk."""
     order: Literal[1, 2] = 1
-    """2 lets the network read products of its inputs, as an ``fwnkf`` with ``residual_order=2`` does."""
+    """2 lets the network read products of its inputs, as ``residual=MLP(order=2)`` of an ``fwnkf`` does."""
     observation: Literal["given_matrix", "given_function", "learned_matrix", "learned_network"] = "given_matrix"
     """A given or learned matrix, a matrix plus a network, or the function of another system."""
     observation_width: int = at_least(1, 64)

@@ -16,6 +16,9 @@ from fwnkf.training.fit import fit
 from tasks.paper import stacked
 from tasks.paper.stacked import fit_together
 
+LEARNED = {"equations": False, "options": {"encoder": {"units": 16}, "transition": {"rank": 1}, "phi": {}}}
+"""A filter whose transition is learned."""
+
 
 def experiment(name: str, seed: int, weight: float, data: str = "lorenz", **options) -> Experiment:
     text = {
@@ -34,7 +37,7 @@ def experiment(name: str, seed: int, weight: float, data: str = "lorenz", **opti
 @pytest.mark.parametrize(
     ("name", "data", "options"),
     [
-        ("fwnkf", "lorenz", {"equations": False}),
+        ("fwnkf", "lorenz", LEARNED),
         ("recursive_kalmannet", "pendulum", {}),
     ],
 )
@@ -52,7 +55,7 @@ def test_members_train_as_single_runs_do(tmp_path, name, data, options):
 
 
 def test_a_member_that_fails_keeps_its_best_filter_and_does_not_touch_the_others(monkeypatch):
-    experiments = [experiment("fwnkf", seed, 0.0, equations=False) for seed in (1, 2)]
+    experiments = [experiment("fwnkf", seed, 0.0, **LEARNED) for seed in (1, 2)]
     alone = fit_together(experiments[:1])[0]
     prepare = stacked.prepare_filter
 
@@ -74,7 +77,7 @@ def test_a_member_that_fails_keeps_its_best_filter_and_does_not_touch_the_others
 
 
 def test_the_group_gives_the_same_bits_again():
-    experiments = [experiment("fwnkf", seed, 0.1, equations=False) for seed in (1, 2)]
+    experiments = [experiment("fwnkf", seed, 0.1, **LEARNED) for seed in (1, 2)]
     first, second = fit_together(experiments), fit_together(experiments)
     for one, other in zip(first, second, strict=True):
         assert one.history == other.history

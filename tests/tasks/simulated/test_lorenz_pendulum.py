@@ -11,7 +11,6 @@ import pytest
 
 pytest.importorskip("lightning")
 
-from fwnkf.filters.hypotheses import FrequencyHypotheses
 
 import fwnkf
 from fwnkf.errors import ConfigError

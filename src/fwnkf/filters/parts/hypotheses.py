@@ -40,7 +40,7 @@ ENDING = 0.5
 @PARTS.register("hypotheses")
 @dataclass(frozen=True)
 class Hypotheses(Part):
-    """Copies of a filter with :class:`~fwnkf.Lines` of different frequencies and levels, weighed by their likelihood.
+    """Copies of a filter with lines of different frequencies and levels, weighed by their likelihood.
 
     Args:
         frequencies: number of frequencies; 1 for those of the lines themselves.
