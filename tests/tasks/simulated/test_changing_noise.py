@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import scipy.signal
 import torch
-from fwnkf.filters.hypotheses import with_fallback
 
 import fwnkf
 from fwnkf.systems.lorenz import Lorenz, LorenzConfig

@@ -6,7 +6,6 @@ import json
 
 import pytest
 import torch
-from fwnkf.filters.hypotheses import with_fallback
 
 import fwnkf
 from fwnkf.data import protocols
