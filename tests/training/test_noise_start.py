@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from fwnkf.filters.hypotheses import FALLBACK_PRIOR
 
 import fwnkf
 from fwnkf import Hypotheses, Lines

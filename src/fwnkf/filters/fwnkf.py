@@ -7,6 +7,7 @@ a level of the noise that is tracked, an encoder and a residual that are learned
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ class FWNKFConfig:
 
     def __post_init__(self) -> None:
         tracked = self.level is not None and self.level.of != "all"
-        rooted, bank = self.solve == "square_root", self.hypotheses
+        rooted, several = self.solve == "square_root", self.hypotheses
         faults = [
             (self.phi and self.noise, "phi and noise both model coloured noise: use one of them"),
             (self.phi and self.phi.covariance == "augmented" and rooted, "phi with its exact covariance has no form "
@@ -92,14 +93,15 @@ class FWNKFConfig:
              "replaces: use one of them"),
             (self.transition and self.moments != "linear", "moments='second_order' needs a nonlinear transition, and "
              "that of Algorithm 3 is linear: leave one of them out"),
-            (bank and not (len(self.noise) == 1 and isinstance(self.noise[0], Lines)), "hypotheses are about the "
+            (several and not (len(self.noise) == 1 and isinstance(self.noise[0], Lines)), "hypotheses are about the "
              "frequencies of lines: give noise=Lines(...) and no other noise"),
-            (bank and any(part.sensor is not None for part in self.noise), "hypotheses are about lines of all "
+            (several and any(part.sensor is not None for part in self.noise), "hypotheses are about lines of all "
              "channels: leave the sensor out"),
-            (bank and bank.dwell is not None and rooted, "dwell mixes covariances, so solve cannot be 'square_root'"),
-            (bank and bank.dwell is not None and tracked, "hypotheses with dwell and a tracked level both follow "
+            (several and several.dwell is not None and rooted, "dwell mixes covariances, so solve cannot be "
+             "'square_root'"),
+            (several and several.dwell is not None and tracked, "hypotheses with dwell and a tracked level both follow "
              "changes of the level: use one of them"),
-            (bank and self.level is not None and not tracked, "hypotheses have no level of all covariances: use "
+            (several and self.level is not None and not tracked, "hypotheses have no level of all covariances: use "
              "Level(of='noise')"),
         ]  # fmt: skip
         found = [f"filter fwnkf: {sentence}" for wrong, sentence in faults if wrong]
@@ -298,7 +300,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         """
         given = {field.name: getattr(self.config, field.name) for field in dataclasses.fields(self.config)}
         config, _ = self.parse(self.system, given | parts)
-        changed = type(self).from_config(config, self.system).to(self._like())
+        changed = type(self).from_config(config, copy.deepcopy(self.system)).to(self._like())
         before, own = self.state_dict(), changed.state_dict()
         kept = {name: before[name] for name, value in own.items() if name in before}
         # one set of frequencies has no axis without hypotheses
@@ -306,7 +308,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             name: value.reshape(own[name].shape) for name, value in kept.items() if value.numel() == own[name].numel()
         }
         changed.load_state_dict(own | fitting)
-        changed.preprocess = self.preprocess
+        changed.preprocess = copy.deepcopy(self.preprocess)
         changed.calibrate_covariance(self.covariance_scale)
         return changed.train(self.training)
 
