@@ -33,6 +33,23 @@ def named_leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
         yield from named_leaves(item, f"{prefix}.{name}" if prefix else str(name))
 
 
+def tree_leaves(tree: Any) -> list[Tensor]:
+    """Every tensor, in the order of :func:`named_leaves`; None is left out.
+
+    >>> import torch
+    >>> tree_leaves((torch.zeros(1), (torch.ones(1), None)))
+    [tensor([0.]), tensor([1.])]
+    """
+    found, waiting = [], [tree]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, tuple):
+            waiting.extend(reversed(item))
+        elif item is not None:
+            found.append(item)
+    return found
+
+
 def tree_unflatten(like: Any, leaves: Iterator[Tensor]) -> Any:
     """New tensors, in the order of :func:`named_leaves`, in the nesting of ``like``."""
     if isinstance(like, tuple):
@@ -42,12 +59,11 @@ def tree_unflatten(like: Any, leaves: Iterator[Tensor]) -> Any:
 
 def tree_select(condition: Bool[Tensor, " B"], yes: Any, no: Any) -> Any:
     """Each batch item from one of two trees of tensors."""
-    pairs = zip(named_leaves(yes), named_leaves(no), strict=True)
-    leaves = [
-        a if a is b or a is None else torch.where(condition.view(-1, *[1] * (a.ndim - 1)), a, b)
-        for (_, a), (_, b) in pairs
-    ]
-    return tree_unflatten(no, iter(leaves))
+    if isinstance(no, tuple):
+        return _rebuild(no, [tree_select(condition, a, b) for a, b in zip(yes, no, strict=True)])
+    if yes is no or yes is None:
+        return yes
+    return torch.where(condition.view(-1, *[1] * (yes.ndim - 1)), yes, no)
 
 
 class Template:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..core.forms import resolved
 from ..core.layout import Layout
-from ..core.tree import named_leaves, tree_select
+from ..core.tree import tree_leaves, tree_select
 from ..shapes import Bool, Float, Int
 from ..types import Gaussian, Status, StepOutput
 
@@ -17,11 +17,6 @@ from ..types import Gaussian, Status, StepOutput
 def per_step(flags: Int[Tensor, "*B"], axes: int) -> Int[Tensor, "*C"]:
     """The status of each step: the largest of the samples of its block."""
     return flags if flags.ndim == axes else flags.amax(-1)
-
-
-def failed(ok: Bool[Tensor, "B"]) -> Int[Tensor, "B"]:
-    """Status of a factorisation: 0 where it worked."""
-    return ~ok * int(Status.FACTORIZATION_FAILED)
 
 
 def step_output(
@@ -39,7 +34,7 @@ def step_output(
     """
     shaped = innovation if shaped is None else shaped
     # an update that failed is not imprecise as well
-    status = failed(ok) + (ok & ~precise) * int(Status.PRECISION_LOST)
+    status = ~ok * int(Status.FACTORIZATION_FAILED) + (ok & ~precise) * int(Status.PRECISION_LOST)
     return StepOutput(*posterior, *prior, innovation, shaped, innovation_cov, status)
 
 
@@ -83,12 +78,8 @@ def rejected_prediction(
 @torch.no_grad()
 def _usable(tree: Any, dt: Tensor | None) -> Bool[Tensor, "B"]:
     """Whether all numbers of a batch item are finite, and ``dt`` is a length."""
-    leaves = {id(leaf): leaf for _, leaf in named_leaves(tree)}
-    numbers = [
-        leaf.reshape(len(leaf), -1)
-        for leaf in leaves.values()
-        if leaf is not None and leaf.is_floating_point() and leaf.numel()
-    ]
+    leaves = {id(leaf): leaf for leaf in tree_leaves(tree)}  # the estimate is in the state and in the output
+    numbers = [leaf.reshape(len(leaf), -1) for leaf in leaves.values() if leaf.is_floating_point() and leaf.numel()]
     flat = torch.cat(numbers, -1)
     fine = (flat - flat).sum(-1) == 0  # a difference to itself is zero only where a number is finite
     return fine if dt is None else fine & (dt >= 0).reshape(len(dt), -1).all(-1)
