@@ -117,7 +117,7 @@ def test_what_cannot_be_combined_is_refused():
         bank_of(with_tone(), levels=(0.0, 1.0))
     with pytest.raises(ConfigError, match="onsets = 2; noise begins anew only with dwell"):
         bank_of(with_tone(), onsets=2)
-    with pytest.raises(ConfigError, match="cannot be smoothed"):
+    with pytest.raises(ConfigError, match="cannot be smoothed with dwell"):
         bank_of(with_tone(), dwell=1.0).run(torch.zeros(1, 5, 1).double(), smoothing=True)
     with pytest.raises(ConfigError, match="hypotheses are about the frequencies of lines"):
         fwnkf.FWNKF(system(), noise=[Lines(), fwnkf.Drift()], hypotheses=Hypotheses(2))

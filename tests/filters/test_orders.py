@@ -180,8 +180,8 @@ def test_no_level_scales_the_walk_of_a_frequency():
     assert float(Q[0, -1, -1]) == pytest.approx(0.1**2 * DT * left, rel=1e-9)
 
 
-def test_before_a_fit_it_is_the_classical_filter():
-    y = tone(np.full(80, 80.0))
+def test_before_a_fit_it_is_the_classical_filter(generator):
+    y = 0.1 * torch.randn(1, 80, 1, generator=generator, dtype=torch.float64)
     u = torch.full((1, 80, 2), 80.0).double()
     model = build(rotors=2, orders=3, hz=80.0, std=None)
     ours, theirs = model.run(y, u), fwnkf.EKF(model.system).run(y)
@@ -196,6 +196,8 @@ def test_options_that_do_not_fit_are_explained():
         build(orders=())
     with pytest.raises(ConfigError, match="give several steps"):
         build(level=Level(0.001, of="all"))
+    with pytest.raises(ConfigError, match="cannot be smoothed with orders"):
+        build().run(torch.zeros(1, 2, 1).double(), smoothing=True)
     with pytest.raises(ConfigError, match="must be positive"):
         build().noise_states.set(std=0.0)
     with pytest.raises(

@@ -9,7 +9,7 @@ from torch import nn
 import fwnkf
 from fwnkf.data.simulated import generate
 from fwnkf.errors import ConfigError, NoObservationModelError, ShapeError
-from fwnkf.filters import rkn
+from fwnkf.filters.baselines import rkn
 
 from ..tolerances import assert_close, assert_same_bits
 from .vane import Vane, array, build, linear, relu
@@ -151,7 +151,7 @@ def test_rkn_is_initialised_as_in_the_paper():
         for block, factor in zip(basis[k], (1.0, 0.2, -0.2, 1.0), strict=True):
             assert_same_bits(torch.einsum("e,ei,je->ij", block, *band), factor * torch.eye(4))
     assert_close(process_variance, torch.full((8,), 0.1), "rounding")
-    start = net.init(2)
+    start = net.init(2).latent
     assert not start.mean.any()
     assert not start.side.any()
     assert_close(start.upper, torch.full((2, 4), 10.0), "rounding")
@@ -197,8 +197,9 @@ def test_rkn_variances_stay_positive_in_float32_at_saturated_parameters(generato
         y = torch.randn(8, 2, generator=generator)
         state, out = net.step(state, y, mask=torch.rand(8, 2, generator=generator) < 0.7)
         assert out.mean.isfinite().all()
-        assert min(state.upper.min(), state.lower.min(), out.cov.diagonal(dim1=1, dim2=2).min()) > 0
-        assert (state.side.square() <= state.upper * state.lower * (1 + 1e-3) + 1e-12).all()
+        _, upper, lower, side = state.latent
+        assert min(upper.min(), lower.min(), out.cov.diagonal(dim1=1, dim2=2).min()) > 0
+        assert (side.square() <= upper * lower * (1 + 1e-3) + 1e-12).all()
 
 
 def test_rkn_variances_are_not_negative_after_rounding():
@@ -223,7 +224,7 @@ def test_rkn_decodes_rotations_from_the_tangent_space(generator):
     net = build("rkn", state_dim=5, layout=layout)
     y = torch.randn(2, 3, 2, generator=generator, dtype=torch.float64)
     out = net.run(y)
-    before = net.run(y[:, :-1]).state  # a state is the prediction for the next measurement
+    before = net.predict(net.run(y[:, :-1]).state).latent
     innovation, (_, variance) = out.innovation[:, -1], net.encode(y[:, -1], torch.ones_like(y[:, -1]))
     tangent = array(net.decoder(rkn.update(before, innovation, variance).mean))
     for got, delta in zip(array(out.mean[:, -1]), tangent, strict=True):

@@ -325,6 +325,11 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         interacting = self.config.hypotheses is not None and self.config.hypotheses.dwell is not None
         return not interacting and self.control_dim == self.system.control_dim
 
+    def _not_smoothed(self) -> str:
+        if self.config.hypotheses is not None:
+            return f"filter {self.name!r} cannot be smoothed with dwell: its hypotheses interact"
+        return f"filter {self.name!r} cannot be smoothed with orders: speeds of rotors are measured beside y"
+
     def observe(self, x: Tensor) -> Tensor:
         return self.system.observe(x)
 

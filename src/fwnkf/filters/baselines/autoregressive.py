@@ -227,6 +227,12 @@ class AutoregressiveKalmanFilter(Filter):
         """Not with known lags: their covariance is not that of the linear model."""
         return bool(self.config.lags == "estimated")
 
+    def _not_smoothed(self) -> str:
+        return (
+            "filter 'arkf' with lags='known' cannot be smoothed: its covariance is not that of its linear model. "
+            "Use lags='estimated'"
+        )
+
     def linear_model(self, prepared: Companion | None = None, dt: Tensor | None = None) -> LinearModel:
         if self.config.lags == "known" or not self.layout.flat:
             return LinearModel("state_dependent")
