@@ -159,7 +159,7 @@ class Consumer:
             self.codec.unpack(rows), torch.where(mask, y, 0.0), mask=mask, prepared=self.prepared
         )
         leaves = [leaf for _, leaf in named_leaves(state) if leaf.is_floating_point()]
-        finite = torch.stack([leaf.flatten(1).isfinite().all(1) for leaf in leaves]).all(0)
+        finite = torch.stack([leaf.reshape(len(leaf), -1).isfinite().all(1) for leaf in leaves]).all(0)
         for device, sample, row, good in zip(devices, samples, self.codec.pack(state), finite.tolist(), strict=False):
             if good:
                 states[device] = row
