@@ -100,7 +100,7 @@ class Racer(Task):
         )  # fmt: skip
 
     def learned(self, model: Filter) -> dict[str, int]:
-        kinds = {"encoder.cells": "GRU", "head": "GRU", "transition": "network", "system": "constants"}
+        kinds = {"encoder.cells": "GRU", "head": "GRU", "residual": "network", "system": "constants"}
         return parameters(model, kinds)
 
     def about(self, results: Results) -> str:

@@ -230,7 +230,7 @@ def test_a_fit_comes_back_from_json(fit):
 
 def test_the_noise_states_have_the_fitted_variance_and_correlation(fit):
     model = fitting.shipped_filter(fit)
-    oscillators = model.prepare().oscillators
+    oscillators = model.prepare().noise
     C, A = oscillators.C[:2], oscillators.A
     variance = (C @ C.mT).diagonal()  # unit stationary covariance
     assert_close(variance, fit.noise.correlated.square(), "algebra")
