@@ -13,6 +13,7 @@ from safetensors.torch import save as tensors_to_bytes
 
 import fwnkf
 from fwnkf.checkpoint import metadata_of
+from fwnkf.core.tree import named_leaves
 from fwnkf.errors import CheckpointError
 from fwnkf.scale.states import StateBytes
 
@@ -122,3 +123,14 @@ def test_rows_of_states_are_sealed_with_their_device():
     same_size = StateBytes(CASES["kf"].build(torch.float32).double())
     with pytest.raises(CheckpointError):
         same_size.unseal(data, b"a")
+
+
+@pytest.mark.parametrize("name", ["kf", "level-noise", "level-each", "level-all", "hypotheses", "everything"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_rows_of_states_of_every_shape_come_back(name: str, count: int):
+    """Numbers, vectors and matrices for each item; of a single item torch keeps strides of any size."""
+    model = CASES[name].build(torch.float32)
+    codec, state = StateBytes(model), model.init(count)
+    again = codec.unpack(codec.pack(state))
+    for (leaf, mine), (_, theirs) in zip(named_leaves(state), named_leaves(again), strict=True):
+        assert torch.equal(mine, theirs), leaf

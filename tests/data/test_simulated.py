@@ -9,12 +9,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from fwnkf.filters.shaping import NoiseStates
 from scipy.integrate import solve_ivp
 
 import fwnkf
 from fwnkf.data.simulated import PENDULUM_SPEED, generate
 from fwnkf.errors import ConfigError, UnknownNameError
+from fwnkf.filters.parts.lines import LineStates
 from fwnkf.metrics.consistency import nees
 from fwnkf.systems import LorenzConfig, Pendulum, noise
 
@@ -224,13 +224,14 @@ def white_assuming(data):
     return fwnkf.build("ekf", system=data.system).run(**data.inputs(), prior=data.start).raise_for_status()
 
 
-class KnownTones(NoiseStates):
+class KnownTones(LineStates):
     """An oscillator with a different frequency for every trajectory, as if each had its own step length."""
 
     known: torch.Tensor
 
-    def transition(self, ratio):
-        return super().transition(self.known / CENTRE if ratio is None else ratio * self.known / CENTRE)
+    def move(self, prepared, mean, variance, ratio):
+        own = self.known / CENTRE if ratio is None else ratio * self.known / CENTRE
+        return super().move(prepared, mean, variance, own)
 
 
 @torch.no_grad()
@@ -238,10 +239,10 @@ def with_noise_states(name, data, known=None):
     """The EKF on the state and the noise states of the scenario, without learned parameters."""
     model = noise.oscillators(name, data.system.config.variance, None if known is None else CENTRE)
     system = type(data.system)(dataclasses.replace(data.system.config, variance=model.floor)).double()
-    built = fwnkf.build("fwnkf", system=system, shaping="noise", hidden=0, sections=model.radius.shape[1])
+    built = fwnkf.FWNKF(system, noise=fwnkf.Lines(model.radius.shape[1], shared=True))
     built.noise_states.set_oscillators(*model.states)
     if known is not None:
-        tones = KnownTones(built.noise_states.channels, 1, True, built.config.pole_radius).double()
+        tones = KnownTones(built.config.noise[0], built.noise_states.channels, system).double()
         tones.load_state_dict(built.noise_states.state_dict())
         tones.known = torch.tensor(known)
         built.noise_states = tones

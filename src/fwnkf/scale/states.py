@@ -116,7 +116,8 @@ class StateBytes:
 
 
 def _as_bytes(leaf: Tensor) -> Bytes:
-    flat = leaf.detach().cpu().contiguous().reshape(len(leaf), -1)
+    # a copy: with a single item any stride counts as contiguous, but not for a view of bytes
+    flat = leaf.detach().cpu().clone(memory_format=torch.contiguous_format).reshape(len(leaf), -1)
     return flat.view(torch.uint8).numpy() if flat.shape[1] else np.empty((len(leaf), 0), np.uint8)
 
 
