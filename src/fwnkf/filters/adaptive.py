@@ -34,9 +34,8 @@ from ..errors import ConfigError
 from ..registry import FILTERS, at_least, limited
 from ..shapes import Float, Int
 from ..types import Gaussian, StepOutput
-from .base import Filter, Prediction
+from .base import Filter, Prediction, arguments
 from .kalman import infer_sizes
-from .options import arguments
 from .outputs import step_output
 
 

@@ -22,11 +22,10 @@ from ..core.smoothing import LinearStep, LinearSteps, batched
 from ..core.system import System
 from ..core.trajectory import Trajectory
 from ..errors import ConfigError, NoObservationModelError, ShapeError
-from ..registry import FILTERS
+from ..registry import FILTERS, parse_config
 from ..shapes import Bool, Float
 from ..types import Gaussian, Statistics, StepOutput
 from .inputs import InputSizes, batched_prior, check_inputs, check_lengths, clean
-from .options import check_system, parse_options
 from .outputs import per_step, rejected, rejected_prediction, scale_covariance, with_resolution
 
 FilterType = TypeVar("FilterType", bound="Filter")
@@ -146,10 +145,21 @@ class Filter(nn.Module):
         Returns:
             The config, and the tensors by name.
         """
-        return parse_options(cls, system, options)
+        cls._check_system(system)
+        given = {name: value for name, value in options.items() if value is not None}
+        arrays = {name: torch.as_tensor(given.pop(name)) for name in cls.arrays if name in given}
+        owner = f"filter {FILTERS.name_of(cls) or cls.__name__}"
+        config: Any = parse_config(cls.Config, cls.infer_options(given, arrays, system), owner)
+        return config, arrays
+
+    @classmethod
+    def _check_system(cls, system: System | None) -> None:
+        if system is not None and not cls.takes_system:
+            name = FILTERS.name_of(cls) or cls.__name__
+            raise ConfigError(f"filter {name!r} takes {cls.instead_of_system}, not a system")
 
     def _set_up(self, config: Any, system: System | None, arrays: dict[str, Tensor]) -> None:
-        check_system(type(self), system)
+        self._check_system(system)
         super().__init__()
         self.config = config
         self.system = None
@@ -357,19 +367,6 @@ class Filter(nn.Module):
             The options, completed.
         """
         return options
-
-    @classmethod
-    def unused_options(cls, config: Any, given: Mapping[str, Any]) -> list[str]:
-        """A sentence for each option given that has no effect with the others.
-
-        Args:
-            config: the config of the filter.
-            given: the options that were given.
-
-        Returns:
-            The sentences.
-        """
-        return []
 
     # ---- use -----------------------------------------------------------------------------------------------
 
@@ -859,3 +856,8 @@ def adopt(module: Filter, system: System | None) -> System:
     module.layout, module.observation_layout = system.layout, system.observation_layout
     module.control_dim = system.control_dim
     return system
+
+
+def arguments(names: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a constructor from its ``locals()``, so that they are written down once."""
+    return {name: value for name, value in names.items() if name not in ("self", "__class__")}

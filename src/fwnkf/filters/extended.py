@@ -16,8 +16,7 @@ from ..core.smoothing import LinearStep, Measurement
 from ..core.system import System
 from ..registry import FILTERS
 from ..types import Gaussian, StepOutput
-from .base import Filter, LinearModel, Prediction, adopt
-from .options import arguments
+from .base import Filter, LinearModel, Prediction, adopt, arguments
 from .outputs import step_output
 
 

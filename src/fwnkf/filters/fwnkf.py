@@ -43,9 +43,8 @@ from ..errors import ConfigError, shown
 from ..registry import FILTERS, at_least
 from ..shapes import Float
 from ..types import Gaussian, Statistics, StepOutput
-from .base import Filter, LinearModel, Prediction, adopt
+from .base import Filter, LinearModel, Prediction, adopt, arguments
 from .networks import CellWeights, GRUStack
-from .options import arguments
 from .outputs import step_output
 from .parts import encoder as encoding
 from .parts import hypotheses as bank

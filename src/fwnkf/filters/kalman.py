@@ -13,9 +13,8 @@ from ..core.smoothing import LinearStep
 from ..core.system import System
 from ..registry import FILTERS
 from ..types import StepOutput
-from .base import Prediction, adopt
+from .base import Prediction, adopt, arguments
 from .extended import Belief, KalmanRecursion
-from .options import arguments
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,8 @@ from ..core.smoothing import LinearStep, Measurement
 from ..core.system import System
 from ..registry import FILTERS
 from ..types import Gaussian, StepOutput
-from .base import Prediction, adopt
+from .base import Prediction, adopt, arguments
 from .extended import SystemFilter
-from .options import arguments
 from .outputs import step_output
 
 

@@ -16,9 +16,8 @@ from ...core.system import System, as_layout
 from ...errors import ConfigError
 from ...registry import FILTERS, at_least
 from ...types import Gaussian, StepOutput
-from ..base import Filter, LinearModel, Prediction
+from ..base import Filter, LinearModel, Prediction, arguments
 from ..kalman import infer_sizes
-from ..options import arguments
 from ..outputs import step_output
 
 

@@ -16,10 +16,9 @@ from ...errors import ConfigError
 from ...registry import FILTERS, at_least, limited
 from ...shapes import Float, Int
 from ...types import Gaussian, StepOutput
-from ..base import Prediction, adopt
+from ..base import Prediction, adopt, arguments
 from ..extended import SystemFilter
 from ..networks import GRUCell, scale_weights
-from ..options import arguments
 from ..outputs import step_output
 from .gain_features import applied_correction, last_seen, observation_change, unit
 

@@ -13,10 +13,9 @@ from ...core.system import System
 from ...registry import FILTERS, at_least
 from ...shapes import Float
 from ...types import Gaussian, StepOutput
-from ..base import Prediction, adopt
+from ..base import Prediction, adopt, arguments
 from ..extended import Noises, SystemFilter
 from ..networks import GRUCell, scale_weights
-from ..options import arguments
 from ..outputs import step_output
 from .gain_features import applied_correction, last_seen, observation_change, unit
 

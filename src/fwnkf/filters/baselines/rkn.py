@@ -17,8 +17,7 @@ from ...errors import ConfigError, ShapeError
 from ...registry import FILTERS, at_least
 from ...shapes import Bool, Float
 from ...types import Gaussian, Statistics, StepOutput
-from ..base import Filter, Prediction
-from ..options import arguments
+from ..base import Filter, Prediction, arguments
 from ..outputs import step_output
 
 MIN_VARIANCE = 1e-6
