@@ -183,7 +183,7 @@ def test_the_options_of_a_part_come_back_from_disk_and_from_plain_values(name: s
     stored = (part,) if place == "noise" else part
     assert getattr(model.config, place) == stored
     loaded = fwnkf.load(fwnkf.save(model, tmp_path))
-    # values that tensors start from are in the tensors, not in the file
+    # what tensors start at is left out of files, which have the tensors
     assert options_of(loaded.config, saved=True) == options_of(model.config, saved=True)
     plain = {option: as_yaml_has_it(value) for option, value in options_of(model.config).items()}
     torch.manual_seed(0)
