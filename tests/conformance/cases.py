@@ -79,9 +79,12 @@ def on(make: Callable[..., fwnkf.System], name: str, **options: Any) -> Builder:
 
 def linear(name: str, *, full: bool = False, continuous: bool = False, **options: Any) -> Builder:
     def build(dtype: torch.dtype) -> fwnkf.Filter:
+        # two sensors, so that each can be measured alone
+        channels = ("first", "second")
         if continuous:
-            return built(name, **systems.continuous_matrices(dtype, full), continuous=True, dt=0.1, **options)
-        return built(name, **systems.linear_matrices(dtype, full), **options)
+            matrices = systems.continuous_matrices(dtype, full)
+            return built(name, **matrices, continuous=True, dt=0.1, channels=channels, **options)
+        return built(name, **systems.linear_matrices(dtype, full), channels=channels, **options)
 
     return build
 
@@ -143,7 +146,8 @@ def weighted_on(
 
 def continuous(dtype: torch.dtype, **parts: Any) -> fwnkf.Filter:
     """An FW-NKF on a linear system in continuous time, which states its matrices."""
-    system = fwnkf.LinearSystem.of(**systems.continuous_matrices(dtype, False), continuous=True, dt=0.05)
+    matrices = systems.continuous_matrices(dtype, False)
+    system = fwnkf.LinearSystem.of(**matrices, continuous=True, dt=0.05, channels=("first", "second"))
     return built("fwnkf", system=system, shaken=0.1, **parts)
 
 

@@ -154,6 +154,7 @@ def test_sensors_one_after_the_other_are_all_at_once(case: Case):
     if model.system is None or case.name not in LINEAR_GAUSSIAN:
         pytest.skip("not the exact posterior of a linear model, which alone does not depend on the order")
     sensors = model.system.sensor_channels
+    assert len(sensors) == 2
     state, first = model.init(3, make_prior(model, 3)), inputs.at(0)
     _, together = model.update(state, first.y, first.mask)
     for order in (list(sensors), list(reversed(sensors))):
