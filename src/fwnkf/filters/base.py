@@ -50,6 +50,8 @@ class Prediction(NamedTuple):
     """Whether its factorisations worked."""
     drawn: tuple[Float[Tensor, "B d"], Float[Tensor, "B d d"]] | None = None
     """Size of the mean and covariance about which points were drawn."""
+    noise: Noise | None = None
+    """The measurement noise, if the prediction computed it too."""
 
 
 class LinearModel(NamedTuple):

@@ -68,7 +68,7 @@ def noise_over_time(
 
     def noise_of(ahead: Prediction, y: Tensor, weight: Tensor) -> tuple[FWState, tuple[Tensor, Tensor]]:
         d = fwnkf.layout.tangent_size
-        R = _diagonal(dense(fwnkf.measurement_noise_of(prepared, ahead.state)))
+        R = _diagonal(dense(fwnkf.measurement_noise_of(prepared, ahead)))
         Q = y.new_zeros(len(y), d) if ahead.Q is None else _diagonal(ahead.Q)[..., :d]
         state, _, _ = fwnkf.update_state(prepared, ahead, y, weight)
         return state, (Q.expand(len(y), -1), R.expand(len(y), -1))
@@ -87,7 +87,7 @@ def nominal_noise(model: Filter) -> tuple[Float[Tensor, " d"], Float[Tensor, " m
     prepared = fwnkf.prepare()
     if prepared.factor is not None:
         return _diagonal(prepared.nominal.Q * prepared.factor), _diagonal(dense(prepared.R))
-    q, noise = fwnkf.noise_scales(prepared, None)
+    q, noise = fwnkf.noise_scales(prepared, fwnkf.head_bias)
     return _diagonal(prepared.nominal.Q) * q, _diagonal(dense(noise))
 
 
@@ -122,7 +122,7 @@ def steady_state_loop(model: Filter) -> Loop:
         ahead = fwnkf.predict_state(prepared, state, None, None)
         # the measurement equals its prediction: with no innovation the memory of Φ stays zero, only the gain changes
         y, weight = fwnkf.observe(ahead.state.mean), torch.ones_like(zeros)
-        noise = fwnkf.measurement_noise_of(prepared, ahead.state)
+        noise = fwnkf.measurement_noise_of(prepared, ahead)
         state, out, _ = fwnkf.update_state(prepared, ahead, y, weight)
         _, H = fwnkf.system.linearize_observation(out.prior_mean)
         K, _, ok = gain(out.prior_cov, H, noise, weight)

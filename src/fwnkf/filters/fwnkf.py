@@ -397,7 +397,9 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         if self.encoder is not None:
             return Prepared(self.encoder.weights(), nominal, noise, base, None, states, shaper, blocks, learned)
         prepared = Prepared((), nominal, noise, base, None, states, shaper, blocks, learned)
-        q, noise = self.noise_scales(prepared, None)
+        q, noise = self.noise_scales(
+            prepared, self._head(prepared, (), 1 if learned is None else len(learned)).squeeze(0)
+        )
         return prepared._replace(factor=_outer_root(q), R=noise)
 
     def predict_state(
@@ -489,7 +491,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         if speeds is not None:
             state = self._heard(state, speeds)
         encoder = self._read(prepared, state, own, measured) if state.encoder else ()
-        mean, F, Q, drawn = self._moved(prepared, state, encoder, own, dt, ratio)
+        mean, F, Q, R, drawn = self._moved(prepared, state, encoder, own, dt, ratio)
         noise, levels, d = state.noise, state.levels, self.layout.tangent_size
         if self.noise_states is not None:
             variance = None
@@ -511,7 +513,8 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         else:
             F, Q = F[..., :d, :d], Q[..., :d, :d]
             precise = prediction_keeps_digits(state.cov[..., :d, :d], F, cov[..., :d, :d])
-        return Prediction(FWState(mean, cov, noise, state.memory, encoder, levels), F, Q, precise, drawn=drawn)
+        state = FWState(mean, cov, noise, state.memory, encoder, levels)
+        return Prediction(state, F, Q, precise, drawn=drawn, noise=R)
 
     def _controls(self, u: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """The control of the system, and that of noise states."""
@@ -579,12 +582,14 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         u: Tensor | None,
         dt: Tensor | None,
         ratio: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor] | None]:
-        """Mean, ``F`` and ``Q`` of the state after a step, and where points were drawn."""
+    ) -> tuple[Tensor, Tensor, Tensor, Noise | None, tuple[Tensor, Tensor] | None]:
+        """Mean, ``F`` and ``Q`` of the state after a step, ``R_t`` of an encoder, and where points were drawn."""
         d, context = self.layout.tangent_size, encoder.hidden[-1] if isinstance(encoder, EncoderState) else None
+        head: Tensor = self.head_bias
+        if self.transition is not None or prepared.factor is None:
+            head = self._head(prepared, encoder, len(state.mean))
         if self.transition is not None:
-            head = self._head(prepared, encoder, slice(0, self.split), len(state.mean))
-            mean, F = self.transition(state.mean, head, ratio)
+            mean, F = self.transition(state.mean, head[..., : self.split], ratio)
             Q = prepared.nominal.Q if dt is None else self.system.process_noise(dt)
         else:
             mean, F, Q = self.system.linearized_step(prepared.nominal, state.mean, u, dt)
@@ -594,10 +599,13 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         if self.residual is not None:
             residual = self.residual.with_jacobian(self.layout.features(state.mean), context)
             mean, F = add_residual(self.layout, state.mean, (mean, F), residual, learned)
-        factor = prepared.factor
-        Q = Q * (_outer_root(self.noise_scales(prepared, encoder, "Q")[0]) if factor is None else factor)
+        factor, noise = prepared.factor, None
+        if factor is None:
+            q, noise = self.noise_scales(prepared, head)
+            factor = _outer_root(q)
+        Q = Q * factor
         if self.config.moments == "linear":
-            return mean, F, Q, None
+            return mean, F, Q, noise, None
 
         def move(points: Tensor) -> Tensor:
             count = len(points) // len(state.mean)
@@ -610,56 +618,51 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
 
         cov = self.form.covariance(state.cov)[..., :d, :d]
         curved = second_order_correction(move, state.mean, cov, self.layout, self.layout)
-        return self.layout.boxplus(mean, curved.shift), F, Q + curved.cov, (self.layout.magnitude(state.mean), cov)
+        drawn = self.layout.magnitude(state.mean), cov
+        return self.layout.boxplus(mean, curved.shift), F, Q + curved.cov, noise, drawn
 
     # ---- noise ----------------------------------------------------------------------------------------------
 
-    def _head(self, prepared: Prepared, encoder: EncoderState | tuple[()] | None, rows: slice, batch: int) -> Tensor:
-        """The outputs of the encoder that are asked for; without an encoder, their bias."""
-        bias = self.head_bias[rows]
+    def _head(self, prepared: Prepared, encoder: EncoderState | tuple[()], batch: int) -> Float[Tensor, "B h"]:
+        """The outputs of the encoder, for the transition, ``Q`` and ``R``; without an encoder, their bias."""
         if self.head_weight is None or not isinstance(encoder, EncoderState):
-            head = bias if prepared.learned is None else bias.expand(len(prepared.learned), -1)
-            head = head.expand(batch, -1) if self.transition is not None and rows.start == 0 else head
+            head = self.head_bias.expand(batch, -1)
         else:
-            head = nn.functional.linear(encoder.hidden[-1], self.head_weight[rows], bias)
+            head = nn.functional.linear(encoder.hidden[-1], self.head_weight, self.head_bias)
         return head if prepared.learned is None else head * prepared.learned.unsqueeze(-1)
 
-    def noise_scales(
-        self, prepared: Prepared, encoder: EncoderState | tuple[()] | None, wanted: Literal["Q", "R", "both"] = "both"
-    ) -> tuple[Tensor, Noise]:
+    def noise_scales(self, prepared: Prepared, head: Float[Tensor, "*B h"]) -> tuple[Float[Tensor, "*B d"], Noise]:
         """Factors of the variances of ``Q``, and ``R_t``: the base values, scaled by ``exp`` of a bounded head.
 
         Args:
             prepared: what :meth:`prepare` returned.
-            encoder: the memory of the encoder; None for that of a filter without one.
-            wanted: which of them is needed.
+            head: the outputs of the encoder, or their bias.
 
         Returns:
             Factors of the variances of the state, and the measurement noise.
         """
-        d, split = self.layout.tangent_size, self.split
-        rows = {"Q": slice(split, split + d), "R": slice(split + d, None), "both": slice(split, None)}[wanted]
-        base = {"Q": prepared.base[..., :d], "R": prepared.base[..., d:], "both": prepared.base}[wanted]
         # a product, not a sum of logarithms: at the start the factor is exactly one and the base keeps every bit
-        scale = base * torch.exp(ADAPT * torch.tanh(self._head(prepared, encoder, rows, 1)))
-        if wanted == "Q":
-            return scale, prepared.R
-        q, r = scale[..., : -self.observation_dim], scale[..., -self.observation_dim :]
+        scale = prepared.base * torch.exp(ADAPT * torch.tanh(head[..., self.split :]))
+        q, r = scale.split([self.layout.tangent_size, self.observation_dim], -1)
         if isinstance(prepared.R, DiagonalNoise):
             return q, DiagonalNoise(prepared.R.variance * r)
         return q, FullNoise(prepared.R.cov * _outer_root(r))
 
-    def measurement_noise_of(self, prepared: Prepared, state: FWState) -> Noise:
-        """``R_t``, as a predicted state is conditioned with it.
+    def measurement_noise_of(self, prepared: Prepared, ahead: Prediction) -> Noise:
+        """``R_t``, with which a prediction is conditioned on its measurement.
 
         Args:
             prepared: what :meth:`prepare` returned.
-            state: the predicted state.
+            ahead: the prediction.
 
         Returns:
             The white measurement noise.
         """
-        noise = prepared.R if prepared.factor is not None else self.noise_scales(prepared, state.encoder, "R")[1]
+        state, noise = ahead.state, ahead.noise
+        if prepared.factor is not None:
+            noise = prepared.R
+        elif noise is None:  # the prediction was made before
+            noise = self.noise_scales(prepared, self._head(prepared, state.encoder, len(state.mean)))[1]
         return _scaled_noise(noise, state.levels.log[..., 0]) if isinstance(state.levels, Levels) else noise
 
     # ---- update ---------------------------------------------------------------------------------------------
@@ -670,7 +673,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         state: FWState = ahead.state
         form, d = self.form, self.layout.tangent_size
         observed, H = self.system.linearize_observation(state.mean)
-        noise = self.measurement_noise_of(prepared, state)
+        noise = self.measurement_noise_of(prepared, ahead)
         expected, joint_H = observed, H
         if self.noise_states is not None:
             C = prepared.noise.C
