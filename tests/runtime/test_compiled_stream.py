@@ -34,7 +34,7 @@ def in_c(stream: Stream) -> bool:
     return isinstance(stream._done[-1].last, PackedStep)
 
 
-@pytest.mark.parametrize("name", ["fwnkf-paper", pytest.param("everything", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["fwnkf-paper", "level-noise"])
 def test_one_stream_in_c_equals_the_stream_with_gate_gaps_and_late_measurements(name: str):
     case = CASES[name]
     calls = live(case, 12)

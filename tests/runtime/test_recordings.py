@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,8 @@ from fwnkf.errors import DataError
 from fwnkf.runtime.log_records import log_records
 from fwnkf.runtime.recordings import LONGEST_GAP, Summary, run_long
 
+from ..conformance.cases import shake
+
 STEP = 0.01
 
 
@@ -20,6 +24,18 @@ def moving(continuous: bool = True) -> fwnkf.Filter:
     F = torch.tensor([[0.0, 1.0], [0.0, 0.0]]) if continuous else torch.tensor([[1.0, STEP], [0.0, 1.0]])
     Q = torch.diag(torch.tensor([0.0, 1.0])) * (1.0 if continuous else STEP)
     return fwnkf.KF(F=F, H=torch.eye(2), Q=Q, R=torch.eye(2) * 0.1, continuous=continuous, dt=STEP).double()
+
+
+def composed() -> fwnkf.Filter:
+    """The same point with lines in the noise, a level that is tracked and an encoder."""
+    motion = moving()
+    system = fwnkf.LinearSystem.of(
+        F=motion.system.F, H=motion.system.H, Q=motion.system.Q(), R=motion.system.R(), continuous=True, dt=STEP
+    )
+    parts = {"level": fwnkf.Level(seconds=1.0), "encoder": fwnkf.GRU(4)}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return shake(fwnkf.FWNKF(system, noise=fwnkf.Lines(hz=12.0, std=0.3), **parts), 0.05).requires_grad_(False)
 
 
 def blocks(time: np.ndarray, values: np.ndarray, size: int = 37) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -45,9 +61,10 @@ def tensors(values: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
-def test_filtered_in_pieces_is_the_same_bits_as_one_run() -> None:
+@pytest.mark.parametrize("make", [moving, composed])
+def test_filtered_in_pieces_is_the_same_bits_as_one_run(make: Callable[[], fwnkf.Filter]) -> None:
     time, values = samples()
-    model = moving()
+    model = make()
     y, mask = tensors(values)
     whole = model.run(y, mask=mask)
     stamps, mean, cov, summary = collect(model, time, values)
@@ -64,10 +81,12 @@ def test_filtered_in_pieces_is_the_same_bits_as_one_run() -> None:
     assert summary.nis == pytest.approx(sum(normalised) / float(weight.sum()), rel=1e-10)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
+@pytest.mark.parametrize("make", [moving, composed])
 @pytest.mark.parametrize("lag", [None, 0, 12, 120])
-def test_smoothed_in_pieces_is_the_smoothed_whole(lag: int | None) -> None:
+def test_smoothed_in_pieces_is_the_smoothed_whole(make: Callable[[], fwnkf.Filter], lag: int | None) -> None:
     time, values = samples(250)
-    model = moving()
+    model = make()
     y, mask = tensors(values)
     whole = fwnkf.smooth(model, model.run(y, mask=mask, smoothing=True), lag=lag)
     stamps, mean, cov, summary = collect(model, time, values, smoothing=True, lag=lag)

@@ -149,3 +149,12 @@ def test_a_fallback_mixes_the_trained_filter_with_its_white_floor_and_the_ekf():
     torch.testing.assert_close(mixed.mean, expected, rtol=1e-7, atol=1e-7)
     with pytest.raises(ConfigError, match="hypotheses are about the frequencies of lines"):
         floor.with_parts(hypotheses=fallback)
+
+
+def test_given_lines_stay_where_they_are_beside_a_fallback():
+    records = protocols.simulated("lorenz", "strict", train=1, val=1, test=1).split.train
+    bank = fwnkf.FWNKF(records.system, noise=Lines(hz=23.0, std=0.2), hypotheses=Hypotheses(1, fallback=True))
+    torch.testing.assert_close(bank.noise_states.hz, torch.full((1, 2, 1), 23.0).double(), check_dtype=False)
+    sensor = next(iter(records.system.sensor_channels))
+    with pytest.raises(ConfigError, match="lines of all channels: leave the sensor out"):
+        fwnkf.FWNKF(records.system, noise={sensor: Lines()}, hypotheses=Hypotheses(3))
