@@ -87,8 +87,8 @@ class Registry(Generic[T]):
     def __iter__(self) -> Iterator[str]:
         return iter({**self._modules, **self._classes})
 
-    def name_of(self, cls: type) -> str | None:
-        """The name under which this class is registered, or None."""
+    def name_of(self, cls: Any) -> str | None:
+        """The name under which this class, or what makes instances, is registered; None if it is not."""
         return next((name for name, known in self._classes.items() if known is cls), None)
 
 

@@ -80,7 +80,7 @@ class ByHand(fwnkf.System):
 
     def observe(self, x):
         p, _, q, _, offset = x.split((3, 3, 4, 6, 1), -1)
-        antenna = p + matvec(rotation.to_matrix(q), self.arm)
+        antenna = p + matvec(rotation.to_matrix(q), self.arm.expand_as(p))
         return torch.cat((antenna, p[..., 2:] + offset), -1)
 
     def process_noise(self, dt):
@@ -376,7 +376,9 @@ def test_tensors_are_found_under_their_old_names(name, tmp_path):
         {f"system.{old[key.removeprefix('system.')]}": value for key, value in stored.items()},
         folder / "model.safetensors",
     )
-    assert json.loads((folder / "config.json").read_text())["system"]["name"] == name
+    config = json.loads((folder / "config.json").read_text())
+    assert config["system"]["name"] == name
+    (folder / "config.json").write_text(json.dumps({**config, "format": 2}))
     again = fwnkf.load(folder)
     for key, value in system.state_dict().items():
         assert_same_bits(again.system.state_dict()[key], value)

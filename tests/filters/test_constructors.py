@@ -208,6 +208,7 @@ def test_noise_of_a_sensor_is_a_mapping_in_files_too():
     assert [part.sensor for part in typed.config.noise] == ["tip", "tip"]
 
 
+@pytest.mark.unchecked("values of the wrong type, on purpose")
 def test_options_of_a_part_are_checked_and_named_with_their_place():
     system = systems.wave(torch.float32)
     with pytest.raises(ConfigError, match=r"option noise\[1\].seconds = -1 must be above 0"):

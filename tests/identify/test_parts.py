@@ -56,5 +56,5 @@ def test_the_command_refuses_workers_without_a_fleet(tmp_path, capsys):
     words += ["--oscillators", "0", "-o", str(tmp_path / "out")]
     assert main([*words, "--workers", "2"]) == 2
     assert main([*words, "--fleet", "0"]) == 2
-    assert "from 1 on" in capsys.readouterr().err
+    assert "at least 1" in capsys.readouterr().err
     assert main([*words, "--fleet", "1"]) == 0

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from fwnkf.data import loaders, protocols
+from fwnkf.data import loaders, protocols, simulated
 from fwnkf.errors import MESSAGE_LIMIT, ConfigError
 from fwnkf.training import setup
 from fwnkf.training.config import Experiment
@@ -247,7 +247,7 @@ def no_data(monkeypatch):
 
     for module, name in (
         (protocols, "simulated"),
-        (protocols, "generate"),
+        (simulated, "generate"),
         (setup, "load_data"),
         (setup, "load_tables"),
         (loaders, "load"),

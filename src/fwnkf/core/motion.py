@@ -229,7 +229,7 @@ class Motion(nn.Module):
         x: Float[Tensor, "B n"],
         u: Float[Tensor, "B p"] | None,
         dt: Float[Tensor, "B"] | None,
-    ) -> tuple[Float[Tensor, "B n"], Float[Tensor, "*B d d"], Float[Tensor, "*B d d"]]:
+    ) -> tuple[Float[Tensor, "B n"], Float[Tensor, "*F d d"], Float[Tensor, "*Q d d"]]:
         """The next state, its Jacobian and the process noise of one step.
 
         Args:

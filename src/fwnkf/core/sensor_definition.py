@@ -233,7 +233,7 @@ class SensorDefinition(nn.Module):
             )
         self._domain, self._sizes = domain, list(sizes)
 
-    def observe(self, *parts: Float[Tensor, "*B k"]) -> Float[Tensor, "*B m"]:
+    def observe(self, *parts: Float[Tensor, "*B _"]) -> Float[Tensor, "*B m"]:
         """The measurement without noise, of any number of leading axes.
 
         Args:
@@ -244,7 +244,7 @@ class SensorDefinition(nn.Module):
         """
         raise NotImplementedError
 
-    def linearize(self, *parts: Float[Tensor, "*B k"]) -> tuple[Float[Tensor, "*B m"], Float[Tensor, "*C m e"]]:
+    def linearize(self, *parts: Float[Tensor, "*B _"]) -> tuple[Float[Tensor, "*B m"], Float[Tensor, "*C m e"]]:
         """The measurement and its Jacobian, by automatic differentiation unless a sensor defines its own.
 
         Args:

@@ -179,7 +179,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         self,
         system: System,
         *,
-        noise: NoisePart | Sequence[NoisePart] | Mapping[str, NoisePart] | None = None,
+        noise: NoisePart | Sequence[NoisePart] | Mapping[str, NoisePart | Sequence[NoisePart]] | None = None,
         level: Level | None = None,
         encoder: GRU | None = None,
         residual: MLP | None = None,
@@ -631,7 +631,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             head = nn.functional.linear(encoder.hidden[-1], self.head_weight, self.head_bias)
         return head if prepared.learned is None else head * prepared.learned.unsqueeze(-1)
 
-    def noise_scales(self, prepared: Prepared, head: Float[Tensor, "*B h"]) -> tuple[Float[Tensor, "*B d"], Noise]:
+    def noise_scales(self, prepared: Prepared, head: Float[Tensor, "*B h"]) -> tuple[Float[Tensor, "*K d"], Noise]:
         """Factors of the variances of ``Q``, and ``R_t``: the base values, scaled by ``exp`` of a bounded head.
 
         Args:

@@ -82,14 +82,16 @@ class Position(SensorDefinition):
     def observe(self, *parts: Tensor) -> Tensor:
         if len(parts) == 1:
             return parts[0]
-        return parts[0] + matvec(rotation.to_matrix(parts[1]), self._arm(parts))
+        R = rotation.to_matrix(parts[1])
+        return parts[0] + matvec(R, self._arm(parts).expand(*R.shape[:-2], 3))
 
     def linearize(self, *parts: Tensor) -> tuple[Tensor, Tensor]:
         """``R(q ⊗ exp δ) r = R (r + δ × r)``, so the derivative by the angles is ``-R [r]×``."""
         if len(parts) == 1:
             return parts[0], self.eye
-        R, arm = rotation.to_matrix(parts[1]), self._arm(parts)
-        by_angle = -R @ rotation.skew(arm.expand(*R.shape[:-2], 3))
+        R = rotation.to_matrix(parts[1])
+        arm = self._arm(parts).expand(*R.shape[:-2], 3)
+        by_angle = -R @ rotation.skew(arm)
         slopes = [self.eye.expand_as(R), by_angle, R][: len(parts)]
         return parts[0] + matvec(R, arm), torch.cat(slopes, -1)
 
