@@ -35,10 +35,10 @@ pytestmark = [
 ]
 QUICK = ("kf-cholesky", "adaptive", "fwnkf-paper")
 """Cases of the conformance suite that are exported in every run of the tests; the others are slow."""
-OUT_OF_RANGE = ("rotation", "hypotheses", "hypotheses-levels", "hypotheses-onsets")
+OUT_OF_RANGE = ("rotation", "level-each", "hypotheses", "hypotheses-levels", "hypotheses-onsets")
 """Random parameters with which float32 in PyTorch is as far from float64; compared in double precision only."""
-STEPS = {"rotation": 20}
-"""Fewer than a hundred with random parameters of an unstable filter, in which roundings grow from step to step."""
+STEPS = {"rotation": 20, "everything": 200}
+"""Of random parameters that make a filter amplify roundings, as the filter itself does after another rounding."""
 IN_DOUBLE = ("dido-attitude", "uipdb", "euroc-strict")
 """Trained filters whose float32 in PyTorch is as far from float64 on drawn inputs; compared in double precision."""
 MODELS = sorted(path.parent for path in Path("models").glob("*/config.json"))

@@ -18,7 +18,7 @@ from fwnkf.export.onnx import _write, export_onnx
 from fwnkf.export.trace import Field, Graph
 
 from ..conformance.cases import CASES
-from .test_c import OUT_OF_RANGE
+from .test_c import OUT_OF_RANGE, STEPS
 
 pytestmark = pytest.mark.export
 QUICK = ("kf-full-noise",)
@@ -71,7 +71,7 @@ def test_every_filter_equals_itself_in_the_same_precision(name: str, tmp_path: P
     import onnx
 
     precision = "double" if name in OUT_OF_RANGE else "float"
-    steps = 50 if name in QUICK else 10_000
+    steps = 50 if name in QUICK else STEPS.get(name, 10_000)
     parity = export_onnx(CASES[name].build(torch.float32), tmp_path, precision=precision, steps=steps)["parity"]
     assert parity["ok"], parity
     for path in tmp_path.glob("*.onnx"):

@@ -117,7 +117,7 @@ def test_a_recording_that_does_not_fit_is_refused():
 
 
 def test_the_limit_is_what_single_precision_loses_a_few_times():
-    program = trace(CASES["hypotheses-levels"].build(torch.float32))  # ill-conditioned with its random parameters
+    program = trace(CASES["rotation"].build(torch.float32))  # ill-conditioned with its random parameters
     rounding = compare(Eager(program), reference.run(program, 60))["largest"]
     assert rounding > 1e-5
     parity = compare_eager(Wrong(program), 60)
@@ -126,7 +126,7 @@ def test_the_limit_is_what_single_precision_loses_a_few_times():
 
 
 def test_an_export_that_misses_says_how_far_single_precision_is():
-    program = trace(CASES["hypotheses-levels"].build(torch.float32))
+    program = trace(CASES["rotation"].build(torch.float32))
     parity = compare_double(Eager(program), 60)
     assert not parity["ok"]
     assert (parity["rounding"], parity["limit"]) == (parity["largest"], 1e-4)  # it is the filter itself
