@@ -164,7 +164,7 @@ def test_an_alias_moves_as_the_fold_says(origin):
     """Against the frequency of a sine as sampling folds it: towards its own side, or away from it."""
     rate = 200.0
     apparent = [abs(hz - rate * round(hz / rate)) for hz in (origin, origin + 1)]
-    way = "with" if apparent[1] > apparent[0] else "against"
+    way = "rises" if apparent[1] > apparent[0] else "falls"
     top = Peak("gyro_x", apparent[0], 1.0, 1.0, 9.0, 1.0, rotor=1, harmonic=2, origin=origin)
     part = SimpleNamespace(series=SimpleNamespace(rate=rate))
-    assert f"moves {way} the rotor" in lines._action("aliasing", top, part, {})
+    assert f"whose frequency {way} when the rotor speed rises" in lines._action("aliasing", top, part, {})

@@ -29,7 +29,7 @@ EXPERIMENT = """
 name: my
 system: {name: lorenz}
 data: {name: simulated, steps: 12, train: 4, val: 2, test: 2}
-filter: {name: fwnkf, options: {shaping: none, hidden: 4}}
+filter: {name: fwnkf, options: {encoder: {units: 4}}}
 loss: [{kind: state}, {kind: innovation_nll}]
 trainer: {steps: 2, batch_size: 2, validate_every: 2, loggers: []}
 """

@@ -152,6 +152,6 @@ def test_the_command_says_how_far_single_precision_is():
     facts: dict[str, Any] = {"files": [], "bytes": {}, "parity": parity}
     assert len(_lines(facts, Path())) == 3
     lines = _lines(facts | {"parity": parity | {"rounding": 3e-5}}, Path())
-    assert "3.0e-05 from float64" in lines[-1]
+    assert "differs from float64 by 3.0e-05" in lines[-1]
     assert "--precision double" in lines[-1]
     assert "--solve square_root" in lines[-1]

@@ -139,7 +139,7 @@ def test_the_package_names_what_it_needs(program: Path):
 
 
 def test_signals_and_poses_are_checked(tmp_path: Path):
-    with pytest.raises(ConfigError, match="y_0, y_1 unknown; name a signal for each of the 2 channels"):
+    with pytest.raises(ConfigError, match="first, second unknown; name a signal for each of the 2 channels"):
         wire(CASES["kf"].build(torch.float32))
     model = inertial("position")
     with pytest.raises(ConfigError, match="2 named; name a signal for each of the 6 controls"):
