@@ -36,7 +36,7 @@ trainer: {steps: 2, batch_size: 2, validate_every: 2, loggers: []}
 EXCUSED = {
     "run by tests/test_readme.py, on a shorter flight": ["flight.csv -o report.html", "flight.csv --fix"],
     "run by tests/test_own_system.py": [
-        *("use_robot", "robot.yaml", "robot-0", "options robot", "attitude", "tanks", "learned.py", "plant"),
+        *("use_robot", "robot.yaml", "robot-0", "options robot", "attitude", "tanks", "learned.py", "plant", "vehicle"),
     ],
     "minutes of training; short ones: tests/training, tests/cli/test_train_tables.py, test_the_commands_run below": [
         *("train lorenz", "lorenz-coloured", "train --data my_folder", "own_filter.py", "bench speed"),

@@ -38,8 +38,8 @@ FAULTS = {
     ),
     "unknown system": (["system={name: penduulum}"], "system.name = 'penduulum': unknown system; .*mean pendulum"),
     "system of a module": (
-        ["system={name: not_imported}"],
-        "system.name = 'not_imported': unknown system; .*--import MODULE",
+        ["system={name: my_robot}"],
+        "system.name = 'my_robot': unknown system; .*--import MODULE",
     ),
     "system without a name": (["system={length: 1}"], "system.name is missing; choose one of: "),
     "system of a wrong type": (["system=pendulum"], "option system = 'pendulum' does not fit"),
@@ -92,7 +92,7 @@ FAULTS = {
     "number for a part": (["filter.options.encoder=64"], "option encoder = 64 does not fit; wanted options of its own"),
     "number for noise": (
         ["filter.options.noise=3"],
-        "option noise = .* does not fit; wanted a list of mappings with part",
+        "noise = 3: wanted a part by its name",
     ),
     "unknown loss": (["loss.0.kind=states"], "loss.0.kind = 'states': unknown loss; choose one of: anchor, "),
     "unknown loss field": (["loss.0.lambda=1"], "no option 'loss.0.lambda'; there are: weight"),
