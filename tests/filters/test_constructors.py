@@ -69,7 +69,7 @@ def test_the_signature_states_the_fields_of_the_config(name: str):
     for option, parameter in parameters.items():
         if option == "noise":  # one part, several, or a mapping of sensors, of which the config has a list
             assert set(get_args(hints[option])) == {
-                *(NoisePart, Sequence[NoisePart], Mapping[str, NoisePart], NoneType),
+                *(NoisePart, Sequence[NoisePart], Mapping[str, NoisePart | Sequence[NoisePart]], NoneType),
             }
         elif parameter.default is None and fields[option].default is not None:
             assert set(get_args(hints[option])) - {NoneType} == {types[option]} or hints[option] == types[option] | None

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..filters.base import Filter
-from ..filters.parts.level import HIGHEST, LOWEST
+from ..filters.parts.level import HIGHEST, LOWEST, Level, freedom
 from ..identify.channels import ChannelModel, Line, channels_filter
 from .default_filter import channel_models
 from .innovations import innovations
@@ -152,8 +152,7 @@ def followed(trial: Trial) -> tuple[float | None, float]:
 def running_level(squares: Array, share: Array, half_life: float, channels: int = 1) -> Array:
     """The level before each sample, ``[samples, k]``, as ``Level(of="all")`` of these channels follows it from one."""
     kept = 0.5 ** (share / half_life)
-    whole = 0.5 ** (1 / half_life)
-    free = (1 + whole) / (1 - whole) * channels
+    free = freedom(Level(half_life / math.log(2), of="all"), 1.0, channels)
     squares = squares * free / (free - 2)
     levels = np.empty_like(squares)
     level = np.ones(squares.shape[1:])

@@ -248,8 +248,7 @@ class AdaptiveKalmanFilter(Filter):
             steps=state.steps + moved,
         )  # fmt: skip
         following = self._follow(following)
-        precise = measured_precisely(update.precise, y, R, weight)
-        precise = precise if ahead.precise is None else precise & ahead.precise
+        precise = ahead.keeps_digits(measured_precisely(update.precise, y, R, weight))
         out = step_output(prior, posterior, innovation, update.innovation_cov, update.ok, precise)
         measurement = Measurement(innovation, H, R, weight, update.ok)
         return following, out, LinearStep(ahead.F, ahead.Q, measurement, update.correction, posterior.mean)

@@ -53,6 +53,10 @@ class Prediction(NamedTuple):
     noise: Noise | None = None
     """The measurement noise, if the prediction computed it too."""
 
+    def keeps_digits(self, precise: Bool[Tensor, " B"]) -> Bool[Tensor, " B"]:
+        """Whether an update was precise, and the prediction before it, if there was one."""
+        return precise if self.precise is None else precise & self.precise
+
 
 class LinearModel(NamedTuple):
     """``x⁺ = F x + B u + N(0, Q)``, ``y = H x + N(0, R)`` over all coordinates of a filter, noise states included."""
@@ -849,6 +853,17 @@ class Filter(nn.Module):
 
     def _check(self, y: Tensor, u: Tensor | None, mask: Tensor | None, dt: Tensor | None, time_axes: int) -> None:
         check_inputs(self.name, self.input_sizes, self._like(), y, u, mask, dt, time_axes)
+
+
+def stated_model(system: System, R: Noise, dt: Float[Tensor, "*T"] | None) -> LinearModel:
+    """The model of a filter on a system alone, as the system states it."""
+    flat = system.layout.flat and system.observation_layout.flat
+    if system.linearity != "constant" or not flat:
+        return LinearModel("state_dependent")
+    F, B, Q = system.matrices(dt)
+    _, H = system.linearize_observation(system.layout.origin(F)[None])
+    kind: Linearity = "constant" if dt is None or dt.ndim == 0 else "time_varying"
+    return LinearModel(kind, F, B, H if H.ndim == 2 else H[0], Q, R)
 
 
 def adopt(module: Filter, system: System | None) -> System:

@@ -11,12 +11,12 @@ from torch import Tensor
 from ..core.forms import CovarianceForm, Factored, covariance_form, measured_precisely, points_resolved
 from ..core.gaussian import Noise
 from ..core.linearize import repeated, second_order_correction
-from ..core.motion import Linearity, Nominal
+from ..core.motion import Nominal
 from ..core.smoothing import LinearStep, Measurement
 from ..core.system import System
 from ..registry import FILTERS
 from ..types import Gaussian, StepOutput
-from .base import Filter, LinearModel, Prediction, adopt, arguments
+from .base import Filter, LinearModel, Prediction, adopt, arguments, stated_model
 from .outputs import step_output
 
 
@@ -105,8 +105,7 @@ class KalmanRecursion(SystemFilter):
         form, (mean, carried) = self.form, ahead.state
         update = form.condition(carried, innovation, H, R, weight)
         posterior = Gaussian(self.layout.boxplus(mean, update.correction), form.covariance(update.cov))
-        precise = measured_precisely(update.precise, y, R, weight)
-        precise = precise if ahead.precise is None else precise & ahead.precise
+        precise = ahead.keeps_digits(measured_precisely(update.precise, y, R, weight))
         if ahead.drawn is not None:
             precise = precise & points_resolved([ahead.drawn], update, innovation)
         prior = Gaussian(mean, form.covariance(carried))
@@ -116,14 +115,8 @@ class KalmanRecursion(SystemFilter):
         return form.belief(posterior.mean, update.cov), out, linear
 
     def linear_model(self, prepared: Any = None, dt: Tensor | None = None) -> LinearModel:
-        system = self.system
-        if system.linearity != "constant" or not (self.layout.flat and self.observation_layout.flat):
-            return LinearModel("state_dependent")
         prepared = self.prepare() if prepared is None else prepared
-        F, B, Q = system.matrices(dt)
-        _, H = system.linearize_observation(self.layout.origin(F)[None])
-        kind: Linearity = "constant" if dt is None or dt.ndim == 0 else "time_varying"
-        return LinearModel(kind, F, B, H if H.ndim == 2 else H[0], Q, prepared.R)
+        return stated_model(self.system, prepared.R, dt)
 
 
 @FILTERS.register("ekf")

@@ -33,17 +33,16 @@ from ..core.gaussian import (
 from ..core.jumps import jump_noise
 from ..core.levels import Levels
 from ..core.linearize import repeated, second_order_correction
-from ..core.motion import Linearity, Nominal
+from ..core.motion import Nominal
 from ..core.networks import JacobianNetwork, add_residual
 from ..core.shaped import Shaper, condition_shaped, shaper_blocks
 from ..core.smoothing import LinearStep, Measurement, StatedCovariance
 from ..core.system import System
-from ..core.tree import tree_map
 from ..errors import ConfigError, shown
 from ..registry import FILTERS, at_least
 from ..shapes import Float
 from ..types import Gaussian, Statistics, StepOutput
-from .base import Filter, LinearModel, Prediction, adopt, arguments
+from .base import Filter, LinearModel, Prediction, adopt, arguments, stated_model
 from .networks import CellWeights, GRUStack
 from .outputs import step_output
 from .parts import encoder as encoding
@@ -139,6 +138,8 @@ class Prepared(NamedTuple):
     blocks: Shaper | None
     learned: Float[Tensor, " K"] | None = None
     """Zero for hypotheses without anything learned."""
+    owners: Float[Tensor, "L s"] | None = None
+    """One where a noise state has a level, if levels are tracked."""
 
 
 @FILTERS.register("fwnkf")
@@ -360,7 +361,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         state = FWState(mean, self.form.start(cov), noise, memory, encoder, self._start_levels(cov))
         if hypotheses is None:
             return state
-        members: FWState = tree_map(lambda leaf: leaf.repeat_interleave(hypotheses.count, 0), state)
+        members: FWState = bank.each(state, hypotheses.count)
         known, d = torch.ones_like(cov[:1]).repeat(hypotheses.count, 1, 1), self.layout.tangent_size
         known[:, d:, d:] = hypotheses.power(known)[:, None, None]
         dense_cov = self.form.covariance(members.cov) * known.repeat(batch, 1, 1)
@@ -394,12 +395,13 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             assert isinstance(states, PreparedLines)
             frequency = hypotheses.each_frequency(states.frequency)
             states = states._replace(frequency=frequency, power=hypotheses.power(base))
+        cells = () if self.encoder is None else self.encoder.weights()
+        owners = self._owners(base) if self.config.level is not None and not self._discounts else None
+        prepared = Prepared(cells, nominal, noise, base, None, states, shaper, blocks, learned, owners)
         if self.encoder is not None:
-            return Prepared(self.encoder.weights(), nominal, noise, base, None, states, shaper, blocks, learned)
-        prepared = Prepared((), nominal, noise, base, None, states, shaper, blocks, learned)
-        q, noise = self.noise_scales(
-            prepared, self._head(prepared, (), 1 if learned is None else len(learned)).squeeze(0)
-        )
+            return prepared
+        head = self._head(prepared, (), 1 if learned is None else len(learned)).squeeze(0)
+        q, noise = self.noise_scales(prepared, head)
         return prepared._replace(factor=_outer_root(q), R=noise)
 
     def predict_state(
@@ -416,10 +418,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         step = torch.full_like(state.log_weight[:, 0], self.system.dt) if dt is None else dt
         state = bank.mixed(hypotheses, self.layout, state, step)
         rows, each = self._rows(prepared, state), hypotheses.count
-        control, length = (None if item is None else item.repeat_interleave(each, 0) for item in (u, dt))
-        if measured is not None:
-            measured = measured[0].repeat_interleave(each, 0), measured[1].repeat_interleave(each, 0)
-        ahead = self._predict(rows, bank.flat(state.members), control, length, measured)
+        ahead = self._predict(rows, bank.flat(state.members), *bank.each((u, dt, measured), each))
         return ahead._replace(state=HypothesesState(bank.apart(ahead.state, each), state.log_weight))
 
     def hold(
@@ -431,10 +430,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         if self.encoder is None:
             return Prediction(state)
         rows, each = self._rows(prepared, state), hypotheses.count
-        control = None if u is None else u.repeat_interleave(each, 0)
-        if measured is not None:
-            measured = measured[0].repeat_interleave(each, 0), measured[1].repeat_interleave(each, 0)
-        members = self._hold(rows, bank.flat(state.members), control, measured)
+        members = self._hold(rows, bank.flat(state.members), *bank.each((u, measured), each))
         return Prediction(state._replace(members=bank.apart(members, each)))
 
     def update_state(
@@ -444,10 +440,8 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         if hypotheses is None:
             return self._update(prepared, ahead, y, weight)
         rows, each = self._rows(prepared, state), hypotheses.count
-        weights = weight.repeat_interleave(each, 0)
-        following, out, linear = self._update(
-            rows, ahead._replace(state=bank.flat(state.members)), y.repeat_interleave(each, 0), weights
-        )
+        ys, weights = bank.each((y, weight), each)
+        following, out, linear = self._update(rows, ahead._replace(state=bank.flat(state.members)), ys, weights)
         log_weight, out = bank.weighed((self.layout, self.observation_layout), state.log_weight, out, weights)
         state = HypothesesState(bank.apart(following, each), log_weight)
         return state, out, linear._replace(log_weight=log_weight)
@@ -456,15 +450,15 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         config, states = self.config, self.noise_states
         learned = config.encoder or config.residual or config.transition or config.phi or config.hypotheses
         changing = config.level or config.jump or config.moments != "linear" or not (states is None or states.linear)
-        flat = self.layout.flat and self.observation_layout.flat
-        if learned or changing or not flat or self.system.linearity != "constant":
+        if learned or changing:
             return LinearModel("state_dependent")
         prepared = self.prepare() if prepared is None else prepared
-        F, B, Q = self.system.matrices(dt)
+        model = stated_model(self.system, prepared.R, dt)
+        _, F, B, H, Q, _ = model
+        if F is None or B is None or H is None or Q is None:
+            return model
         assert prepared.factor is not None
-        Q, noise = Q * prepared.factor, prepared.R
-        _, H = self.system.linearize_observation(self.layout.origin(F)[None])
-        H = H if H.ndim == 2 else H[0]
+        Q = Q * prepared.factor
         if states is not None:
             ratio = None if dt is None else (dt / self.system.dt).reshape(-1)
             zero = F.new_zeros(1 if ratio is None else len(ratio), states.size)
@@ -473,8 +467,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             F, Q = block_diagonal(F, A), block_diagonal(Q, drive)
             B = nn.functional.pad(B, (0, 0, 0, states.size))
             H = torch.cat((H, prepared.noise.C), -1)
-        kind: Linearity = "constant" if dt is None or dt.ndim == 0 else "time_varying"
-        return LinearModel(kind, F, B, H, Q, noise)
+        return model._replace(F=F, B=B, H=H, Q=Q)
 
     # ---- prediction -----------------------------------------------------------------------------------------
 
@@ -499,14 +492,17 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
                 variance = torch.diagonal(self.form.covariance(state.cov), dim1=-2, dim2=-1)[..., d:]
             noise, A, drive = self.noise_states.move(prepared.noise, noise, variance, ratio)
             if isinstance(levels, Levels):
-                drive = drive * self._factors(levels).unsqueeze(-1)
+                # one where no level scales a state
+                owned = prepared.owners
+                assert owned is not None
+                drive = drive * (levels.log.exp() @ owned + (1 - owned.sum(0))).unsqueeze(-1)
             F, Q = block_diagonal(F, A), block_diagonal(Q, drive)
         elif prepared.blocks is not None:
             # the memory of Φ waits for the innovation
             still = torch.eye(state.cov.shape[-1] - d, dtype=F.dtype, device=F.device)
             F, Q = block_diagonal(F, still), block_diagonal(Q, torch.zeros_like(still))
         if levels:
-            levels = self._pass_time(levels, F, Q, dt)
+            levels = self._pass_time(prepared.owners, levels, F, Q, dt)
         cov = self.form.propagate(state.cov, F, Q)
         if prepared.blocks is None:
             precise = self.form.predicts_precisely(state.cov, F, cov)
@@ -705,8 +701,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             measurement = StatedCovariance(update.cov)
         mean = self.layout.boxplus(state.mean, update.correction[..., :d])
         posterior = Gaussian(mean, form.covariance(update.cov)[..., :d, :d])
-        precise = measured_precisely(update.precise, y, noise, weight)
-        precise = precise if ahead.precise is None else precise & ahead.precise
+        precise = ahead.keeps_digits(measured_precisely(update.precise, y, noise, weight))
         if ahead.drawn is not None:
             precise = precise & points_resolved([ahead.drawn], update, innovation)
         stated = update.innovation_cov if stated is None else stated
@@ -735,8 +730,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         update = condition_shaped(state.cov, innovation, state.memory.flatten(1), H, noise, blocks, weight, phi.gain)
         prior = Gaussian(state.mean, state.cov[..., :d, :d])
         posterior = Gaussian(self.layout.boxplus(state.mean, update.correction), update.joint_cov[..., :d, :d])
-        precise = measured_precisely(update.precise, y, noise, weight)
-        precise = precise if ahead.precise is None else precise & ahead.precise
+        precise = ahead.keeps_digits(measured_precisely(update.precise, y, noise, weight))
         out = step_output(
             prior, posterior, innovation, update.innovation_cov, update.ok, precise, update.shaped * weight
         )
@@ -770,13 +764,13 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         rows = [[float(number == level) for number in numbers] for level in range(count)]
         return torch.tensor(rows, dtype=like.dtype, device=like.device).reshape(count, len(owners))
 
-    def _factors(self, levels: Levels) -> Float[Tensor, "B s"]:
-        """The level of each noise state; one for those that none scales."""
-        owned = self._owners(levels.log)
-        return levels.log.exp() @ owned + (1 - owned.sum(0))
-
     def _pass_time(
-        self, levels: Levels | tuple[Tensor, Tensor], F: Tensor, Q: Tensor, dt: Tensor | None
+        self,
+        owners: Tensor | None,
+        levels: Levels | tuple[Tensor, Tensor],
+        F: Tensor,
+        Q: Tensor,
+        dt: Tensor | None,
     ) -> Levels | tuple[Tensor, Tensor]:
         """Levels after a prediction; ``Q`` is at their values."""
         level, first = self.config.level, levels[0]
@@ -784,7 +778,8 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         step = torch.full_like(first if first.ndim == 1 else first[:, 0], self.system.dt) if dt is None else dt
         if not isinstance(levels, Levels):
             return levels[0], levels[1] + step
-        own = nn.functional.pad(self._owners(Q), (self.layout.tangent_size, 0))
+        assert owners is not None
+        own = nn.functional.pad(owners, (self.layout.tangent_size, 0))
         return scored.predict(levels, F, Q.unsqueeze(-3) * own.unsqueeze(-1), torch.exp(-step / level.seconds))
 
     def _follow_levels(

@@ -214,8 +214,7 @@ class AutoregressiveKalmanFilter(Filter):
         n = self.layout.size
         current = Gaussian(posterior.mean[..., :n], posterior.cov[..., :n, :n])
         prior = Gaussian(mean[..., :n], cov[..., :n, :n])
-        precise = measured_precisely(update.precise, y, prepared.R, weight)
-        precise = precise if ahead.precise is None else precise & ahead.precise
+        precise = ahead.keeps_digits(measured_precisely(update.precise, y, prepared.R, weight))
         out = step_output(prior, current, innovation, update.innovation_cov, update.ok, precise)
         measurement = Measurement(innovation, prepared.H, prepared.R, weight, update.ok)
         linear = LinearStep(ahead.F, ahead.Q, measurement, update.correction, current.mean, posterior.mean[..., n:])

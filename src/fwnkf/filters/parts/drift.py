@@ -12,7 +12,7 @@ from ...core.system import System
 from ...registry import PARTS, limited
 from ...shapes import Float
 from .lines import START
-from .part import Motion, NoisePart, NoiseStates, Values, as_values
+from .part import Moved, NoisePart, NoiseStates, Values, as_values
 
 
 @PARTS.register("drift")
@@ -94,11 +94,11 @@ class DriftStates(NoiseStates):
         log_kept = -self.dt / self.log_seconds.exp()
         return PreparedDrift(self.std.diag(), *_matrices(log_kept), log_kept)
 
-    def move(self, prepared: PreparedDrift, mean: Tensor, variance: Tensor | None, ratio: Tensor | None) -> Motion:
+    def move(self, prepared: PreparedDrift, mean: Tensor, variance: Tensor | None, ratio: Tensor | None) -> Moved:
         A, Q = prepared.A, prepared.Q
         if ratio is not None:
             A, Q = _matrices(prepared.log_kept * ratio.unsqueeze(-1))
-        return Motion(mean * torch.diagonal(A, dim1=-2, dim2=-1), A, Q)
+        return Moved(mean * torch.diagonal(A, dim1=-2, dim2=-1), A, Q)
 
     def levels(self) -> list[int | None]:
         return [0] * self.width

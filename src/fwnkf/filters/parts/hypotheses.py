@@ -209,6 +209,11 @@ class HypothesesState(NamedTuple):
     log_weight: Float[Tensor, "B K"]
 
 
+def each(rows: Any, count: int) -> Any:
+    """Every row ``count`` times, once for each hypothesis; None stays None."""
+    return tree_map(lambda leaf: None if leaf is None else leaf.repeat_interleave(count, 0), rows)
+
+
 def flat(members: Any) -> Any:
     """States ``[B, K, …]`` as rows ``[B K, …]``."""
     return tree_map(lambda leaf: leaf.flatten(0, 1), members)

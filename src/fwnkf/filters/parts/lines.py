@@ -16,7 +16,7 @@ from ...errors import ConfigError
 from ...registry import PARTS, at_least
 from ...shapes import Float
 from .part import (
-    Motion,
+    Moved,
     NoisePart,
     NoiseStates,
     Values,
@@ -68,12 +68,7 @@ class Lines(NoisePart):
     pole_radius: float = 0.9999
 
     def __post_init__(self) -> None:
-        for name in ("hz", "bandwidth_hz", "std"):
-            object.__setattr__(self, name, plain_values(getattr(self, name)))
-        if not 0 < self.pole_radius < 1:
-            raise ConfigError(f"lines: pole_radius = {self.pole_radius} must lie strictly between 0 and 1")
-        if self.hz is None and (self.bandwidth_hz is not None or self.std is not None):
-            raise ConfigError("lines: bandwidth_hz and std are those of given lines; give hz too")
+        plain_options(self)
         if self.count is None:
             given = 1 if self.hz is None or isinstance(self.hz, float) else len(_row(self.hz))
             object.__setattr__(self, "count", given)
@@ -94,7 +89,43 @@ class PreparedLines(NamedTuple):
     """Factors of ``Q`` where rows of a batch differ."""
 
 
-class LineStates(NoiseStates):
+class OscillatorStates(NoiseStates):
+    """Damped oscillators, two states each: what lines and modes have in common."""
+
+    limit: float
+
+    def frequency(self) -> Float[Tensor, "..."]:
+        """Radians per nominal step, in ``(0, π)``."""
+        raise NotImplementedError
+
+    def radius(self) -> Float[Tensor, "..."]:
+        """Pole radii, below the stated bound."""
+        raise NotImplementedError
+
+    @property
+    def hz(self) -> Float[Tensor, "..."]:
+        """Frequencies in Hz at the nominal step."""
+        return self.frequency() / (2 * math.pi * self.dt)
+
+    @property
+    def bandwidth_hz(self) -> Float[Tensor, "..."]:
+        """Full widths at half power, in Hz."""
+        return bandwidth_hz(self.radius(), self.dt)
+
+    @property
+    def largest_radius(self) -> float:
+        """The bound on pole radii, less a margin for float32."""
+        return largest_radius(self.limit)
+
+    def move(self, prepared: PreparedLines, mean: Tensor, variance: Tensor | None, ratio: Tensor | None) -> Moved:
+        A, Q = prepared.A, prepared.Q
+        if ratio is not None or prepared.power is not None:
+            A, Q = oscillators.transition(prepared.radius, prepared.frequency, ratio)
+            Q = Q if prepared.power is None else Q * prepared.power[:, None, None]
+        return Moved(matvec(A, mean), A, Q)
+
+
+class LineStates(OscillatorStates):
     """The oscillators of :class:`Lines`: two states each, channel by channel.
 
     Amplitudes are in units of the white standard deviation of the channel.
@@ -166,24 +197,9 @@ class LineStates(NoiseStates):
         self.amplitude.copy_(amplitude)
 
     @property
-    def hz(self) -> Float[Tensor, "... m k"]:
-        """Frequencies of the lines of each channel, in Hz at the nominal step."""
-        return self.frequency() / (2 * math.pi * self.dt)
-
-    @property
-    def bandwidth_hz(self) -> Float[Tensor, "m k"]:
-        """Full widths at half power, in Hz."""
-        return bandwidth_hz(self.radius(), self.dt)
-
-    @property
     def std(self) -> Float[Tensor, "m k"]:
         """Standard deviations in the unit of the measurement."""
         return self.amplitude.abs() * self.white_std.to(self.amplitude).unsqueeze(-1)
-
-    @property
-    def largest_radius(self) -> float:
-        """The bound on pole radii, less a margin for float32."""
-        return largest_radius(self.limit)
 
     def frequency(self) -> Float[Tensor, "... m k"]:
         """Radians per nominal step, in ``(0, π)``."""
@@ -200,15 +216,21 @@ class LineStates(NoiseStates):
         first = frequency if frequency.ndim == 1 else frequency[0]
         return PreparedLines(C, *oscillators.transition(radius, first), radius, frequency)
 
-    def move(self, prepared: PreparedLines, mean: Tensor, variance: Tensor | None, ratio: Tensor | None) -> Motion:
-        A, Q = prepared.A, prepared.Q
-        if ratio is not None or prepared.power is not None:
-            A, Q = oscillators.transition(prepared.radius, prepared.frequency, ratio)
-            Q = Q if prepared.power is None else Q * prepared.power[:, None, None]
-        return Motion(matvec(A, mean), A, Q)
-
     def levels(self) -> list[int | None]:
         return [line for line in range(self.count) for _ in range(2)] * self.width
+
+
+def plain_options(part: Any) -> None:
+    """Make the values of :class:`Lines` or :class:`~fwnkf.Modes` plain numbers, and check them."""
+    values = [name for name in part.starts if name != "hz"]
+    for name in part.starts:
+        object.__setattr__(part, name, plain_values(getattr(part, name)))
+    if not 0 < part.pole_radius < 1:
+        raise ConfigError(f"{part.kind}: pole_radius = {part.pole_radius} must lie strictly between 0 and 1")
+    if part.hz is None and any(getattr(part, name) is not None for name in values):
+        raise ConfigError(
+            f"{part.kind}: {', '.join(values[:-1])} and {values[-1]} are those of given {part.kind}; give hz too"
+        )
 
 
 def plain_values(value: Any) -> Any:

@@ -11,18 +11,13 @@ from torch import Tensor, nn
 
 from ...core import constrain, oscillators
 from ...core.system import System
-from ...errors import ConfigError
 from ...registry import PARTS, at_least
 from ...shapes import Float
-from .lines import START, LineStates, PreparedLines, plain_values
+from .lines import START, OscillatorStates, PreparedLines, plain_options
 from .part import (
-    Motion,
     NoisePart,
-    NoiseStates,
     Values,
     as_values,
-    bandwidth_hz,
-    largest_radius,
     poles,
     set_poles,
     spread_evenly,
@@ -62,12 +57,7 @@ class Modes(NoisePart):
     pole_radius: float = 0.9999
 
     def __post_init__(self) -> None:
-        for name in ("hz", "bandwidth_hz", "std", "phase"):
-            object.__setattr__(self, name, plain_values(getattr(self, name)))
-        if not 0 < self.pole_radius < 1:
-            raise ConfigError(f"modes: pole_radius = {self.pole_radius} must lie strictly between 0 and 1")
-        if self.hz is None and (self.bandwidth_hz, self.std, self.phase) != (None, None, None):
-            raise ConfigError("modes: bandwidth_hz, std and phase are those of given modes; give hz too")
+        plain_options(self)
         if self.count is None:
             object.__setattr__(self, "count", len(self.hz) if isinstance(self.hz, tuple) else 1)
 
@@ -75,7 +65,7 @@ class Modes(NoisePart):
         return ModeStates(self, channels, system)
 
 
-class ModeStates(NoiseStates):
+class ModeStates(OscillatorStates):
     """The oscillators of :class:`Modes`, two states each, and the matrix ``mixing`` with which channels measure them.
 
     Args:
@@ -133,24 +123,9 @@ class ModeStates(NoiseStates):
         self.mixing.copy_(mixing)
 
     @property
-    def hz(self) -> Float[Tensor, " k"]:
-        """Frequencies in Hz at the nominal step."""
-        return self.frequency() / (2 * math.pi * self.dt)
-
-    @property
-    def bandwidth_hz(self) -> Float[Tensor, " k"]:
-        """Full widths at half power, in Hz."""
-        return bandwidth_hz(self.radius(), self.dt)
-
-    @property
     def std(self) -> Float[Tensor, "m k"]:
         """Standard deviations in each channel, in the unit of the measurement."""
         return self.mixing.unflatten(-1, (-1, 2)).norm(dim=-1) * self.white_std.to(self.mixing).unsqueeze(-1)
-
-    @property
-    def largest_radius(self) -> float:
-        """The bound on pole radii, less a margin for float32."""
-        return largest_radius(self.limit)
 
     def frequency(self) -> Float[Tensor, " k"]:
         """Radians per nominal step, in ``(0, π)``."""
@@ -164,9 +139,6 @@ class ModeStates(NoiseStates):
         radius, frequency = self.radius(), self.frequency()
         C = self.mixing * white_std.unsqueeze(-1)
         return PreparedLines(C, *oscillators.transition(radius, frequency), radius, frequency)
-
-    def move(self, prepared: PreparedLines, mean: Tensor, variance: Tensor | None, ratio: Tensor | None) -> Motion:
-        return LineStates.move(self, prepared, mean, variance, ratio)  # type: ignore[arg-type]  # the same oscillators
 
     def levels(self) -> list[int | None]:
         return [mode for mode in range(self.count) for _ in range(2)]

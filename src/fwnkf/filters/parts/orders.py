@@ -27,7 +27,7 @@ from ...errors import ConfigError
 from ...registry import PARTS, at_least, limited
 from ...shapes import Bool, Float
 from .lines import START
-from .part import Motion, NoisePart, NoiseStates, OwnMeasurement, as_values
+from .part import Moved, NoisePart, NoiseStates, OwnMeasurement, as_values
 
 WIDEST = 6.0
 """Standard deviations (``hz_std``) by which a frequency may differ from that before the first step."""
@@ -187,7 +187,7 @@ class OrderStates(NoiseStates):
             self.options.walk**2 * together,
         )
 
-    def move(self, prepared: PreparedOrders, mean: Tensor, variance: Tensor | None, ratio: Tensor | None) -> Motion:
+    def move(self, prepared: PreparedOrders, mean: Tensor, variance: Tensor | None, ratio: Tensor | None) -> Moved:
         assert variance is not None
         log_hz = mean[..., self.oscillating :]
         step = self.dt if ratio is None else self.dt * ratio[..., None]
@@ -206,7 +206,7 @@ class OrderStates(NoiseStates):
         eye = torch.eye(self.rotors, dtype=A.dtype, device=A.device).expand(len(A), -1, -1)
         below = torch.cat((torch.zeros_like(slope.mT), eye), -1)
         whole = torch.cat((torch.cat((A, slope), -1), below), -2)
-        return Motion(torch.cat((lines, log_hz), -1), whole, block_diagonal(drive, walk))
+        return Moved(torch.cat((lines, log_hz), -1), whole, block_diagonal(drive, walk))
 
     def own_measurement(self, mean: Tensor, variance: Tensor, control: Tensor) -> OwnMeasurement:
         """The frequencies that were measured and that are near the predicted ones."""

@@ -51,7 +51,7 @@ class NoisePart(Part):
         raise NotImplementedError
 
 
-class Motion(NamedTuple):
+class Moved(NamedTuple):
     """Noise states after a step: their mean, and ``ν⁺ = A ν + N(0, Q)`` about it."""
 
     mean: Float[Tensor, "B s"]
@@ -113,7 +113,7 @@ class NoiseStates(nn.Module):
         """What no step changes, from raw parameters: a NamedTuple whose ``C`` is what the part's channels measure."""
         raise NotImplementedError
 
-    def move(self, prepared: Any, mean: Tensor, variance: Tensor | None, ratio: Float[Tensor, " B"] | None) -> Motion:
+    def move(self, prepared: Any, mean: Tensor, variance: Tensor | None, ratio: Float[Tensor, " B"] | None) -> Moved:
         """The states after a step of ``ratio`` nominal steps, or of one."""
         raise NotImplementedError
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ...core.gaussian import block_diagonal
 from ...core.system import System
 from ...shapes import Float
-from .part import Motion, NoiseStates, OwnMeasurement
+from .part import Moved, NoiseStates, OwnMeasurement
 
 
 class PreparedStack(NamedTuple):
@@ -58,7 +58,7 @@ class StackedNoise(NoiseStates):
         ]
         return PreparedStack(torch.cat(rows, -1), prepared)
 
-    def move(self, prepared: PreparedStack, mean: Tensor, variance: Tensor | None, ratio: Tensor | None) -> Motion:
+    def move(self, prepared: PreparedStack, mean: Tensor, variance: Tensor | None, ratio: Tensor | None) -> Moved:
         variances = [None] * len(self.sizes) if variance is None else variance.split(self.sizes, -1)
         moved = [
             part.move(item, own, spread, ratio)
@@ -67,7 +67,7 @@ class StackedNoise(NoiseStates):
         A, Q = moved[0].A, moved[0].Q
         for item in moved[1:]:
             A, Q = block_diagonal(A, item.A), block_diagonal(Q, item.Q)
-        return Motion(torch.cat([item.mean for item in moved], -1), A, Q)
+        return Moved(torch.cat([item.mean for item in moved], -1), A, Q)
 
     def own_measurement(self, mean: Tensor, variance: Tensor, control: Tensor) -> OwnMeasurement | None:
         given = control.split([part.controls for part in self], -1)
