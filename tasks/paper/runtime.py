@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import fwnkf
 from fwnkf.evaluation.timing import interleave
-from fwnkf.export.compilers import compiler_available
+from fwnkf.native.compilers import compiler_available
 from fwnkf.systems import LearnedSystem, Lorenz, LorenzConfig
 
 STATES, CHANNELS, STEPS = 3, 2, 100

@@ -10,7 +10,7 @@ import torch
 
 import fwnkf
 from fwnkf.cli import main
-from fwnkf.export.compilers import c_compiler
+from fwnkf.native.compilers import c_compiler
 
 pytestmark = [
     pytest.mark.export,

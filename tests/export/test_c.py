@@ -17,12 +17,12 @@ from fwnkf.errors import ConfigError
 from fwnkf.export import c_parity
 from fwnkf.export.c import export_c
 from fwnkf.export.c_source import generate
-from fwnkf.export.compilers import c_compiler
 from fwnkf.export.reference import Record
 from fwnkf.export.rounding import rounded
 from fwnkf.export.trace import trace
 from fwnkf.filters import with_solve
 from fwnkf.identify.channels import ChannelModel, Line, channels_filter
+from fwnkf.native.compilers import c_compiler
 from fwnkf.systems import LearnedSystem
 from fwnkf.types import Gaussian
 

@@ -13,10 +13,10 @@ from fwnkf import Status
 from fwnkf.core.integrate import discretize
 from fwnkf.export.c import export_c
 from fwnkf.export.c_parity import Library
-from fwnkf.export.native import Native
 from fwnkf.export.onnx import export_onnx
 from fwnkf.export.reference import Record
 from fwnkf.export.trace import DEFAULT_OUTPUTS, program_of
+from fwnkf.native.function import Native
 
 from ..core.test_integrate import RATIOS, SYSTEMS, assert_exact, decaying
 from ..filters.test_rejection import walk

@@ -12,8 +12,8 @@ import torch
 import fwnkf
 from fwnkf import cli
 from fwnkf.errors import ConfigError
-from fwnkf.export.compilers import compiler_available
 from fwnkf.export.names import check_name
+from fwnkf.native.compilers import compiler_available
 
 INCLUDED = ("math", "stdint", "stdio", "stdlib")
 """Headers that the generated C and C++ includes."""

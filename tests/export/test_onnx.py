@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from fwnkf.errors import ConfigError
 from fwnkf.export import decompositions
 from fwnkf.export.onnx import _write, export_onnx
-from fwnkf.export.trace import Field, Graph
+from fwnkf.native.graph import Field, Graph
 
 from ..conformance.cases import CASES
 from .test_c import OUT_OF_RANGE, STEPS

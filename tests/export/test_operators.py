@@ -14,13 +14,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fwnkf.export.builder import Builder, Pool
-from fwnkf.export.c_helpers import preamble
 from fwnkf.export.c_parity import FLAGS
-from fwnkf.export.c_source import _constant, body, store
-from fwnkf.export.compilers import c_compiler
-from fwnkf.export.lowering import lower
-from fwnkf.export.trace import Field, Graph, make_graph
+from fwnkf.export.c_source import _constant
+from fwnkf.native.bodies import body, store
+from fwnkf.native.builder import Builder, Pool
+from fwnkf.native.c_helpers import preamble
+from fwnkf.native.compilers import c_compiler
+from fwnkf.native.graph import Field, Graph, make_graph
+from fwnkf.native.lowering import lower
 
 pytestmark = [
     pytest.mark.export,

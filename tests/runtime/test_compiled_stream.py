@@ -8,8 +8,8 @@ import torch
 
 import fwnkf
 from fwnkf.errors import ConfigError
-from fwnkf.export.compilers import c_compiler
-from fwnkf.export.native import Native
+from fwnkf.native.compilers import c_compiler
+from fwnkf.native.function import Native
 from fwnkf.runtime.fast_step import PackedStep
 from fwnkf.runtime.stream import Stream
 

@@ -177,7 +177,7 @@ def _own_data(options: argparse.Namespace, columns: dict[str, str | None]) -> di
     system = {} if options.system is None else {"system": {"name": options.system}}
     if options.experiment is not None:
         return {**read_values(options.experiment), "data": records, **system}
-    from ..export.compilers import compiler_available
+    from ..native.compilers import compiler_available
 
     # a system of the user's own, or a linear model of the data; the noise around it has a spectrum
     equations = options.system is not None or not options.angles

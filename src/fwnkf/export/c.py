@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..filters.base import Filter
+from ..native.compilers import c_compiler
 from . import c_parity, c_project, reference
 from .c_source import generate
-from .compilers import c_compiler
 from .parity import compare_double, write_report
 from .reference import Record
 from .rounding import rounded

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 
 from ..errors import FwnkfError
+from ..native.compilers import c_compiler
+from ..native.graph import Field
+from ..native.values import KINDS
 from ..types import Gaussian, numpy_dtype
-from .compilers import c_compiler
-from .trace import Field, StepProgram
-from .values import KINDS
+from .trace import StepProgram
 
 FLAGS = ("-std=c99", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 

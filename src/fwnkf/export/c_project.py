@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..native.graph import Field
+from ..native.values import KINDS
 from .c_source import REJECTED, Source
 from .parity import TOLERANCE
 from .reference import Sample
-from .trace import Field, StepProgram
-from .values import KINDS
+from .trace import StepProgram
 
 
 def write(folder: Path, program: StepProgram, source: Source, golden: list[Sample]) -> list[Path]:

@@ -15,12 +15,13 @@ from torch.fx import GraphModule
 from ..errors import ConfigError
 from ..extras import need
 from ..filters.base import Filter
+from ..native.graph import Graph
 from ..types import Gaussian, numpy_dtype
 from . import onnx_project, reference
 from .decompositions import TABLE
 from .parity import compare_eager, limit_of, write_report
 from .reference import Record
-from .trace import DEFAULT_OUTPUTS, METHODS, Graph, StepProgram, program_of
+from .trace import DEFAULT_OUTPUTS, METHODS, StepProgram, program_of
 
 __all__ = ["export_onnx"]
 

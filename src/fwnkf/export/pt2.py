@@ -12,14 +12,15 @@ from torch import Tensor
 
 from ..errors import FwnkfError
 from ..filters.base import Filter
+from ..native.compilers import compiler_available
+from ..native.graph import Graph
 from ..types import Gaussian
 from . import reference
 from .c_project import golden_header, results
-from .compilers import compiler_available
 from .decompositions import WHOLE
 from .parity import compare_eager, limit_of, write_report
 from .reference import Record
-from .trace import DEFAULT_OUTPUTS, METHODS, Graph, StepProgram, program_of
+from .trace import DEFAULT_OUTPUTS, METHODS, StepProgram, program_of
 
 __all__ = ["export_pt2"]
 

@@ -8,36 +8,16 @@ constants that are integers times a known scale. C99 has no half precision, and 
 from __future__ import annotations
 
 import copy
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from ..errors import ConfigError
 from ..filters.base import Filter
+from ..native.weights import SMALLEST, Grid
 
 WEIGHTS = {"float": None, "int16": np.int16, "int8": np.int8}
 """Types of weights by name; ``float`` leaves them as they are."""
-SMALLEST = 256
-"""Entries of a matrix from which on it is rounded."""
-
-
-class Grid(NamedTuple):
-    """The integers that weights are stored as, and the scales that were used."""
-
-    number: type[np.signedinteger]
-    scales: tuple[float, ...] = ()
-
-    def integers(self, data: np.ndarray) -> tuple[np.ndarray, float] | None:
-        """``data`` as integers and their scale, if it is exactly that."""
-        if data.dtype != np.float32 or data.size < SMALLEST:
-            return None
-        top = np.iinfo(self.number).max
-        for scale in self.scales:
-            found = np.rint(data / np.float32(scale))
-            if np.abs(found).max() <= top and np.array_equal(found.astype(np.float32) * np.float32(scale), data):
-                return found.astype(self.number), scale
-        return None
 
 
 def rounded(model: Filter, weights: str, precision: str = "float") -> tuple[Filter, Grid | None]:

@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import GraphModule
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from ..core.tree import named_leaves, tree_unflatten
 from ..errors import ConfigError
 from ..filters.base import Filter
+from ..native.graph import Field, Graph, make_graph
 from ..types import Gaussian, StepOutput
 from .names import KEYWORDS, check_name
 
@@ -24,28 +23,6 @@ DEFAULT_OUTPUTS = ("mean", "cov", "innovation", "innovation_cov")
 INPUTS = ("y", "mask", "u", "dt")
 METHODS = ("start", "update", "step")
 PRECISIONS = {"float": torch.float32, "double": torch.float64}
-
-
-@dataclass(frozen=True)
-class Field:
-    """A named argument or result, with the shape of one item (without the batch axis)."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-    @property
-    def size(self) -> int:
-        return int(torch.Size(self.shape).numel())
-
-
-@dataclass(frozen=True)
-class Graph:
-    """A traced function; the arguments and results of ``module`` are in the order of ``inputs`` and ``outputs``."""
-
-    module: GraphModule
-    inputs: tuple[Field, ...]
-    outputs: tuple[Field, ...]
 
 
 @dataclass(frozen=True)
@@ -175,15 +152,6 @@ def example_inputs(model: Filter) -> dict[str, Tensor]:
     if part.control_dim:
         examples["u"] = like.new_full((*lead, part.control_dim), 0.25)
     return {**examples, "dt": like.new_full(lead, 0.01)}
-
-
-def make_graph(
-    function: Callable[..., Any], arguments: list[Tensor], table: dict[Any, Callable[..., Any]] | None = None
-) -> GraphModule:
-    traced = make_fx(torch.func.functionalize(function, remove="mutations"), decomposition_table=table or {})
-    module = traced(*arguments)
-    module.graph.eliminate_dead_code()
-    return module
 
 
 def _field(name: str, value: Tensor) -> Field:

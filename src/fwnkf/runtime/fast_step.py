@@ -66,7 +66,7 @@ class NativeStep:
     """A step of one stream in C; raises ConfigError if there is none."""
 
     def __init__(self, function: Callable[..., Stepped], before: Stepped, inputs: tuple[Tensor | None, ...]) -> None:
-        from ..export.native import Native
+        from ..native.function import Native
 
         state = before.filter, before.monitor
         self.given, self.state = Template((*state, *inputs)), Template(state)

@@ -21,12 +21,12 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from ..types import numpy_dtype
+from .bodies import body, store
 from .builder import Builder, Pool
 from .c_helpers import preamble
-from .c_source import body, store
 from .compilers import c_compiler
+from .graph import Field, Graph, make_graph
 from .lowering import lower
-from .trace import Field, Graph, make_graph
 from .values import KINDS, Kind
 
 OPTIMIZED = (("-O3", "-march=native"), ("-O3",))

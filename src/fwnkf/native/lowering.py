@@ -12,8 +12,8 @@ from torch.fx import Node
 from ..errors import ConfigError
 from . import linear_algebra, reductions, views  # noqa: F401  # they add their operators to the table
 from .builder import REFERENCE, VARIABLE, Builder, Statement
+from .graph import Field, Graph
 from .operators import HANDLERS
-from .trace import Field, Graph
 from .values import KINDS, Array, Constant, Lazy, Scalars, Value
 
 

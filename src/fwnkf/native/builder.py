@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from .rounding import Grid
 from .values import Array, Buffer, Constant, Kind, Lazy, Scalars, Value, literal
+from .weights import Grid
 
 SCALAR_LIMIT = 32
 """Entries up to which an operation is written out, entry by entry."""

@@ -1,0 +1,1 @@
+"""Functions of tensors as C, compiled for this machine; and the time loop of filters on top of it."""
