@@ -7,7 +7,7 @@ inputs. Cleaning, checks and the loop over time are here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..core.gaussian import Noise
 from ..core.layout import Layout
+from ..core.linear_run import Continuous
 from ..core.motion import Linearity
 from ..core.preprocess import Inputs, Preprocess, Preprocessed, grouped
 from ..core.scan import scan
@@ -25,6 +26,8 @@ from ..errors import ConfigError, NoObservationModelError, ShapeError
 from ..registry import FILTERS, parse_config
 from ..shapes import Bool, Float
 from ..types import Gaussian, Statistics, StepOutput
+from . import engines
+from .engines import Engine
 from .inputs import InputSizes, batched_prior, check_inputs, check_lengths, clean
 from .outputs import per_step, rejected, rejected_prediction, scale_covariance, with_resolution
 
@@ -68,6 +71,12 @@ class LinearModel(NamedTuple):
     H: Float[Tensor, "m D"] | None = None
     Q: Float[Tensor, "*T D D"] | None = None
     R: Noise | None = None
+    continuous: Continuous | None = None
+    """The model in continuous time with the nominal step as its unit, if the matrices of all steps follow from one."""
+
+
+RECURSION = {"prepare", "predict_state", "update_state", "hold", "advance", "transition_model"}
+"""Methods that make a filter another one: a class that overrides one of them states its own :meth:`linear_model`."""
 
 
 class Filter(nn.Module):
@@ -123,6 +132,8 @@ class Filter(nn.Module):
             cls.__init__ = Filter.__init__  # type: ignore[method-assign]  # the parent's has not these options
         if {"predict_state", "update_state"} & vars(cls).keys() and "implements" not in vars(cls):
             cls.implements = ()
+        if RECURSION & vars(cls).keys() and "linear_model" not in vars(cls):
+            cls.linear_model = Filter.linear_model  # type: ignore[method-assign]  # that of the parent is another filter's
 
     @classmethod
     def from_config(cls: type[FilterType], config: Any, system: System | None = None, **arrays: Tensor) -> FilterType:
@@ -320,6 +331,29 @@ class Filter(nn.Module):
             The covariance of the state's coordinates, then those of noise states.
         """
         return state.cov
+
+    def joint_belief(self, state: Any) -> Gaussian:
+        """The belief in a state, over all coordinates of :meth:`linear_model`.
+
+        Args:
+            state: a state of the filter.
+
+        Returns:
+            Mean and covariance.
+        """
+        return Gaussian(state.mean, self.joint_covariance(state))
+
+    def with_joint_belief(self, state: Any, belief: Gaussian) -> Any:
+        """The state with another belief: the inverse of :meth:`joint_belief`.
+
+        Args:
+            state: a state of the filter.
+            belief: mean and covariance over all coordinates.
+
+        Returns:
+            The state.
+        """
+        return state._replace(mean=belief.mean, cov=belief.cov)
 
     def observe(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B m"]:
         """``H(x)``, where the filter has an observation model.
@@ -690,6 +724,8 @@ class Filter(nn.Module):
         prepared: Any = None,
         advance: Callable[..., tuple[Any, StepOutput]] | None = None,
         smoothing: bool = False,
+        engine: Engine = "auto",
+        outputs: Sequence[str] | None = None,
     ) -> Trajectory:
         """Filter complete sequences from a prior, or continue from the ``trajectory.state`` of an earlier run.
 
@@ -712,6 +748,11 @@ class Filter(nn.Module):
             prepared: ``filter.prepare()``, if it was computed before.
             advance: replaces :meth:`advance`, for example by a compiled version.
             smoothing: record what :func:`fwnkf.smooth` needs.
+            engine: how the loop over time is run: ``"loop"`` by PyTorch step by step, ``"scan"`` for a linear model by
+                PyTorch over all steps at once, ``"native"`` by compiled code on the CPU without gradients. By default
+                the fastest that serves, see :mod:`fwnkf.filters.engines`; :attr:`Trajectory.engine` says which.
+            outputs: names of the outputs that are wanted, such as ``("mean", "cov")``; the others are None. By default
+                all.
 
         Returns:
             The outputs of all steps and the last state.
@@ -719,8 +760,9 @@ class Filter(nn.Module):
         Raises:
             ShapeError: inputs do not have the sizes or the dtype of the filter.
             DataError: a ``dt`` is negative or not finite.
-            ConfigError: options that exclude each other.
+            ConfigError: options that exclude each other, or an engine that does not serve this filter.
         """
+        engines.check(engine, outputs)
         self._check(y, u, mask, dt, time_axes=1)
         if state is not None and prior is not None:
             raise ConfigError("give either a prior (to start) or a state (to continue), not both")
@@ -740,28 +782,66 @@ class Filter(nn.Module):
             self._check_smoothing()
             if advance is not None:
                 raise ConfigError("smoothing=True records what advance computes inside: leave advance=… out")
-        step = self.advance if advance is None else advance
+        inputs = Inputs(*(grouped(item, block) for item in (y, weight, u, dt)))  # type: ignore[arg-type]
+        by_loop = [name for name, value in (("advance", advance), ("truncate", truncate), ("checkpoint", checkpoint))
+                   if value is not None]  # fmt: skip
+        if by_loop and engine not in ("auto", "loop"):
+            raise ConfigError(f"{by_loop[0]}=… is for engine='loop'")
+        tried: tuple[Engine, ...] = (engine,) if engine != "auto" else ("loop",)
+        if engine == "auto" and not by_loop:
+            tried = engines.choose(self, prepared, state, inputs, inputs.y.shape[1], smoothing)
+        for name in tried:
+            try:
+                track = self._run_on(
+                    name, prepared, state, inputs, predicts_first, smoothing, outputs,
+                    advance=advance, truncate=truncate, checkpoint=checkpoint,
+                )  # fmt: skip
+                break
+            except engines.EngineError:
+                if name == tried[-1]:
+                    raise
+        status = track.status | per_step(flagged if block == 1 else flagged.unfold(1, block, block), 2)
+        return track._replace(status=status, engine=name)
+
+    def _run_on(
+        self,
+        engine: Engine,
+        prepared: Any,
+        state: Any,
+        inputs: Inputs,
+        predicts_first: bool,
+        smoothing: bool,
+        outputs: Sequence[str] | None,
+        *,
+        advance: Callable[..., tuple[Any, StepOutput]] | None,
+        truncate: int | None,
+        checkpoint: int | None,
+    ) -> Trajectory:
+        """Run on one engine; raises :class:`fwnkf.filters.engines.EngineError` where it cannot."""
+        if engine in ("scan", "native"):
+            track = engines.run_linear(self, prepared, state, inputs, predicts_first, engine, outputs, smoothing)
+            if track is not None:
+                return track
 
         def with_step(step: Callable[..., tuple[Any, ...]], moves: bool) -> Any:
             def body(carry: Any, inputs: Any) -> tuple[Any, tuple[Tensor, StepOutput, LinearStep | None]]:
                 given = Inputs(*inputs)
                 after, used, out, linear = self._preprocessed_step(step, prepared, carry, given)
                 after, out = rejected(carry, after, out, *self._moved_by(given.u, given.dt, moves))
-                return after, (used, out, self._recorded(linear) if smoothing else None)
+                return after, (used, engines.selected(out, outputs), self._recorded(linear) if smoothing else None)
 
             return body
 
-        inputs = [grouped(item, block) for item in (y, weight, u, dt)]
         start = state
-        state, (weight, out, steps) = scan(
-            with_step(step, moves=True),
-            state,
-            inputs,
-            first=None if predicts_first else with_step(self._advance_held, moves=False),
-            truncate=truncate,
-            checkpoint=checkpoint,
-        )
-        out = out._replace(status=out.status | per_step(flagged if block == 1 else flagged.unfold(1, block, block), 2))
+        body = with_step(self.advance if advance is None else advance, moves=True)
+        first = None if predicts_first else with_step(self._advance_held, moves=False)
+        if engine == "native":
+            key = engines.identity(self, prepared, smoothing, outputs)
+            state, (weight, out, steps) = engines.run_traced(body, state, inputs, first, key)
+        else:
+            state, (weight, out, steps) = scan(
+                body, state, inputs, first=first, truncate=truncate, checkpoint=checkpoint
+            )
         linear = None
         if smoothing:
             linear = LinearSteps(self.joint_covariance(start if self.preprocess is None else start.filter), steps)
@@ -863,7 +943,7 @@ def stated_model(system: System, R: Noise, dt: Float[Tensor, "*T"] | None) -> Li
     F, B, Q = system.matrices(dt)
     _, H = system.linearize_observation(system.layout.origin(F)[None])
     kind: Linearity = "constant" if dt is None or dt.ndim == 0 else "time_varying"
-    return LinearModel(kind, F, B, H if H.ndim == 2 else H[0], Q, R)
+    return LinearModel(kind, F, B, H if H.ndim == 2 else H[0], Q, R, system.continuous())
 
 
 def adopt(module: Filter, system: System | None) -> System:
