@@ -78,7 +78,7 @@ def plainly(run: LinearRun) -> dict[str, np.ndarray]:
     for k in range(len(y)):
         x, P, rows = as_numpy["mean"][k], as_numpy["cov"][k], []
         for t in range(y.shape[1]):
-            which = 0 if run.index is None else int(run.index[k, t])
+            which = 0 if run.kind is None else int(run.kind[k, t])
             if t or run.predicts_first:
                 x, P = F[which] @ x, F[which] @ P @ F[which].T + Q[which]
                 x = x if run.shift is None else x + as_numpy["shift"][k, t]

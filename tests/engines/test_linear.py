@@ -99,7 +99,7 @@ def assert_agree(found: Trajectory, loop: Trajectory, tolerance: float) -> None:
     assert torch.equal(found.weight, loop.weight)
 
 
-@pytest.mark.parametrize("engine", ["native"])
+@pytest.mark.parametrize("engine", ["native", "scan"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["double", "single"])
 @pytest.mark.parametrize("kind", RECORDINGS)
 @pytest.mark.parametrize("case", CASES)

@@ -21,7 +21,7 @@ class Continuous(NamedTuple):
 
 
 class LinearRun(NamedTuple):
-    """``x_t = F_t x_{t-1} + B_t u_t + N(0, Q_t)``, ``y_t = H x_t + N(0, R)`` for ``B`` records of ``T`` steps."""
+    """``x_t = F_t x_{t-1} + c_t + N(0, Q_t)``, ``y_t = H x_t + N(0, R)`` for ``B`` records of ``T`` steps."""
 
     F: Float[Tensor, "K D D"]
     """Transitions of the different lengths of steps that occur; one for a regular recording."""
@@ -38,24 +38,18 @@ class LinearRun(NamedTuple):
     cov: Float[Tensor, "B D D"]
     kind: Int[Tensor, "B T"] | None = None
     """Which of ``F``, ``Q`` and ``B`` a step has; None for the first in all steps."""
-    B: Float[Tensor, "K D p"] | None = None
-    u: Float[Tensor, "B T p"] | None = None
-    """Controls; None for none."""
+    shift: Float[Tensor, "B T D"] | None = None
+    """``c``, what controls add; None for zero."""
     predicts_first: bool = True
     """False where the belief is that at the first measurement, so that the first step conditions alone."""
+    B: Float[Tensor, "K D p"] | None = None
+    u: Float[Tensor, "B T p"] | None = None
+    """Controls, from which compiled code computes ``c_t = B_t u_t`` itself."""
     continuous: Continuous | None = None
     """The model in continuous time, with which compiled code computes the matrices of steps of length ``dt``; then
     ``F``, ``Q`` and ``B`` are those of the nominal step."""
     dt: Float[Tensor, "B T"] | None = None
     """Lengths of steps over that of the nominal one, for ``continuous``."""
-
-    @property
-    def shift(self) -> Float[Tensor, "B T D"] | None:
-        """What controls add to every prediction."""
-        if self.u is None or self.B is None:
-            return None
-        by = self.B[0] if self.kind is None else self.B[self.kind]
-        return (by * self.u.unsqueeze(-2)).sum(-1)
 
 
 class LinearTrack(NamedTuple):

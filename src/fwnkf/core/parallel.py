@@ -60,7 +60,7 @@ def filter_scan(run: LinearRun, square_root: bool = False) -> LinearTrack:
 
 
 def _is_constant(run: LinearRun) -> bool:
-    one = run.index is None or len(run.F) == 1
+    one = run.kind is None or len(run.F) == 1
     return one and bool((run.weight == 1).all())
 
 
@@ -143,10 +143,10 @@ def _first_elements(run: LinearRun) -> Element:
 
 def _matrices(run: LinearRun) -> tuple[Tensor, Tensor]:
     """``F`` and ``Q`` of all steps; those of a step that is not predicted are the identity and zero."""
-    if run.index is None:
+    if run.kind is None:
         F, Q = (item[:1].unsqueeze(0).expand(*run.y.shape[:2], -1, -1) for item in (run.F, run.Q))
     else:
-        F, Q = run.F[run.index], run.Q[run.index]
+        F, Q = run.F[run.kind], run.Q[run.kind]
     if run.predicts_first:
         return F, Q
     eye = torch.eye(F.shape[-1], dtype=F.dtype, device=F.device).expand_as(F[:, :1])
@@ -184,7 +184,7 @@ def _piece(run: LinearRun, start: int, length: int) -> LinearRun:
     return run._replace(
         y=run.y[:, place],
         weight=run.weight[:, place],
-        index=None if run.index is None else run.index[:, place],
+        kind=None if run.kind is None else run.kind[:, place],
         shift=None if run.shift is None else run.shift[:, place],
         predicts_first=run.predicts_first or start > 0,
     )
@@ -245,7 +245,7 @@ def _cut_inputs(run: LinearRun, chunks: Chunks) -> list[_Inputs]:
     """The inputs of each step inside the chunks."""
     F_transposed, Q = run.F.mT.contiguous(), run.Q
     y, weight = (chunks.cut(item).flatten(0, 1).unbind(1) for item in (run.y, run.weight))
-    index = None if run.index is None else chunks.cut(run.index).flatten(0, 1).unbind(1)
+    index = None if run.kind is None else chunks.cut(run.kind).flatten(0, 1).unbind(1)
     shift = None if run.shift is None else chunks.cut(run.shift).flatten(0, 1).unbind(1)
     inputs = []
     for step in range(chunks.length):
@@ -346,7 +346,7 @@ def _measured(run: LinearRun, before: Tensor, at: Beliefs) -> tuple[Tensor, ...]
 
 @torch.no_grad()
 def _predicted_precisely(run: LinearRun, before: Tensor, prior_cov: Tensor) -> Bool[Tensor, "B T"]:
-    F = run.F[0] if run.index is None else run.F[run.index]
+    F = run.F[0] if run.kind is None else run.F[run.kind]
     fine = prediction_keeps_digits(before, F, prior_cov)
     if run.predicts_first:
         return fine

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
 import torch
 from torch import Tensor
 
+from ..core import parallel
 from ..core.linear_run import LinearRun
 from ..core.preprocess import Inputs
 from ..core.smoothing import LinearStep, LinearSteps, Measurement
@@ -27,7 +28,7 @@ from ..core.tree import tree_leaves, tree_map
 from ..errors import ConfigError
 from ..native import kalman
 from ..native.compilers import library_compiler
-from ..types import Gaussian, StepOutput
+from ..types import Gaussian, Status, StepOutput
 from .outputs import covariance_factor
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def linear_run(
     stated = model.linear_model(prepared)
     y, weight, u, dt = inputs
     belief = model.joint_belief(state)
-    index, lengths, continuous = None, None, None
+    kind, lengths, continuous = None, None, None
     if dt is not None:
         assert model.system is not None
         if not predicts_first:  # the first step has no length
@@ -128,16 +129,38 @@ def linear_run(
         if compiled and stated.continuous is not None:
             continuous, lengths = stated.continuous, dt / model.system.dt
         else:
-            different, index = torch.unique(dt, return_inverse=True)
+            different, kind = torch.unique(dt, return_inverse=True)
             stated = model.linear_model(prepared, different)
     F, B, H, Q, R = stated[1:6]
     if F is None or B is None or H is None or Q is None or R is None or not _through_origin(model):
         return None
-    axes = slice(None) if F.ndim == 3 else None
-    Q = Q if Q.ndim == 3 or axes is None else Q.expand_as(F)
-    return LinearRun(
-        F[axes], Q[axes], H, R, y, weight, *belief, index, B[axes], u, predicts_first, continuous, lengths
-    )  # fmt: skip
+    if F.ndim == 2:
+        F, B, Q = F[None], B[None], Q[None]
+    run = LinearRun(F, Q.expand_as(F), H, R, y, weight, *belief, kind, None, predicts_first)
+    if u is None:
+        return run._replace(continuous=continuous, dt=lengths)
+    if compiled:
+        return run._replace(B=B, u=u, continuous=continuous, dt=lengths)
+    by = B[0] if kind is None else B[kind]
+    return _without_rejected(run._replace(shift=(by * u.unsqueeze(-2)).sum(-1)), u)
+
+
+def _without_rejected(run: LinearRun, u: Tensor) -> LinearRun:
+    """Steps whose control is not finite neither move nor measure anything."""
+    rejected = ~u.isfinite().all(-1)
+    rejected[:, 0] &= run.predicts_first
+    assert run.shift is not None
+    if not bool(rejected.any()):
+        return run
+    eye = torch.eye(run.F.shape[-1]).to(run.F)[None]
+    kind = torch.zeros_like(rejected, dtype=torch.int64) if run.kind is None else run.kind
+    return run._replace(
+        F=torch.cat((run.F, eye)),
+        Q=torch.cat((run.Q, torch.zeros_like(eye))),
+        kind=torch.where(rejected, len(run.F), kind),
+        weight=torch.where(rejected.unsqueeze(-1), 0.0, run.weight),
+        shift=torch.where(rejected.unsqueeze(-1), 0.0, run.shift),
+    )
 
 
 @torch.no_grad()
@@ -205,7 +228,7 @@ def run_linear(
         with_errors = functools.partial(kalman.kalman_filter, run, names, size if smoothing else n, n)
         found, mean, cov = served(with_errors)
     else:
-        raise EngineError("no scan yet")
+        found, mean, cov = _scanned(run, size if smoothing else n)
     linear = LinearRecord(run, dict(found), size - n) if smoothing else None
     if smoothing:  # the record has all coordinates
         found |= {name: found[name][..., :n] for name in ("mean", "prior_mean")}
@@ -218,6 +241,23 @@ def run_linear(
     out = selected(StepOutput(*(found.get(name) for name in OUTPUTS)), outputs)  # type: ignore[arg-type]
     after = model.with_joint_belief(state, Gaussian(mean, cov))
     return Trajectory(**out._asdict(), state=after, linear=linear, weight=run.weight, log_density=found["log_density"])
+
+
+def _scanned(run: LinearRun, width: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """A linear model over all steps at once: outputs over the first ``width`` coordinates, and the last belief."""
+    track = parallel.filter_scan(run)
+    if not bool(track.ok.all()):
+        raise EngineError("engine='scan' cannot skip an update, and an innovation covariance is not positive definite")
+    failed = ~torch.stack([item.isfinite().flatten(2).all(-1) for item in (track.mean, track.cov)]).all(0)
+    if bool(failed.any()):
+        raise EngineError("engine='scan' cannot leave a step out, and a result is not finite: use another engine")
+    found = track._asdict()
+    del found["ok"]
+    found["status"] = ~found.pop("precise") * int(Status.PRECISION_LOST)
+    last = track.mean[:, -1], track.cov[:, -1]
+    found |= {name: found[name][..., :width] for name in ("mean", "prior_mean")}
+    found |= {name: found[name][..., :width, :width] for name in ("cov", "prior_cov")}
+    return found, *last
 
 
 def selected(out: StepOutput, outputs: Sequence[str] | None) -> StepOutput:
