@@ -239,8 +239,14 @@ def run_linear(
     if "innovation" in found:
         found["shaped_innovation"] = found["innovation"]
     out = selected(StepOutput(*(found.get(name) for name in OUTPUTS)), outputs)  # type: ignore[arg-type]
+    if inputs.u is not None and engine == "scan":
+        rejected = ~inputs.u.isfinite().all(-1)
+        rejected[:, 0] &= predicts_first
+        out = out._replace(status=torch.where(rejected, int(Status.REJECTED), out.status))
     after = model.with_joint_belief(state, Gaussian(mean, cov))
-    return Trajectory(**out._asdict(), state=after, linear=linear, weight=run.weight, log_density=found["log_density"])
+    return Trajectory(
+        **out._asdict(), state=after, linear=linear, weight=inputs.weight, log_density=found["log_density"]
+    )  # fmt: skip
 
 
 def _scanned(run: LinearRun, width: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:

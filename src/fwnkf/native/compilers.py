@@ -87,7 +87,7 @@ def library_compiler() -> Compiler:
 
 
 def shared_library(source: str, optimisation: tuple[str, ...] = ()) -> ctypes.CDLL:
-    """The library made of this C, compiled unless it was before.
+    """The library made of this C, compiled unless it was before; by default optimised as its length allows.
 
     Raises:
         ConfigError: there is no compiler, or it fails, or takes longer than :data:`COMPILE_SECONDS`.
@@ -194,8 +194,8 @@ def _called(call: list[str], compiler: Compiler) -> tuple[int, str]:
 
 def _too_long(compiler: Compiler) -> str:
     return (
-        f"{' '.join(compiler.command)} was stopped after {COMPILE_SECONDS:g} s without a library; it is not called "
-        "again by this process. Set CC to a compiler that works"
+        f"{' '.join(compiler.command)} was stopped after {COMPILE_SECONDS:g} s without a library and is not called again "
+        "by this process; set CC to a compiler that works"
     )
 
 
