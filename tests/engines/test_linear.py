@@ -148,3 +148,53 @@ def test_an_engine_that_cannot_serve_says_why():
         pendulum.run(torch.zeros(1, 5, pendulum.observation_dim), engine="scan")
     with pytest.raises(fwnkf.errors.ConfigError, match="there are: auto, loop, scan, native"):
         learned.run(y, engine="fast")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("engine", ["native"])
+@pytest.mark.parametrize("kind", RECORDINGS)
+@pytest.mark.parametrize("case", CASES)
+@torch.no_grad()
+def test_a_smoother_agrees_with_that_of_the_loop(case: str, kind: str, engine: Any):
+    model = CASES[case](torch.float64)
+    given = recording(model, kind)
+    if kind in ("controls", "held"):
+        given["u"] = given["u"].nan_to_num()  # a rejected step leaves NaN in what the loop records
+    found = fwnkf.smooth(model, model.run(**given, engine=engine, smoothing=True))
+    loop = fwnkf.smooth(model, model.run(**given, engine="loop", smoothing=True))
+    for name in ("mean", "cov", "cross_cov"):
+        one, other = getattr(found, name), getattr(loop, name)
+        assert one.shape == other.shape
+        assert float((one - other).abs().max()) <= 1e-8 * float(other.abs().max()), name
+    for one, other in zip(found.noise or (), loop.noise or (), strict=True):
+        assert float((one - other).abs().max()) <= 1e-8
+
+
+def learned(continuous_time: bool) -> KF:
+    A = torch.tensor([[0.0, 1.0, 0.0], [-30.0, -0.4, 0.5], [0.1, 0.0, -2.0]]).double()
+    F = A if continuous_time else torch.linalg.matrix_exp(0.05 * A)
+    return KF(
+        F=F, H=drawn(2, 3, seed=11), B=drawn(3, 1, seed=12), Q=spread(3, 13), R=spread(2, 14), dt=0.05,
+        learn=("F", "H", "B", "Q", "R"), continuous=continuous_time, diagonal_noise=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["native", "scan"])
+@pytest.mark.parametrize("kind", ["regular", "gaps", "irregular", "controls", "held", "batch"])
+@pytest.mark.parametrize("continuous_time", [False, True], ids=["discrete", "continuous"])
+def test_gradients_of_the_likelihood_are_those_of_the_loop(continuous_time: bool, kind: str, engine: Any):
+    model = learned(continuous_time)
+    given = recording(model, kind)
+    if kind in ("controls", "held"):
+        given["u"] = given["u"].nan_to_num()
+    scale = torch.arange(1.0, 1.0 + len(given["y"])).double()
+
+    def gradients(engine: Any) -> list[Tensor]:
+        value = model.log_likelihood(**given, engine=engine)
+        return [
+            value.detach(),
+            *torch.autograd.grad((scale * value).sum(), list(model.parameters()), allow_unused=True),
+        ]
+
+    for one, other in zip(gradients(engine), gradients("loop"), strict=True):
+        if other is not None:
+            assert float((one - other).abs().max()) <= 1e-8 * float(other.abs().max())

@@ -50,7 +50,7 @@ class Trajectory(NamedTuple):
     """1 where a channel was measured, after preprocessing, and 0 elsewhere."""
     log_density: Float[Tensor, "B T"] | None = None
     """:attr:`step_log_likelihood`, where the engine has computed it."""
-    engine: str = "loop"
+    engine: Any = "loop"
     """The engine that ran, see :meth:`fwnkf.Filter.run`."""
 
     @property
@@ -89,7 +89,7 @@ class Trajectory(NamedTuple):
         >>> type(fwnkf.KF(F=one, H=one, Q=one, R=one).run(torch.zeros(1, 5, 1)).numpy().mean).__name__
         'ndarray'
         """
-        arrays: Trajectory = tree_map(_as_array, self._replace(engine=None))  # type: ignore[arg-type]
+        arrays: Trajectory = tree_map(_as_array, self._replace(engine=None))
         return arrays._replace(engine=self.engine)
 
     def raise_for_status(self, streams: Sequence[str] | None = None) -> Trajectory:

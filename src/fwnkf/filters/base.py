@@ -763,26 +763,13 @@ class Filter(nn.Module):
             ConfigError: options that exclude each other, or an engine that does not serve this filter.
         """
         engines.check(engine, outputs)
-        self._check(y, u, mask, dt, time_axes=1)
-        if state is not None and prior is not None:
-            raise ConfigError("give either a prior (to start) or a state (to continue), not both")
-        if prior_at not in get_args(PriorAt):
-            raise ConfigError(f"prior_at = {prior_at!r}; wanted one of {', '.join(get_args(PriorAt))}")
-        predicts_first = prior is None or prior_at == "before_first_step"
-        check_lengths(dt, first=0 if predicts_first else self.input_sizes.block)
-        if state is None:
-            prior = self.initial_belief(y, u, mask, dt) if prior is None else prior
-            state = self.init(y.shape[0], prior, generator=generator)
-        y, weight, flagged = clean(y, mask)
-        block = self.input_sizes.block
+        state, inputs, flagged, predicts_first = self._begin(y, u, mask, dt, prior, prior_at, state, generator)
         if prepared is None:
             prepared = self.prepare()
-
         if smoothing:
             self._check_smoothing()
             if advance is not None:
                 raise ConfigError("smoothing=True records what advance computes inside: leave advance=… out")
-        inputs = Inputs(*(grouped(item, block) for item in (y, weight, u, dt)))  # type: ignore[arg-type]
         by_loop = [name for name, value in (("advance", advance), ("truncate", truncate), ("checkpoint", checkpoint))
                    if value is not None]  # fmt: skip
         if by_loop and engine not in ("auto", "loop"):
@@ -800,8 +787,81 @@ class Filter(nn.Module):
             except engines.EngineError:
                 if name == tried[-1]:
                     raise
-        status = track.status | per_step(flagged if block == 1 else flagged.unfold(1, block, block), 2)
-        return track._replace(status=status, engine=name)
+        return track._replace(status=track.status | flagged, engine=name)
+
+    def _begin(
+        self,
+        y: Tensor,
+        u: Tensor | None,
+        mask: Tensor | None,
+        dt: Tensor | None,
+        prior: Gaussian | None,
+        prior_at: PriorAt,
+        state: Any,
+        generator: torch.Generator | None,
+    ) -> tuple[Any, Inputs, Tensor, bool]:
+        """The state before the first step, clean inputs and their status, and whether the first step predicts."""
+        self._check(y, u, mask, dt, time_axes=1)
+        if state is not None and prior is not None:
+            raise ConfigError("give either a prior (to start) or a state (to continue), not both")
+        if prior_at not in get_args(PriorAt):
+            raise ConfigError(f"prior_at = {prior_at!r}; wanted one of {', '.join(get_args(PriorAt))}")
+        predicts_first = prior is None or prior_at == "before_first_step"
+        block = self.input_sizes.block
+        check_lengths(dt, first=0 if predicts_first else block)
+        if state is None:
+            prior = self.initial_belief(y, u, mask, dt) if prior is None else prior
+            state = self.init(y.shape[0], prior, generator=generator)
+        y, weight, flagged = clean(y, mask)
+        flagged = per_step(flagged if block == 1 else flagged.unfold(1, block, block), 2)
+        inputs = Inputs(*(grouped(item, block) for item in (y, weight, u, dt)))  # type: ignore[arg-type]
+        return state, inputs, flagged, predicts_first
+
+    def log_likelihood(
+        self,
+        y: Float[Tensor, "B T m"],
+        u: Float[Tensor, "B T p"] | None = None,
+        mask: Bool[Tensor, "B T m"] | None = None,
+        dt: Float[Tensor, "B T"] | None = None,
+        prior: Gaussian | None = None,
+        *,
+        prior_at: PriorAt = "first_measurement",
+        state: Any = None,
+        prepared: Any = None,
+        engine: Engine = "auto",
+    ) -> Float[Tensor, " B"]:
+        """The logarithm of the likelihood of each record, differentiable in the parameters of the filter.
+
+        That of :meth:`run`, without its trajectory: for a filter with a linear model both the value and its gradient
+        are computed by compiled code, where there is a compiler.
+
+        Args:
+            y, u, mask, dt, prior, prior_at, state, prepared, engine: as in :meth:`run`.
+
+        Returns:
+            One number for each record.
+
+        Raises:
+            NoObservationModelError: the innovations are not those of the measured channels.
+
+        >>> import torch, fwnkf
+        >>> one = torch.eye(1)
+        >>> kf = fwnkf.KF(F=one, H=one, Q=one, R=one, learn=("R",))
+        >>> kf.log_likelihood(torch.zeros(1, 1, 1), prior=fwnkf.Gaussian(torch.zeros(1), one)).detach()
+        tensor([-1.2655])
+        """
+        engines.check(engine, None)
+        if engine == "native" or (engine == "auto" and y.shape[1] >= engines.LINEAR_STEPS):
+            begin = self._begin(y, u, mask, dt, prior, prior_at, state, None)
+            known = self.prepare() if prepared is None else prepared
+            found = engines.log_likelihood(self, known, begin[0], begin[1], begin[3])
+            if found is not None:
+                return found
+        outputs = ("innovation", "innovation_cov")
+        track = self.run(
+            y, u, mask, dt, prior, prior_at=prior_at, state=state, prepared=prepared, engine=engine, outputs=outputs
+        )
+        return track.log_likelihood
 
     def _run_on(
         self,

@@ -20,14 +20,16 @@ import torch
 from torch import Tensor
 
 from ..core import parallel
+from ..core.integrate import discretize
 from ..core.linear_run import LinearRun
 from ..core.preprocess import Inputs
 from ..core.smoothing import LinearStep, LinearSteps, Measurement
 from ..core.trajectory import Trajectory
 from ..core.tree import tree_leaves, tree_map
-from ..errors import ConfigError
+from ..errors import ConfigError, NumericalFailureError
 from ..native import kalman
 from ..native.compilers import library_compiler
+from ..shapes import Float
 from ..types import Gaussian, Status, StepOutput
 from .outputs import covariance_factor
 
@@ -110,11 +112,19 @@ def choose(model: Filter, prepared: Any, state: Any, inputs: Inputs, steps: int,
 
 
 def linear_run(
-    model: Filter, prepared: Any, state: Any, inputs: Inputs, predicts_first: bool, *, compiled: bool
+    model: Filter,
+    prepared: Any,
+    state: Any,
+    inputs: Inputs,
+    predicts_first: bool,
+    *,
+    compiled: bool,
+    tabulated: bool = False,
 ) -> LinearRun | None:
     """The linear model of a filter over recordings; None if it has none, or one with a constant term.
 
-    ``compiled`` leaves the matrices of steps of any length to compiled code, where they follow from continuous time.
+    ``compiled`` leaves what controls add to compiled code, and the matrices of steps of any length too, unless they are
+    to be ``tabulated``.
     """
     if not is_linear(model, prepared):
         return None
@@ -126,7 +136,7 @@ def linear_run(
         assert model.system is not None
         if not predicts_first:  # the first step has no length
             dt = torch.cat((torch.full_like(dt[:, :1], model.system.dt), dt[:, 1:]), 1)
-        if compiled and stated.continuous is not None:
+        if compiled and not tabulated and stated.continuous is not None:
             continuous, lengths = stated.continuous, dt / model.system.dt
         else:
             different, kind = torch.unique(dt, return_inverse=True)
@@ -172,6 +182,24 @@ def _through_origin(model: Filter) -> bool:
     return not bool(system.transition(zero, None, None).any()) and not bool(system.observe(zero).any())
 
 
+def log_likelihood(
+    model: Filter, prepared: Any, state: Any, inputs: Inputs, predicts_first: bool
+) -> Float[Tensor, " B"] | None:
+    """The log-likelihood of a linear model with gradients by compiled code; None where it cannot be had."""
+    tensors = (prepared, state, inputs)
+    here = inputs.y.device.type == "cpu" and inputs.y.dtype in (torch.float32, torch.float64)
+    given = [item for item in (inputs.y, inputs.u, inputs.dt) if item is not None]
+    if not here or is_transformed(*tensors) or any(item.requires_grad for item in given) or not compiles():
+        return None
+    run = linear_run(model, prepared, state, inputs, predicts_first, compiled=True, tabulated=True)
+    if run is None or run.F.shape[-1] > kalman.LARGEST:
+        return None
+    try:
+        return kalman.log_likelihood(run)
+    except NumericalFailureError:
+        return None
+
+
 class LinearRecord(NamedTuple):
     """What :func:`fwnkf.smooth` needs of a run of a linear model: the model, and the moments of all coordinates."""
 
@@ -179,21 +207,29 @@ class LinearRecord(NamedTuple):
     filtered: dict[str, Tensor]
     extra: int
     """Coordinates beyond those of the state."""
+    engine: Engine
+    log_weight: None = None
+
+    def smoothed(self, following: Any) -> kalman.Smoothed:
+        """The smoothed moments of a part of a recording, given what the part after it left."""
+        return kalman.kalman_smoother(self.run, self.filtered, following)
 
     def steps(self) -> LinearSteps:
         """The same in the form in which a filter records it step by step."""
         run, out = self.run, self.filtered
-        records, length, _ = run.y.shape
-        if run.dt is not None:
-            raise ConfigError("steps of any length have no table of matrices")
-        places = torch.zeros(records, length, dtype=torch.int64) if run.kind is None else run.kind
-        F, Q = run.F[places], run.Q[places]
+        lead = run.y.shape[:2]
+        if run.continuous is not None and run.dt is not None:
+            F, _, Q = discretize(*run.continuous[:3], run.dt)
+            Q = Q if run.continuous.factor is None else Q * run.continuous.factor
+        else:
+            kind = torch.zeros(lead, dtype=torch.int64, device=run.y.device) if run.kind is None else run.kind
+            F, Q = run.F[kind], run.Q[kind]
         if not run.predicts_first:
             F = torch.cat((torch.eye(F.shape[-1]).to(F).expand_as(F[:, :1]), F[:, 1:]), 1)
             Q = torch.cat((torch.zeros_like(Q[:, :1]), Q[:, 1:]), 1)
-        ok = (out["status"] & 1) == 0
-        noise = tree_map(lambda item: item.expand(records, length, *item.shape), run.R)
-        measurement = Measurement(out["innovation"], run.H.expand(records, length, *run.H.shape), noise, run.weight, ok)
+        ok = (out["status"] & int(Status.FACTORIZATION_FAILED)) == 0
+        noise = tree_map(lambda item: item.expand(*lead, *item.shape), run.R)
+        measurement = Measurement(out["innovation"], run.H.expand(*lead, *run.H.shape), noise, run.weight, ok)
         mean, extra = out["mean"].tensor_split([out["mean"].shape[-1] - self.extra], -1)
         correction = out["mean"] - out["prior_mean"]
         step = LinearStep(F, Q, measurement, correction, mean, extra if self.extra else None)
@@ -229,7 +265,7 @@ def run_linear(
         found, mean, cov = served(with_errors)
     else:
         found, mean, cov = _scanned(run, size if smoothing else n)
-    linear = LinearRecord(run, dict(found), size - n) if smoothing else None
+    linear = LinearRecord(run, dict(found), size - n, engine) if smoothing else None
     if smoothing:  # the record has all coordinates
         found |= {name: found[name][..., :n] for name in ("mean", "prior_mean")}
         found |= {name: found[name][..., :n, :n] for name in ("cov", "prior_cov")}

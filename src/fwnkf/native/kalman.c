@@ -545,88 +545,79 @@ static void right_solve_psd(const real A[N][N], const real B[N][N], real X[N][N]
     transpose((const void *)rows, X);
 }
 
-/* The moments of a part of records given what comes after it. `mean` … `prior_cov` are those of the filter over all N
-   coordinates; `mean` and `cov` become the smoothed ones. `next_*` are, after the part, the smoothed moments and those
-   of the prediction of the step that follows, with its F and Q; with `follows` zero the part is the last. On return
-   they are those of its first step. cross[t] is the covariance of the step before t with step t. */
-int64_t kalman_smoother(const Arguments *a, int64_t follows, real *next_mean, real *next_cov, real *next_prior_mean,
-                        real *next_prior_cov, real *next_F, real *next_Q, real *cross)
+/* The gain of the smoother, E = P Fᵀ (P⁻)⁻¹, and the covariance of the next step with this one. */
+static void backward_gain(const real P[N][N], const real F[N][N], const real prior[N][N], const real Ps[N][N],
+                          real E[N][N], real *cross)
+{
+    real PF[N][N], FT[N][N];
+    transpose(F, FT);
+    product(P, (const void *)FT, PF);
+    right_solve_psd(prior, (const void *)PF, E);
+    if (cross) { product((const void *)E, Ps, (void *)cross); }
+}
+
+/* What the smoother carries from a step to the one before it. */
+typedef struct {
+    real mean[N], cov[N][N], prior_mean[N], prior_cov[N][N], F[N][N], Q[N][N];
+} Following;
+
+/* Smooth a part of records given what comes after it. `mean` … `prior_cov` are those of the filter over all N
+   coordinates; `mean` and `cov` become the smoothed ones. `following`, one for each record, is what the part after this
+   one left, if `follows`, and becomes what this one leaves. cross[t] is the covariance of the step before t with t. */
+int64_t kalman_smoother(const Arguments *a, int64_t follows, Following *following, real *cross)
 {
     const int64_t T = a->steps;
     for (int64_t b = 0; b < a->records; ++b) {
-        real ms[N], Ps[N][N], prior_mean[N], prior_cov[N][N], F[N][N], Q[N][N], shift[N];
-        int known = (int)follows;
-        if (known) {
-            memcpy(ms, next_mean + b * N, sizeof ms);
-            memcpy(Ps, next_cov + b * N * N, sizeof Ps);
-            memcpy(prior_mean, next_prior_mean + b * N, sizeof ms);
-            memcpy(prior_cov, next_prior_cov + b * N * N, sizeof Ps);
-            memcpy(F, next_F + b * N * N, sizeof F);
-            memcpy(Q, next_Q + b * N * N, sizeof F);
-        }
-        for (int64_t t = T - 1; t >= -1; --t) {
+        Following *next = following + b;
+        for (int64_t t = T - 1; t >= 0; --t) {
             const int64_t at = b * T + t;
-            if (t < 0) { break; }
             real *m = a->mean + at * N;
             real(*P)[N] = (void *)(a->cov + at * N * N);
-            if (known) {
-                real PF[N][N], FT[N][N], E[N][N], ET[N][N], A[N][N], AT[N][N], zero[N][N], EQ[N][N], first[N][N];
-                transpose((const void *)F, FT);
-                product((const void *)P, (const void *)FT, PF);
-                right_solve_psd((const void *)prior_cov, (const void *)PF, E);
+            if (t < T - 1 || follows) {
+                real E[N][N], ET[N][N], A[N][N], AT[N][N], sum[N][N], EQ[N][N], added[N][N];
+                backward_gain((const void *)P, (const void *)next->F, (const void *)next->prior_cov,
+                              (const void *)next->cov, E, cross && t < T - 1 ? cross + (at + 1) * N * N : NULL);
                 transpose((const void *)E, ET);
-                product((const void *)E, (const void *)F, A);
+                product((const void *)E, (const void *)next->F, A);
                 for (int i = 0; i < N; ++i) {
                     for (int j = 0; j < N; ++j) {
                         A[i][j] = (i == j) - A[i][j];
-                        zero[i][j] = Ps[i][j] + Q[i][j];
+                        sum[i][j] = next->cov[i][j] + next->Q[i][j];
                     }
                 }
                 transpose((const void *)A, AT);
-                /* (I - E F) P (I - E F)ᵀ + E (Q + Ps) Eᵀ: no term is subtracted */
-                product((const void *)E, (const void *)zero, EQ);
-                product((const void *)EQ, (const void *)ET, first);
-                real d[N];
-                for (int i = 0; i < N; ++i) { d[i] = ms[i] - prior_mean[i]; }
+                /* (I - E F) P (I - E F)ᵀ + E (Q + Ps) Eᵀ: nothing is subtracted */
+                product((const void *)E, (const void *)sum, EQ);
+                product((const void *)EQ, (const void *)ET, added);
                 for (int i = 0; i < N; ++i) {
-                    real sum = m[i];
-                    for (int j = 0; j < N; ++j) { sum += E[i][j] * d[j]; }
-                    m[i] = sum;
+                    for (int j = 0; j < N; ++j) { m[i] += E[i][j] * (next->mean[j] - next->prior_mean[j]); }
                 }
-                if (cross) { /* of this step with the one after it */
-                    product((const void *)E, (const void *)Ps, (void *)(cross + at * N * N));
-                }
-                congruence((const void *)A, (const void *)AT, (const void *)P, (const void *)first, Ps);
-                memcpy(P, Ps, sizeof Ps);
+                congruence((const void *)A, (const void *)AT, (const void *)P, (const void *)added, next->cov);
+                memcpy(P, next->cov, sizeof next->cov);
             } else {
-                memcpy(Ps, P, sizeof Ps);
-                if (cross) { memset(cross + at * N * N, 0, sizeof Ps); }
+                memcpy(next->cov, P, sizeof next->cov);
             }
-            memcpy(ms, m, sizeof ms);
-            memcpy(prior_mean, a->prior_mean + at * N, sizeof ms);
-            memcpy(prior_cov, a->prior_cov + at * N * N, sizeof Ps);
-            if (t > 0 || a->predicts_first) {
+            memcpy(next->mean, m, sizeof next->mean);
+            memcpy(next->prior_mean, a->prior_mean + at * N, sizeof next->prior_mean);
+            memcpy(next->prior_cov, a->prior_cov + at * N * N, sizeof next->prior_cov);
+            const int rejected = a->status && (a->status[at] & REJECTED);
+            if (!rejected && (t > 0 || a->predicts_first)) {
                 const real *f, *q;
-                real ownF[N][N], ownQ[N][N];
+                real shift[N], ownF[N][N], ownQ[N][N];
                 matrices(a, at, &f, &q, shift, ownF, ownQ);
-                memcpy(F, f, sizeof F);
-                memcpy(Q, q, sizeof Q);
+                memcpy(next->F, f, sizeof next->F);
+                memcpy(next->Q, q, sizeof next->Q);
             } else {
-                for (int i = 0; i < N; ++i) {
-                    for (int j = 0; j < N; ++j) {
-                        F[i][j] = i == j;
-                        Q[i][j] = 0;
-                    }
-                }
+                memset(next->F, 0, sizeof next->F);
+                memset(next->Q, 0, sizeof next->Q);
+                for (int i = 0; i < N; ++i) { next->F[i][i] = 1; }
             }
-            known = 1;
         }
-        memcpy(next_mean + b * N, ms, sizeof ms);
-        memcpy(next_cov + b * N * N, Ps, sizeof Ps);
-        memcpy(next_prior_mean + b * N, prior_mean, sizeof ms);
-        memcpy(next_prior_cov + b * N * N, prior_cov, sizeof Ps);
-        memcpy(next_F + b * N * N, F, sizeof F);
-        memcpy(next_Q + b * N * N, Q, sizeof F);
+        if (cross) {
+            real E[N][N];
+            backward_gain((const void *)(a->start_cov + b * N * N), (const void *)next->F,
+                          (const void *)next->prior_cov, (const void *)next->cov, E, cross + b * T * N * N);
+        }
     }
     return 0;
 }

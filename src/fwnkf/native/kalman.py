@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.gaussian import dense
+from ..core.gaussian import FullNoise, dense
 from ..core.linear_run import LinearRun
-from ..errors import ConfigError
+from ..errors import ConfigError, NumericalFailureError
 from ..shapes import Bool, Float
 from ..types import Status
 from .compilers import shared_library
@@ -274,3 +274,120 @@ def _blocks(run: LinearRun, R: Tensor) -> list[Block]:
     for block in alone:
         first = Block(sorted(first.states + block.states), sorted(first.channels + block.channels))
     return [first, *whole[1:]]
+
+
+class Smoothed(NamedTuple):
+    """Smoothed moments over all coordinates, and what the part of the recording before this one needs of it."""
+
+    mean: Float[Tensor, "B T D"]
+    cov: Float[Tensor, "B T D D"]
+    cross_cov: Float[Tensor, "B T D D"]
+    """The covariance of the step before each with it; the first is that of the belief before the run."""
+    following: list[Tensor]
+    """Of every block."""
+
+
+def kalman_smoother(run: LinearRun, filtered: dict[str, Tensor], following: list[Tensor] | None = None) -> Smoothed:
+    """Smooth recordings, or a part of them, by compiled code.
+
+    Args:
+        run: the model and the recordings that were filtered.
+        filtered: the outputs of :func:`kalman_filter` over all coordinates.
+        following: what the part after this one returned; None for the last.
+
+    Returns:
+        The smoothed moments.
+    """
+    (records, steps, _), size = run.y.shape, run.F.shape[-1]
+    R = dense(run.R)
+    lengths = None if run.continuous is None or run.dt is None else series(*run.continuous[:3])
+    names = ("mean", "cov", "prior_mean", "prior_cov")
+    known = _with_last_belief(run, {name: filtered[name] for name in names}, filtered["status"])
+    shape = (records, steps, size, size)
+    mean, cov, cross = torch.empty_like(known["mean"]), run.y.new_zeros(shape), run.y.new_zeros(shape)
+    left = []
+    for number, block in enumerate(_blocks(run, R)):
+        part = Part(run, block, R, lengths, shared=False)
+        at = torch.tensor(block.states)
+        own = {name: (item[..., at] if name.endswith("mean") else item[..., at[:, None], at]).contiguous()
+               for name, item in known.items()}  # fmt: skip
+        own["status"] = filtered["status"].contiguous()
+        count = part.size
+        after = run.y.new_zeros(records, 2 * count + 4 * count * count) if following is None else following[number]
+        inside = run.y.new_zeros(records, steps, count, count)
+        part.call("kalman_smoother", own, count, count, int(following is not None), after, inside)
+        left.append(after)
+        mean[..., at] = own["mean"]
+        cov[..., at[:, None], at], cross[..., at[:, None], at] = own["cov"], inside
+    return Smoothed(mean, cov, cross, left)
+
+
+def _with_last_belief(run: LinearRun, known: dict[str, Tensor], status: Tensor) -> dict[str, Tensor]:
+    """The moments with those of the step before where a step was rejected."""
+    rejected = (status & int(Status.REJECTED)).nonzero().tolist()
+    if not rejected:
+        return known
+    known = {name: item.clone() for name, item in known.items()}
+    for record, step in rejected:
+        before = run.mean[record], run.cov[record]
+        if step:
+            before = known["mean"][record, step - 1], known["cov"][record, step - 1]
+        for name in ("mean", "prior_mean"):
+            known[name][record, step] = before[0]
+        for name in ("cov", "prior_cov"):
+            known[name][record, step] = before[1]
+    return known
+
+
+class _LogLikelihood(torch.autograd.Function):
+    """The log-likelihood of each record as a function of all matrices and the first belief."""
+
+    @staticmethod
+    def forward(ctx: Any, run: LinearRun, *tensors: Tensor) -> Tensor:
+        F, Q, B, H, R, mean, cov = (item.detach() for item in tensors)
+        run = run._replace(F=F, Q=Q, B=B, H=H, R=FullNoise(R), mean=mean, cov=cov)
+        names, size = ("mean", "cov", "prior_mean", "prior_cov", "log_density"), F.shape[-1]
+        found = kalman_filter(run, names, size, 0, whole=True).outputs
+        if bool((found["status"] & ~int(Status.PRECISION_LOST)).any()):
+            raise NumericalFailureError(
+                "the likelihood has no gradient here: an innovation covariance is not positive definite, or a control "
+                "or a result is not finite"
+            )
+        ctx.run, ctx.found = run, found
+        return found["log_density"].sum(-1)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *scales: Tensor) -> tuple[Tensor | None, ...]:
+        run: LinearRun = ctx.run
+        assert run.B is not None
+        states, channels = run.F.shape[-1], run.H.shape[-2]
+        part = Part(run, Block(list(range(states)), list(range(channels))), dense(run.R), None, shared=False)
+        matrices = [torch.zeros_like(item, memory_format=torch.contiguous_format)
+                    for item in (run.F, run.Q, run.B, run.H, dense(run.R), run.mean, run.cov)]  # fmt: skip
+        outputs = {name: ctx.found[name].contiguous() for name in ("mean", "cov", "prior_mean", "prior_cov")}
+        part.call("kalman_gradient", outputs, states, 0, scales[0].contiguous(), *matrices)
+        return None, *matrices
+
+
+def log_likelihood(run: LinearRun) -> Float[Tensor, " B"]:
+    """The log-likelihood of each record, differentiable in the matrices and the first belief.
+
+    One pass forwards and one backwards, both compiled; second derivatives are not computed.
+
+    Args:
+        run: the model with a table of matrices (no ``dt``), and the recordings, on the CPU.
+
+    Returns:
+        One number for each record.
+
+    Raises:
+        ConfigError: there is no compiler, or the model is too large.
+        NumericalFailureError: a step fails, so that the likelihood has no gradient.
+    """
+    B = run.F.new_zeros(*run.F.shape[:-1], 0) if run.B is None else run.B
+    tensors = (run.F, run.Q, B, run.H, dense(run.R), run.mean, run.cov)
+    bare = run._replace(F=run.F.detach(), Q=run.Q.detach(), B=None, H=run.H.detach(), R=None,  # type: ignore[arg-type]
+                        mean=run.mean.detach(), cov=run.cov.detach())  # fmt: skip
+    found: Tensor = _LogLikelihood.apply(bare, *tensors)  # type: ignore[no-untyped-call]
+    return found
