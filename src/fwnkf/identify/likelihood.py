@@ -143,11 +143,7 @@ class Likelihood:
         truth = data.truth
         self.knows_truth = truth is not None and bool(truth.isfinite().all(-1).any())
         self.compiled = engines.compiles() and engines.is_linear(model, None)
-        self.side_by_side = False
-        if self.compiled:
-            parameters.as_numbers()
-        else:
-            self.side_by_side = self._can_batch()
+        self.side_by_side = self._can_batch()
 
     def gather(self, function: Callable[..., Result], raw: Float[Tensor, " p"], *arguments: Any) -> list[Result]:
         """``function(likelihood, raw, *arguments)`` for each part in which the records are evaluated; here one."""
@@ -187,7 +183,7 @@ class Likelihood:
             try:
                 return self._runs(raws, self.data.y.shape[1], engine="native")
             except engines.EngineError:  # too many states, or a compiler that fails
-                self.compiled, self.side_by_side = False, self._can_batch()
+                self.compiled = False
         if not self.time_invariant:
             return self._runs(raws, self.data.y.shape[1])
         y, prior = self.data.y.nan_to_num(), self.data.prior
@@ -231,7 +227,7 @@ class Likelihood:
             assert track.weight is not None
             return (track.weight, *(getattr(track, name) for name in outputs))
 
-        weight, innovation, cov, *states = self._each(run, raws)
+        weight, innovation, cov, *states = self._each(run, raws, batch=engine == "loop")
         parts = [Predictions(innovation, cov, weight[0])]
         if self.knows_truth:
             error, known = self._errors(states[0], innovation.shape[2])
@@ -247,8 +243,10 @@ class Likelihood:
         weight = known.expand(*error.shape[1:]).to(error)
         return error * weight, weight
 
-    def _each(self, function: Callable[[Tensor], tuple[Tensor, ...]], raws: Tensor) -> tuple[Tensor, ...]:
-        if self.side_by_side:
+    def _each(
+        self, function: Callable[[Tensor], tuple[Tensor, ...]], raws: Tensor, batch: bool = True
+    ) -> tuple[Tensor, ...]:
+        if self.side_by_side and batch:
             try:
                 return tuple(torch.func.vmap(function)(raws))
             finally:  # tensors of a batch do not live longer than vmap
@@ -287,8 +285,14 @@ class Likelihood:
         return value if math.isfinite(value) else -math.inf, density.factor, density.white
 
 
-def _solved(factor: Tensor, right: Tensor) -> Tensor:
-    return torch.linalg.solve_triangular(factor, right, upper=False)
+def _solved(factor: Float[Tensor, "*B m m"], right: Float[Tensor, "*C m k"]) -> Float[Tensor, "*C m k"]:
+    """``L⁻¹ b`` row by row: the matrices are small and many, for which a call of LAPACK each takes most of the time."""
+    rows: list[Tensor] = []
+    for i, row in enumerate(right.unbind(-2)):
+        for j, known in enumerate(rows):
+            row = row - factor[..., i, j, None] * known
+        rows.append(row / factor[..., i, i, None])
+    return torch.stack(rows, -2)
 
 
 def maximise(
