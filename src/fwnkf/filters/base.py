@@ -726,6 +726,7 @@ class Filter(nn.Module):
         smoothing: bool = False,
         engine: Engine = "auto",
         outputs: Sequence[str] | None = None,
+        engine_steps: int | None = None,
     ) -> Trajectory:
         """Filter complete sequences from a prior, or continue from the ``trajectory.state`` of an earlier run.
 
@@ -753,6 +754,7 @@ class Filter(nn.Module):
                 the fastest that serves, see :mod:`fwnkf.filters.engines`; :attr:`Trajectory.engine` says which.
             outputs: names of the outputs that are wanted, such as ``("mean", "cov")``; the others are None. By default
                 all.
+            engine_steps: for a part of a recording the length of the whole, by which the engine is chosen.
 
         Returns:
             The outputs of all steps and the last state.
@@ -776,7 +778,7 @@ class Filter(nn.Module):
             raise ConfigError(f"{by_loop[0]}=… is for engine='loop'")
         tried: tuple[Engine, ...] = (engine,) if engine != "auto" else ("loop",)
         if engine == "auto" and not by_loop:
-            tried = engines.choose(self, prepared, state, inputs, inputs.y.shape[1], smoothing)
+            tried = engines.choose(self, prepared, state, inputs, engine_steps or inputs.y.shape[1])
         for name in tried:
             try:
                 track = self._run_on(

@@ -93,7 +93,7 @@ def is_linear(model: Filter, prepared: Any) -> bool:
     return model.linear_model(prepared).kind == "constant"
 
 
-def choose(model: Filter, prepared: Any, state: Any, inputs: Inputs, steps: int, smoothing: bool) -> tuple[Engine, ...]:
+def choose(model: Filter, prepared: Any, state: Any, inputs: Inputs, steps: int) -> tuple[Engine, ...]:
     """The engines for a run in the order in which they are tried; the last one always serves."""
     tensors = (prepared, state, inputs)
     if steps < LINEAR_STEPS or is_transformed(*tensors):

@@ -81,16 +81,18 @@ def run_steps(
     prepared: Any = None,
     engine: Engine = "auto",
     outputs: Sequence[str] | None = None,
+    steps: int | None = None,
 ) -> Iterator[Trajectory]:
     """Run a filter over parts one after the other; the memory is that of one part, the bits are those of one run.
 
-    The engine of the first part, which is chosen by its length unless it is given, runs the others too.
+    One engine runs all parts. Unless it is given, it is chosen by ``steps``, the length of the recording, or by that of
+    the first part.
     """
     prepared = model.prepare() if prepared is None else prepared
     state, options = None, {"prepared": prepared, "smoothing": smoothing, "outputs": outputs}
     for part in parts:
         begin = {"state": state} if part.start is None else part.start
-        track = model.run(part.y, part.u, part.mask, part.dt, **begin, **options, engine=engine)
+        track = model.run(part.y, part.u, part.mask, part.dt, **begin, **options, engine=engine, engine_steps=steps)
         state, engine = track.state, track.engine
         yield track
 
