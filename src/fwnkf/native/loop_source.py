@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from .bodies import body
-from .builder import Builder, Pool
+from .builder import Builder, Pool, entries
 from .c_helpers import preamble
 from .graph import Field, Graph
 from .lowering import Lowered, lower
-from .values import KINDS, Array, Scalars, literal
+from .values import KINDS, Array, Scalars
 
 CTYPES = {
     torch.float32: "real",
@@ -139,8 +139,7 @@ def _step(lowered: Lowered, targets: Sequence[str]) -> str:
         if isinstance(value, Array):
             build.realize(value, made.whole(value.shape))
         else:
-            items = enumerate(value.items.flat)
-            build.block("\n".join(f"@{made.key}[{i}] = {literal(item, kind)};" for i, item in items), made)
+            build.block(entries(made, Scalars(value.items, kind)), made)
     return body(lowered, [], written).text
 
 
@@ -161,8 +160,8 @@ def _run(state: Sequence[Field], has_first: bool) -> str:
     )
     begin = "        first_step(&a, &b, in, known, out, i++);\n        a = b;\n" if has_first else ""
     return (
-        "void run(\n    int64_t records, int64_t steps, void *const *state, const void *const *in, const void *const *known,\n"
-        "    void *const *out)\n{\n"
+        "void run(\n    int64_t records, int64_t steps, void *const *state, const void *const *in,\n"
+        "    const void *const *known, void *const *out)\n{\n"
         "    struct state a, b;\n    a.end = b.end = 0;\n"
         "    for (int64_t r = 0; r < records; ++r) {\n"
         "        int64_t i = r * steps;\n        const int64_t end = i + steps;\n"

@@ -17,8 +17,9 @@ from ..core.scan import length_of
 from ..core.tree import Template, flat_function
 from ..errors import ConfigError
 from .compilers import library_compiler, shared_library
-from .graph import Field, Graph, make_graph
+from .graph import Field, Graph
 from .loop_source import CTYPES, loop_source
+from .recorder import record
 
 MOST_KNOWN = 64
 """Loops that this process remembers by their key."""
@@ -135,7 +136,7 @@ class TimeLoop:
         kinds = ["s"] * ends[0] + ["x"] * self._inputs.count + ["k"] * self._constants.count
         inputs = tuple(_field(f"{kinds[i]}{i}", one[i]) for i in range(count))
         outputs = tuple(_field(f"s{i}" if i < ends[0] else f"r{i}", leaf) for i, leaf in enumerate(results))
-        return Graph(make_graph(flat, one), inputs, outputs), after, out
+        return Graph(record(flat, one), inputs, outputs), after, out
 
     def __call__(self, state: Any, inputs: tuple[Tensor | None, ...], constants: Any, steps: int) -> tuple[Any, Any]:
         """The last state and the outputs."""
