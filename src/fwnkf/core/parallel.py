@@ -14,16 +14,16 @@ Three ways, chosen by :func:`filter_scan`:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..shapes import Bool, Float
-from .affine import Chunks, chunks_of, constant_recursion, prefixes, varying_recursion
+from .affine import CACHED, Chunks, chunks_of, constant_recursion, prefixes, varying_recursion
 from .forms import precise_over_time
 from .gaussian import (
-    FullNoise,
     Noise,
     dense,
     joseph_of,
@@ -31,6 +31,7 @@ from .gaussian import (
     prediction_keeps_digits,
     propagate,
     remaining,
+    solve_rows,
     solved_rows,
     symmetrize,
 )
@@ -53,10 +54,10 @@ def filter_scan(run: LinearRun, square_root: bool = False) -> LinearTrack:
     update that cannot be skipped here: use the recursion for that recording.
     """
     if run.y.is_meta or run.y.is_cuda:
-        return _completed(run, *_tree(run))
+        return _completed(run, _tree(run))
     if _is_constant(run):
         return _constant(run)
-    return _completed(run, *_chunked(run))
+    return _completed(run, _chunked(run))
 
 
 def _is_constant(run: LinearRun) -> bool:
@@ -82,29 +83,25 @@ class Element(NamedTuple):
 
 
 def after(element: Element, mean: Float[Tensor, "*B n"], cov: Float[Tensor, "*B n n"]) -> tuple[Tensor, Tensor]:
-    """The belief after the steps of an element.
-
-    ``(I + P J)⁻¹ P = W P Wᵀ + W P J P Wᵀ`` with ``W = (I + P J)⁻¹``: a sum of positive semidefinite terms.
-    """
-    W = _inverse(cov, element.J)
-    AW = element.A @ W
-    AWP = AW @ cov
-    return matvec(AW, mean + matvec(cov, element.eta)) + element.b, _moved_cov(AW, AWP, cov, element)
+    """The belief after the steps of an element."""
+    AW = element.A @ _inverse(cov, element.J)
+    return matvec(AW, mean + matvec(cov, element.eta)) + element.b, _moved_cov(AW, cov, element)
 
 
 def after_cov(element: Element, cov: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
     """The covariance after the steps of an element."""
-    AW = element.A @ _inverse(cov, element.J)
-    return _moved_cov(AW, AW @ cov, cov, element)
+    return _moved_cov(element.A @ _inverse(cov, element.J), cov, element)
 
 
 def _inverse(cov: Tensor, J: Tensor) -> Tensor:
-    product = cov @ J
+    """``W = (I + P J)⁻¹``: what the measurements of an element leave of the belief ``P`` before it is ``W P``."""
     eye = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
-    return torch.linalg.inv_ex(product + eye).inverse
+    return torch.linalg.inv_ex(eye + cov @ J).inverse
 
 
-def _moved_cov(AW: Tensor, AWP: Tensor, cov: Tensor, element: Element) -> Tensor:
+def _moved_cov(AW: Tensor, cov: Tensor, element: Element) -> Tensor:
+    """``A W P Aᵀ + C``, as a sum of positive semidefinite terms: ``W P = W P Wᵀ + W P J P Wᵀ``."""
+    AWP = AW @ cov
     return symmetrize(AWP @ AW.mT + AWP @ element.J @ AWP.mT + element.C)
 
 
@@ -117,7 +114,7 @@ def combine(first: Element, then: Element) -> Element:
     return Element(
         AW @ first.A,
         matvec(AW, first.b + matvec(first.C, then.eta)) + then.b,
-        _moved_cov(AW, AW @ first.C, first.C, then),
+        _moved_cov(AW, first.C, then),
         matvec(WA.mT, then.eta - matvec(then.J, first.b)) + first.eta,
         J,
     )
@@ -163,6 +160,7 @@ class Beliefs(NamedTuple):
     prior_cov: Float[Tensor, "B T n n"]
     mean: Float[Tensor, "B T n"]
     cov: Float[Tensor, "B T n n"]
+    gain: Float[Tensor, "B T n m"]
 
 
 def _tree(run: LinearRun) -> Beliefs:
@@ -200,7 +198,8 @@ def _one_step(run: LinearRun, mean: Float[Tensor, "B T n"], cov: Float[Tensor, "
     prior_cov = propagate(cov, F, Q)
     K = solved_rows(prior_cov @ run.H.mT, prior_cov, run.H, run.R, run.weight)[0]
     innovation = (run.y - matvec(run.H, prior)) * run.weight
-    return Beliefs(prior, prior_cov, prior + matvec(K, innovation), joseph_of(prior_cov, remaining(K, run.H), K, run.R))
+    cov = joseph_of(prior_cov, remaining(K, run.H), K, run.R)
+    return Beliefs(prior, prior_cov, prior + matvec(K, innovation), cov, K)
 
 
 # ---- chunks side by side --------------------------------------------------------------------------------------------
@@ -210,29 +209,31 @@ class _Inputs(NamedTuple):
     """What one step inside the chunks reads, for all of them; matrices without a batch axis are the same for all."""
 
     F_transposed: Tensor
-    Q: Tensor
+    half_Q: Tensor
     shift: Tensor | None
     y: Tensor
     weight: Tensor
+    both: Tensor
+    """1 where two channels were measured together."""
+    absent: Tensor
+    """1 on the diagonal where a channel was not measured."""
 
 
 def _chunked(run: LinearRun) -> Beliefs:
-    batch, steps, m = run.y.shape
+    batch, steps, _ = run.y.shape
     n = run.F.shape[-1]
-    chunks = chunks_of(steps, wide=batch * n * n > WIDE)
-    inputs = _cut_inputs(run, chunks)
-    H, R, eye = run.H, dense(run.R), torch.eye(n, dtype=run.F.dtype, device=run.F.device)
+    chunks = chunks_of(steps, wide=batch * n * n > WIDE, entries=batch * n * n)
+    inputs, H, R = _Inside(run, chunks), run.H, dense(run.R)
     mean, cov = run.mean.unsqueeze(1), run.cov.unsqueeze(1)
     if chunks.count > 1:
-        element = _chunk_elements(inputs, H, R, eye)
+        element = _chunk_elements(inputs, H, R)
         mean, cov = _connected(Element(*(item.unflatten(0, (batch, -1)) for item in element)), run.mean, run.cov)
     mean, cov = mean.flatten(0, 1), cov.flatten(0, 1)
     found: list[Beliefs] = []
     for item in inputs:
         prior, prior_cov = _predicted(mean, cov, item)
-        _, _, innovation, K, cov = _updated(prior, prior_cov, item, H, R, eye)
-        mean = torch.baddbmm(prior.unsqueeze(-1), K, innovation.unsqueeze(-1)).squeeze(-1)
-        found.append(Beliefs(prior, prior_cov, mean, cov))
+        mean, cov, K, _, _ = _updated(prior, prior_cov, item, H, R)
+        found.append(Beliefs(prior, prior_cov, mean, cov, K))
     return Beliefs(
         *(
             torch.stack([item.unflatten(0, (batch, -1)) for item in items], 2).flatten(1, 2)[:, :steps]
@@ -241,62 +242,82 @@ def _chunked(run: LinearRun) -> Beliefs:
     )
 
 
-def _cut_inputs(run: LinearRun, chunks: Chunks) -> list[_Inputs]:
-    """The inputs of each step inside the chunks."""
-    F_transposed, Q = run.F.mT.contiguous(), run.Q
-    y, weight = (chunks.cut(item).flatten(0, 1).unbind(1) for item in (run.y, run.weight))
-    index = None if run.index is None else chunks.cut(run.index).flatten(0, 1).unbind(1)
-    shift = None if run.shift is None else chunks.cut(run.shift).flatten(0, 1).unbind(1)
-    inputs = []
-    for step in range(chunks.length):
-        if index is None:
-            one, other = F_transposed[0], Q[0]
-        else:
-            one, other = F_transposed.index_select(0, index[step]), Q.index_select(0, index[step])
-        c = None if shift is None else shift[step]
-        if step == 0 and not run.predicts_first:
-            held = torch.arange(len(y[0]), device=run.y.device) % chunks.count == 0
-            one = torch.where(held[:, None, None], torch.eye(one.shape[-1], dtype=one.dtype, device=one.device), one)
-            other = torch.where(held[:, None, None], 0.0, other)
-            c = None if c is None else torch.where(held.unsqueeze(-1), 0.0, c)
-        inputs.append(_Inputs(one, other, c, y[step], weight[step]))
-    return inputs
+class _Inside:
+    """The inputs of each step inside the chunks, gathered when it is its turn."""
+
+    def __init__(self, run: LinearRun, chunks: Chunks) -> None:
+        self.run, self.chunks = run, chunks
+        self.F_transposed, self.half_Q = run.F.mT.contiguous(), 0.5 * run.Q
+        self.y, self.weight = self._by_step(run.y), self._by_step(run.weight)
+        self.both = self.weight.unsqueeze(-1) * self.weight.unsqueeze(-2)
+        self.absent = torch.diag_embed(1 - self.weight)
+        self.index = None if run.index is None else self._by_step(run.index)
+        self.shift = None if run.shift is None else self._by_step(run.shift)
+
+    def _by_step(self, item: Tensor) -> Tensor:
+        return self.chunks.cut(item).flatten(0, 1).transpose(0, 1).contiguous()
+
+    def __iter__(self) -> Iterator[_Inputs]:
+        for step in range(self.chunks.length):
+            F_transposed, half_Q = self.F_transposed[0], self.half_Q[0]
+            if self.index is not None:
+                which = self.index[step]
+                F_transposed, half_Q = self.F_transposed.index_select(0, which), self.half_Q.index_select(0, which)
+            shift = None if self.shift is None else self.shift[step]
+            if step == 0 and not self.run.predicts_first:
+                held = torch.arange(len(self.y[0]), device=self.y.device) % self.chunks.count == 0
+                eye = torch.eye(F_transposed.shape[-1], dtype=F_transposed.dtype, device=F_transposed.device)
+                F_transposed = torch.where(held[:, None, None], eye, F_transposed)
+                half_Q = torch.where(held[:, None, None], 0.0, half_Q)
+                shift = None if shift is None else torch.where(held.unsqueeze(-1), 0.0, shift)
+            yield _Inputs(
+                F_transposed, half_Q, shift, *(item[step] for item in (self.y, self.weight, self.both, self.absent))
+            )
 
 
 def _predicted(mean: Tensor, cov: Tensor, item: _Inputs) -> tuple[Tensor, Tensor]:
     Ft = item.F_transposed
     if Ft.ndim == 2:  # one product for all chunks
         mean = mean @ Ft
+        half = torch.add(item.half_Q, (cov @ Ft).mT.contiguous() @ Ft, alpha=0.5)
     else:
         mean = torch.bmm(mean.unsqueeze(-2), Ft).squeeze(-2)
-    half = (cov @ Ft).mT.contiguous() @ (0.5 * Ft)
-    return mean if item.shift is None else mean + item.shift, half + half.mT + item.Q
+        half = torch.baddbmm(item.half_Q, torch.bmm(cov, Ft).mT, Ft, alpha=0.5)
+    return mean if item.shift is None else mean + item.shift, half + half.mT
 
 
 def _updated(
-    mean: Tensor, cov: Tensor, item: _Inputs, H: Tensor, R: Tensor, eye: Tensor
+    prior: Tensor, P: Tensor, item: _Inputs, H: Tensor, R: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """``P Hᵀ``, the inverse of ``S`` over the measured channels, innovation, gain and posterior covariance."""
-    PHt = cov @ H.mT
-    both = item.weight.unsqueeze(-1) * item.weight.unsqueeze(-2)
-    S = (PHt.mT.contiguous() @ H.mT + R) * both + torch.diag_embed(1 - item.weight)
-    inverse = (S.reciprocal() if S.shape[-1] == 1 else torch.linalg.inv_ex(S).inverse) * both
-    K = PHt @ inverse
-    return PHt, inverse, (item.y - mean @ H.mT) * item.weight, K, joseph_of(cov, eye - K @ H, K, FullNoise(R))
+    """Mean and covariance, gain, innovation, and the inverse of ``S`` over the measured channels.
+
+    The covariance is that of :func:`.gaussian.joseph`, of which only products with ``m`` columns are left:
+    ``X = P - K H P`` and ``X - (X Hᵀ - K R) Kᵀ``.
+    """
+    PHt = P @ H.mT
+    S = torch.addcmul(item.absent, PHt.mT.contiguous() @ H.mT + R, item.both)
+    inverse = (S.reciprocal() if S.shape[-1] == 1 else torch.linalg.inv_ex(S).inverse) * item.both
+    K = torch.bmm(PHt, inverse)
+    X = torch.baddbmm(P, K, PHt.mT, alpha=-1)
+    half = torch.baddbmm(X, X @ H.mT - K @ R, K.mT, beta=0.5, alpha=-0.5)
+    innovation = (item.y - prior @ H.mT) * item.weight
+    mean = torch.baddbmm(prior.unsqueeze(-1), K, innovation.unsqueeze(-1)).squeeze(-1)
+    return mean, half + half.mT, K, innovation, inverse
 
 
-def _chunk_elements(inputs: list[_Inputs], H: Tensor, R: Tensor, eye: Tensor) -> Element:
+def _chunk_elements(inputs: _Inside, H: Tensor, R: Tensor) -> Element:
     """The elements of whole chunks: the recursion from a state that is known, and what it tells about that state."""
-    chunks, n = len(inputs[0].y), len(eye)
-    transposed, cov = eye.expand(chunks, n, n), torch.zeros_like(eye).expand(chunks, n, n)
+    n = H.shape[-1]
+    eye = torch.eye(n, dtype=H.dtype, device=H.device)
+    shape = (inputs.y.shape[1], n, n)
+    transposed, cov = eye.expand(shape), torch.zeros_like(eye).expand(shape)
     J, mean, eta = cov, cov[..., 0], cov[..., 0]
     for item in inputs:
         mean, cov = _predicted(mean, cov, item)
-        _, inverse, innovation, K, cov = _updated(mean, cov, item, H, R, eye)
-        mean = torch.baddbmm(mean.unsqueeze(-1), K, innovation.unsqueeze(-1)).squeeze(-1)
+        mean, cov, K, innovation, inverse = _updated(mean, cov, item, H, R)
         transposed = transposed @ item.F_transposed
         seen = transposed @ H.mT
-        weighted = seen @ inverse
+        weighted = torch.bmm(seen, inverse)
         J = torch.baddbmm(J, weighted, seen.mT)
         eta = torch.baddbmm(eta.unsqueeze(-1), weighted, innovation.unsqueeze(-1)).squeeze(-1)
         transposed = torch.baddbmm(transposed, seen, K.mT, alpha=-1)
@@ -305,28 +326,25 @@ def _chunk_elements(inputs: list[_Inputs], H: Tensor, R: Tensor, eye: Tensor) ->
 
 def _connected(chunks: Element, mean: Tensor, cov: Tensor) -> tuple[Tensor, Tensor]:
     """The beliefs before every chunk, from that before the first."""
-    means, covs = [mean], [cov]
-    for items in zip(*(part.unbind(1)[:-1] for part in chunks), strict=True):
-        mean, cov = after(Element(*items), means[-1], covs[-1])
-        means.append(mean)
-        covs.append(cov)
-    return torch.stack(means, 1), torch.stack(covs, 1)
+    earlier = Element(*(part[:, :-1].transpose(0, 1) for part in chunks))
+    means, covs = after(Element(*prefixes(combine, earlier)), mean, cov)
+    return torch.cat((mean.unsqueeze(1), means.transpose(0, 1)), 1), torch.cat(
+        (cov.unsqueeze(1), covs.transpose(0, 1)), 1
+    )
 
 
 # ---- what follows from the beliefs ----------------------------------------------------------------------------------
 
 
-def _completed(run: LinearRun, *beliefs: Tensor) -> LinearTrack:
+def _completed(run: LinearRun, every: Beliefs) -> LinearTrack:
     """Innovations, densities and flags of all steps from what is believed before and after them."""
-    every = Beliefs(*beliefs)
     before = torch.cat((run.cov.unsqueeze(1), every.cov[:, :-1]), 1)
-    length = max(1, LONGEST // len(run.y))
+    length = max(1, 4 * CACHED // every.cov[:, 0].numel())
     parts = []
     for start in range(0, run.y.shape[1], length):
         place = slice(start, start + length)
-        parts.append(
-            _measured(_piece(run, start, length), before[:, place], Beliefs(*(item[:, place] for item in every)))
-        )
+        at = Beliefs(*(item[:, place] for item in every))
+        parts.append(_measured(_piece(run, start, length), before[:, place], at))
     innovation, S, density, ok, precise = (torch.cat(items, 1) for items in zip(*parts, strict=True))
     return LinearTrack(
         every.mean, every.cov, every.prior_mean, every.prior_cov, innovation, S, density, ok, precise & ok
@@ -334,13 +352,16 @@ def _completed(run: LinearRun, *beliefs: Tensor) -> LinearTrack:
 
 
 def _measured(run: LinearRun, before: Tensor, at: Beliefs) -> tuple[Tensor, ...]:
-    n, H = run.F.shape[-1], run.H
+    H = run.H
     innovation = (run.y - at.prior_mean @ H.mT) * run.weight
-    rows = torch.cat((at.prior_cov @ H.mT, innovation.unsqueeze(-2)), -2)
-    solved, S, ok, pivots = solved_rows(rows, at.prior_cov, H, run.R, run.weight)
-    K, weighted = solved[..., :n, :], solved[..., n, :]
-    density = _density(innovation, weighted, pivots, run.weight)
-    precise = precise_over_time(at.prior_cov, at.cov, K, S, pivots, innovation, weighted, H, run.R, run.y, run.weight)
+    S = symmetrize(H @ at.prior_cov @ H.mT + dense(run.R))
+    solved, ok, pivots = solve_rows(innovation.unsqueeze(-2), S, run.weight)
+    weighted = solved.squeeze(-2)
+    constant = run.weight.sum(-1) * math.log(2 * math.pi)
+    density = -0.5 * ((innovation * weighted).sum(-1) + pivots.log().sum(-1) + constant)
+    precise = precise_over_time(
+        at.prior_cov, at.cov, at.gain, S, pivots, innovation, weighted, H, run.R, run.y, run.weight
+    )
     return innovation, S, density, ok, precise & _predicted_precisely(run, before, at.prior_cov)
 
 
@@ -351,11 +372,6 @@ def _predicted_precisely(run: LinearRun, before: Tensor, prior_cov: Tensor) -> B
     if run.predicts_first:
         return fine
     return torch.cat((torch.ones_like(fine[:, :1]), fine[:, 1:]), 1)
-
-
-def _density(innovation: Tensor, weighted: Tensor, pivots: Tensor, weight: Tensor) -> Tensor:
-    constant = weight.sum(-1) * math.log(2 * math.pi)
-    return -0.5 * ((innovation * weighted).sum(-1) + pivots.log().sum(-1) + constant)
 
 
 # ---- constant matrices ----------------------------------------------------------------------------------------------
@@ -461,17 +477,26 @@ def settling(
 ) -> Float[Tensor, "b S n n"]:
     """Covariances after the updates of the first steps, until they no longer change or ``steps`` are reached.
 
-    ``2ᵏ`` steps at once from the covariances of the ``2ᵏ`` steps before them, by the element of so many steps.
+    >>> one = torch.ones(1, 1, dtype=torch.float64)
+    >>> settling(one, one, one, FullNoise(one), 2 * one.unsqueeze(0), 3).flatten()  # 2/3, 5/8, 13/21: to (√5 - 1) / 2
+    tensor([0.6667, 0.6250, 0.6190], dtype=torch.float64)
     """
-    n = len(F)
     K = solved_rows(prior_cov @ H.mT, prior_cov, H, noise)[0]
-    covs = joseph_of(prior_cov, remaining(K, H), K, noise).unsqueeze(1)
+    first = joseph_of(prior_cov, remaining(K, H), K, noise)
     seen, zero = (H @ F).mT, torch.zeros_like(F[0])
     solved, _, _, _ = solved_rows(torch.cat((Q @ H.mT, seen)).unsqueeze(0), Q.unsqueeze(0), H, noise)
-    K, information = solved[0].split(n)
+    K, information = solved[0].split(len(F))
     IKH = remaining(K, H)
     element = Element(IKH @ F, zero, joseph_of(Q, IKH, K, noise), zero, symmetrize(information @ seen.mT))
-    length = 1
+    return _doubled(element, first, steps)
+
+
+def _doubled(element: Element, cov: Float[Tensor, "b n n"], steps: int) -> Float[Tensor, "b S n n"]:
+    """The covariance, and those after 1, 2, … of the same step, until they no longer change or there are ``steps``.
+
+    ``2ᵏ`` steps at once from the covariances of the ``2ᵏ`` steps before them, by the element of so many steps.
+    """
+    covs, length = cov.unsqueeze(1), 1
     while covs.shape[1] < steps:
         old = covs[:, -length:]
         new = after_cov(element, old)
@@ -490,3 +515,143 @@ def _unchanged(new: Tensor, old: Tensor) -> bool:
     std = torch.diagonal(new, dim1=-2, dim2=-1).clamp_min(0).sqrt()
     size = std.unsqueeze(-1) * std.unsqueeze(-2)
     return bool(((new - old).abs() <= SETTLED * torch.finfo(new.dtype).eps * size).all())
+
+
+# ---- smoothing ------------------------------------------------------------------------------------------------------
+
+
+class SmoothedTrack(NamedTuple):
+    """The belief in every step given all measurements; see :class:`fwnkf.Smoothed`."""
+
+    mean: Float[Tensor, "B T D"]
+    cov: Float[Tensor, "B T D D"]
+    cross_cov: Float[Tensor, "B S D D"]
+    """The covariance of step ``t`` with step ``t + 1``, for ``S = T - 1`` steps."""
+
+
+class _Back(NamedTuple):
+    """``x_t = gain x_{t+1} + N(…, spread)`` given the measurements up to step ``t``."""
+
+    gain: Float[Tensor, "b S n n"]
+    spread: Float[Tensor, "b S n n"]
+
+
+def smooth_scan(run: LinearRun, track: LinearTrack) -> SmoothedTrack:
+    """The Rauch-Tung-Striebel smoother over all steps at once, from the track of :func:`filter_scan`.
+
+    Covariances are sums of positive semidefinite terms. Where a predicted covariance is singular, its pseudo-inverse
+    is used, which is exact: errors have no part outside its range.
+    """
+    steps, mean, cov, prior_cov = run.y.shape[1], track.mean, track.cov, track.prior_cov
+    if steps == 1:
+        return SmoothedTrack(mean, cov, cov[:, :0])
+    same = _is_shared(cov)
+    if same:
+        cov, prior_cov = cov[:1], prior_cov[:1]
+    varying = steps - 1
+    if not run.y.is_meta and _is_constant(run):
+        varying = min(varying, int((cov != cov[:, -1:]).flatten(2).any(-1).any(0).sum()))
+    many = slice(0, varying)
+    piece = _piece(run, 1, steps)
+    F, Q = (run.F[0], run.Q[0]) if run.index is None else (run.F[piece.index], run.Q[piece.index])
+    covs, gains = [], []
+    end, end_cov = mean[:, -1], cov[:, -1]
+    means = [end.unsqueeze(1)]
+    if varying < steps - 1:  # the gain is that of the steady state
+        rest = slice(varying, steps - 1)
+        back = _back(cov[:, -1:], prior_cov[:, -1:], F, Q)
+        gains.append(back.gain.expand(-1, steps - 1 - varying, -1, -1))
+        u = mean[:, rest] - track.prior_mean[:, 1:][:, rest] @ back.gain[:, 0].mT
+        found = [constant_recursion(E, part, x) for E, part, x in _by_loop(back.gain[:, 0], u.flip(1), end)]
+        means.insert(0, torch.cat(found).flip(1))
+        zero = torch.zeros_like(back.gain[:, 0])
+        element = Element(back.gain, zero[..., 0], back.spread, zero[..., 0], zero.unsqueeze(1))
+        settled = _doubled(element, end_cov, steps - varying).flip(1)
+        covs.append(torch.cat((settled[:, :1].expand(-1, steps - varying - settled.shape[1], -1, -1), settled), 1))
+        end, end_cov = means[0][:, 0], covs[0][:, 0]
+    else:
+        covs.append(end_cov.unsqueeze(1))
+    if varying:
+        if run.index is not None:
+            F, Q = F[:, many], Q[:, many]
+        back = _back(cov[:, many], prior_cov[:, 1:][:, many], F, Q)
+        u = mean[:, many] - matvec(back.gain, track.prior_mean[:, 1:][:, many])
+        found, found_cov = _smoothed_back(back, u, end, end_cov)
+        means.insert(0, found)
+        covs.insert(0, found_cov)
+        gains.insert(0, back.gain)
+    all_covs, all_gains = torch.cat(covs, 1), torch.cat(gains, 1)
+    cross = all_gains @ all_covs[:, 1:]
+    batch = len(run.y)
+    return SmoothedTrack(torch.cat(means, 1), all_covs.expand(batch, -1, -1, -1), cross.expand(batch, -1, -1, -1))
+
+
+def _is_shared(cov: Tensor) -> bool:
+    """Whether one covariance stands for all recordings of a batch."""
+    return len(cov) == 1 or cov.stride(0) == 0
+
+
+def _back(cov: Tensor, prior_cov: Tensor, F: Tensor, Q: Tensor) -> _Back:
+    """From covariances, those predicted from them, and how."""
+    forward = cov @ F.mT
+    E = _right_pseudo_solve(forward, prior_cov)
+    X = cov - E @ forward.mT
+    return _Back(E, symmetrize(X - (X @ F.mT - E @ Q) @ E.mT))
+
+
+def _right_pseudo_solve(C: Tensor, P: Tensor) -> Tensor:
+    """``C P⁺``, with ``P`` scaled to a unit diagonal."""
+    variance = torch.diagonal(P, dim1=-2, dim2=-1)
+    scale = torch.where(variance > 0, variance, 1.0).rsqrt()
+    scaled = P * (scale.unsqueeze(-1) * scale.unsqueeze(-2))
+    factor, info = torch.linalg.cholesky_ex(scaled)
+    least = 10 * P.shape[-1] * torch.finfo(P.dtype).eps
+    regular = (info == 0) & (torch.diagonal(factor, dim1=-2, dim2=-1).square() > least).all(-1)
+    right = C * scale.unsqueeze(-2)
+    if not P.is_meta and not bool(regular.all()):
+        eye = torch.eye(P.shape[-1], dtype=P.dtype, device=P.device)
+        inverse = torch.linalg.pinv(scaled[~regular], hermitian=True, rtol=least)
+        factor = torch.where(regular[..., None, None], factor, eye)
+        solved = torch.cholesky_solve(right.mT, factor).mT
+        solved = solved.masked_scatter(~regular[..., None, None], right[~regular] @ inverse)
+    else:
+        solved = torch.cholesky_solve(right.mT, factor).mT
+    return solved * scale.unsqueeze(-2)
+
+
+def _smoothed_back(back: _Back, u: Tensor, end: Tensor, end_cov: Tensor) -> tuple[Tensor, Tensor]:
+    """``x_t = E_t x_{t+1} + u_t`` and ``P_t = E_t P_{t+1} E_tᵀ + L_t``, from those after the last step."""
+    same, batch = len(back.gain) < len(u), len(back.gain)
+    shared = u.permute(1, 2, 0).unsqueeze(0) if same else u.unsqueeze(-1)
+    begin = end.mT.unsqueeze(0) if same else end.unsqueeze(-1)
+    E, L = back.gain.flip(1), back.spread.flip(1)
+    x = varying_recursion(E, shared.flip(1), begin).flip(1)
+    mean = x.squeeze(0).permute(2, 0, 1) if same else x.squeeze(-1)
+    steps, n = E.shape[1], E.shape[-1]
+    if E.is_cuda or E.is_meta:
+        zero = torch.zeros_like(E)
+        elements = Element(E, zero[..., 0], L, zero[..., 0], zero)
+        found = prefixes(combine, Element(*(item.transpose(0, 1) for item in elements)))
+        return mean, after_cov(Element(*found), end_cov).transpose(0, 1).flip(1)
+    chunks = chunks_of(steps, wide=batch * n * n > WIDE, entries=batch * n * n)
+    inside = [chunks.cut(item).flatten(0, 1).unbind(1) for item in (E, 0.5 * L)]
+    P = end_cov
+    if chunks.count > 1:
+        A, C = inside[0][0], 2 * inside[1][0]
+        for gain, half in list(zip(*inside, strict=True))[1:]:
+            A, C = torch.bmm(gain, A), _spread(gain, C, half)
+        before = [end_cov]
+        for one, other in list(zip(*(item.unflatten(0, (batch, -1)).unbind(1) for item in (A, C)), strict=True))[:-1]:
+            before.append(_spread(one, before[-1], 0.5 * other))
+        P = torch.stack(before, 1).flatten(0, 1)
+    found_cov = []
+    for gain, half in zip(*inside, strict=True):
+        P = _spread(gain, P, half)
+        found_cov.append(P.unflatten(0, (batch, -1)))
+    return mean, torch.stack(found_cov, 2).flatten(1, 2)[:, :steps].flip(1)
+
+
+def _spread(E: Tensor, P: Tensor, half: Tensor) -> Tensor:
+    """``E P Eᵀ + L``, exactly symmetric, from half of ``L``."""
+    found = torch.baddbmm(half, torch.bmm(E, P), E.mT, alpha=0.5)
+    return found + found.mT
