@@ -22,11 +22,13 @@ from torch import Tensor
 
 from ..shapes import Bool, Float
 from .affine import CACHED, Chunks, chunks_of, constant_recursion, prefixes, varying_recursion
-from .forms import precise_over_time
+from .forms import measured_precisely, precise_over_time
 from .gaussian import (
     Noise,
     dense,
+    factor_psd,
     joseph_of,
+    masked,
     matvec,
     prediction_keeps_digits,
     propagate,
@@ -36,6 +38,7 @@ from .gaussian import (
     symmetrize,
 )
 from .linear_run import LinearRun, LinearTrack
+from .parallel_root import RootElement, measured_factors, predicted_factor, root_after, root_combine, step_element
 
 SETTLED = 64
 """Units of the last digit by which a covariance may still change where it counts as steady."""
@@ -52,20 +55,24 @@ def filter_scan(run: LinearRun, square_root: bool = False) -> LinearTrack:
 
     It agrees with the recursion up to rounding. Where ``ok`` is False in any step, the recursion would have skipped an
     update that cannot be skipped here: use the recursion for that recording.
+
+    ``square_root`` carries factors of covariances, for what float32 cannot hold otherwise; there are no gradients then.
     """
+    if square_root:
+        return _root_tree(run)
     if run.y.is_meta or run.y.is_cuda:
         return _completed(run, _tree(run))
-    if _is_constant(run):
+    if is_constant(run):
         return _constant(run)
     return _completed(run, _chunked(run))
 
 
-def _is_constant(run: LinearRun) -> bool:
+def is_constant(run: LinearRun) -> bool:
     one = run.index is None or len(run.F) == 1
     return one and bool((run.weight == 1).all())
 
 
-# ---- elements: what some steps make of any belief before them ---------------------------------------------------------
+# ---- elements: what some steps make of any belief before them -------------------------------------------------------
 
 
 class Element(NamedTuple):
@@ -123,10 +130,8 @@ def combine(first: Element, then: Element) -> Element:
 def _first_elements(run: LinearRun) -> Element:
     """The elements of single steps, ``[B, T, …]``."""
     F, Q = _matrices(run)
-    H, shape = run.H, (*run.y.shape[:2], run.F.shape[-1])
-    shift = run.y.new_zeros(shape) if run.shift is None else run.shift.expand(shape)
-    if not run.predicts_first:
-        shift = torch.cat((torch.zeros_like(shift[:, :1]), shift[:, 1:]), 1)
+    H, shift = run.H, _shift(run)
+    shape = shift.shape
     r = (run.y - matvec(H, shift)) * run.weight
     seen = (H @ F).mT
     rows = torch.cat((Q @ H.mT, seen), -2)
@@ -136,6 +141,13 @@ def _first_elements(run: LinearRun) -> Element:
     return Element(
         IKH @ F, shift + matvec(K, r), joseph_of(Q, IKH, K, run.R), matvec(information, r), information @ seen.mT
     )
+
+
+def _shift(run: LinearRun) -> Tensor:
+    """``c`` of all steps; zero in a step that is not predicted."""
+    if run.shift is None:
+        return run.y.new_zeros(*run.y.shape[:2], run.F.shape[-1])
+    return run.shift if run.predicts_first else torch.nn.functional.pad(run.shift[:, 1:], (0, 0, 1, 0))
 
 
 def _matrices(run: LinearRun) -> tuple[Tensor, Tensor]:
@@ -177,6 +189,31 @@ def _tree(run: LinearRun) -> Beliefs:
     return Beliefs(*(torch.cat(items, 1) for items in zip(*parts, strict=True)))
 
 
+@torch.no_grad()
+def _root_tree(run: LinearRun) -> LinearTrack:
+    """As :func:`_tree`, with factors; the steps are those of :func:`_one_step` with factors too."""
+    mean, U, parts = run.mean, factor_psd(run.cov), []
+    roots = factor_psd(run.Q)
+    for start in range(0, run.y.shape[1], LONGEST):
+        piece = _piece(run, start, LONGEST)
+        F, root_Q = _matrices(piece._replace(Q=roots))
+        weight, shift = piece.weight, _shift(piece)
+        H, root_R = run.H * weight.unsqueeze(-1), factor_psd(masked(dense(run.R), weight))
+        elements = step_element(F, root_Q, shift, H, root_R, (piece.y - matvec(run.H, shift)) * weight)
+        prefix = prefixes(root_combine, RootElement(*(item.transpose(0, 1) for item in elements)))
+        means, factors = (item.transpose(0, 1) for item in root_after(RootElement(*prefix), mean, U))
+        before = torch.cat((U.unsqueeze(1), factors[:, :-1]), 1)
+        prior = matvec(F, torch.cat((mean.unsqueeze(1), means[:, :-1]), 1)) + shift
+        prior_factor = predicted_factor(before, F, root_Q)
+        _, K, factor = measured_factors(prior_factor, H, root_R)
+        innovation = (piece.y - prior @ run.H.mT) * weight
+        prior_cov, cov = (symmetrize(item @ item.mT) for item in (prior_factor, factor))
+        at = Beliefs(prior, prior_cov, prior + matvec(K, innovation), cov, K)
+        parts.append((*at[2:4], *at[:2], *_measured(piece, None, at)))
+        mean, U = at.mean[:, -1], factor[:, -1]
+    return LinearTrack(*(torch.cat(items, 1) for items in zip(*parts, strict=True)))
+
+
 def _piece(run: LinearRun, start: int, length: int) -> LinearRun:
     place = slice(start, start + length)
     return run._replace(
@@ -191,10 +228,7 @@ def _piece(run: LinearRun, start: int, length: int) -> LinearRun:
 def _one_step(run: LinearRun, mean: Float[Tensor, "B T n"], cov: Float[Tensor, "B T n n"]) -> Beliefs:
     """Every step from the belief after the step before it."""
     F, Q = _matrices(run)
-    prior = matvec(F, mean)
-    if run.shift is not None:
-        moved = run.shift if run.predicts_first else torch.cat((torch.zeros_like(prior[:, :1]), run.shift[:, 1:]), 1)
-        prior = prior + moved
+    prior = matvec(F, mean) + _shift(run)
     prior_cov = propagate(cov, F, Q)
     K = solved_rows(prior_cov @ run.H.mT, prior_cov, run.H, run.R, run.weight)[0]
     innovation = (run.y - matvec(run.H, prior)) * run.weight
@@ -209,7 +243,7 @@ class _Inputs(NamedTuple):
     """What one step inside the chunks reads, for all of them; matrices without a batch axis are the same for all."""
 
     F_transposed: Tensor
-    half_Q: Tensor
+    half_noise: Tensor
     shift: Tensor | None
     y: Tensor
     weight: Tensor
@@ -247,7 +281,7 @@ class _Inside:
 
     def __init__(self, run: LinearRun, chunks: Chunks) -> None:
         self.run, self.chunks = run, chunks
-        self.F_transposed, self.half_Q = run.F.mT.contiguous(), 0.5 * run.Q
+        self.F_transposed, self.half_noise = run.F.mT.contiguous(), 0.5 * run.Q
         self.y, self.weight = self._by_step(run.y), self._by_step(run.weight)
         self.both = self.weight.unsqueeze(-1) * self.weight.unsqueeze(-2)
         self.absent = torch.diag_embed(1 - self.weight)
@@ -259,19 +293,22 @@ class _Inside:
 
     def __iter__(self) -> Iterator[_Inputs]:
         for step in range(self.chunks.length):
-            F_transposed, half_Q = self.F_transposed[0], self.half_Q[0]
+            F_transposed, half_noise = self.F_transposed[0], self.half_noise[0]
             if self.index is not None:
                 which = self.index[step]
-                F_transposed, half_Q = self.F_transposed.index_select(0, which), self.half_Q.index_select(0, which)
+                F_transposed, half_noise = (
+                    self.F_transposed.index_select(0, which),
+                    self.half_noise.index_select(0, which),
+                )
             shift = None if self.shift is None else self.shift[step]
             if step == 0 and not self.run.predicts_first:
                 held = torch.arange(len(self.y[0]), device=self.y.device) % self.chunks.count == 0
                 eye = torch.eye(F_transposed.shape[-1], dtype=F_transposed.dtype, device=F_transposed.device)
                 F_transposed = torch.where(held[:, None, None], eye, F_transposed)
-                half_Q = torch.where(held[:, None, None], 0.0, half_Q)
+                half_noise = torch.where(held[:, None, None], 0.0, half_noise)
                 shift = None if shift is None else torch.where(held.unsqueeze(-1), 0.0, shift)
             yield _Inputs(
-                F_transposed, half_Q, shift, *(item[step] for item in (self.y, self.weight, self.both, self.absent))
+                F_transposed, half_noise, shift, *(item[step] for item in (self.y, self.weight, self.both, self.absent))
             )
 
 
@@ -279,10 +316,10 @@ def _predicted(mean: Tensor, cov: Tensor, item: _Inputs) -> tuple[Tensor, Tensor
     Ft = item.F_transposed
     if Ft.ndim == 2:  # one product for all chunks
         mean = mean @ Ft
-        half = torch.add(item.half_Q, (cov @ Ft).mT.contiguous() @ Ft, alpha=0.5)
+        half = torch.add(item.half_noise, (cov @ Ft).mT.contiguous() @ Ft, alpha=0.5)
     else:
         mean = torch.bmm(mean.unsqueeze(-2), Ft).squeeze(-2)
-        half = torch.baddbmm(item.half_Q, torch.bmm(cov, Ft).mT, Ft, alpha=0.5)
+        half = torch.baddbmm(item.half_noise, torch.bmm(cov, Ft).mT, Ft, alpha=0.5)
     return mean if item.shift is None else mean + item.shift, half + half.mT
 
 
@@ -351,7 +388,8 @@ def _completed(run: LinearRun, every: Beliefs) -> LinearTrack:
     )
 
 
-def _measured(run: LinearRun, before: Tensor, at: Beliefs) -> tuple[Tensor, ...]:
+def _measured(run: LinearRun, before: Tensor | None, at: Beliefs) -> tuple[Tensor, ...]:
+    """Innovation, ``S``, log density and flags; ``before`` is None where covariances were factors."""
     H = run.H
     innovation = (run.y - at.prior_mean @ H.mT) * run.weight
     S = symmetrize(H @ at.prior_cov @ H.mT + dense(run.R))
@@ -359,10 +397,23 @@ def _measured(run: LinearRun, before: Tensor, at: Beliefs) -> tuple[Tensor, ...]
     weighted = solved.squeeze(-2)
     constant = run.weight.sum(-1) * math.log(2 * math.pi)
     density = -0.5 * ((innovation * weighted).sum(-1) + pivots.log().sum(-1) + constant)
-    precise = precise_over_time(
-        at.prior_cov, at.cov, at.gain, S, pivots, innovation, weighted, H, run.R, run.y, run.weight
-    )
-    return innovation, S, density, ok, precise & _predicted_precisely(run, before, at.prior_cov)
+    if before is None:
+        precise = _root_precise(run, at)
+    else:
+        precise = precise_over_time(
+            at.prior_cov, at.cov, at.gain, S, pivots, innovation, weighted, H, run.R, run.y, run.weight
+        )
+        precise = precise & _predicted_precisely(run, before, at.prior_cov)
+    return innovation, S, density, ok, precise & ok
+
+
+@torch.no_grad()
+def _root_precise(run: LinearRun, at: Beliefs) -> Bool[Tensor, "B T"]:
+    """Whether factors kept their digits, as :func:`.ud.condition` says it of an update."""
+    eps = torch.finfo(at.cov.dtype).eps
+    prior, variance = (torch.diagonal(item, dim1=-2, dim2=-1) for item in (at.prior_cov, at.cov))
+    least = (8 * eps) ** 2 * torch.maximum(prior, (at.mean - at.prior_mean).square())
+    return measured_precisely((variance >= least).all(-1), run.y, run.R, run.weight)
 
 
 @torch.no_grad()
@@ -411,7 +462,7 @@ def _constant(run: LinearRun) -> LinearTrack:
         u = u if shift is None else u + shift[:, rest]
         closed = F @ IKH[:, -1]
         begin = pieces[-1][:, -1]
-        pieces.append(torch.cat([constant_recursion(A, part, x) for A, part, x in _by_loop(closed, u, begin)]))
+        pieces.append(torch.cat([constant_recursion(A, part, x) for A, part, x in by_loop(closed, u, begin)]))
     prior_mean = torch.cat(pieces, 1)
     innovation = run.y - prior_mean @ H.mT
 
@@ -460,7 +511,7 @@ def _constant(run: LinearRun) -> LinearTrack:
     )
 
 
-def _by_loop(closed: Tensor, u: Tensor, start: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
+def by_loop(closed: Tensor, u: Tensor, start: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
     """A closed loop with the recordings that share it."""
     if len(closed) == 1:
         return [(closed[0], u, start)]
@@ -488,10 +539,10 @@ def settling(
     K, information = solved[0].split(len(F))
     IKH = remaining(K, H)
     element = Element(IKH @ F, zero, joseph_of(Q, IKH, K, noise), zero, symmetrize(information @ seen.mT))
-    return _doubled(element, first, steps)
+    return doubled(element, first, steps)
 
 
-def _doubled(element: Element, cov: Float[Tensor, "b n n"], steps: int) -> Float[Tensor, "b S n n"]:
+def doubled(element: Element, cov: Float[Tensor, "b n n"], steps: int) -> Float[Tensor, "b S n n"]:
     """The covariance, and those after 1, 2, … of the same step, until they no longer change or there are ``steps``.
 
     ``2ᵏ`` steps at once from the covariances of the ``2ᵏ`` steps before them, by the element of so many steps.
@@ -515,143 +566,3 @@ def _unchanged(new: Tensor, old: Tensor) -> bool:
     std = torch.diagonal(new, dim1=-2, dim2=-1).clamp_min(0).sqrt()
     size = std.unsqueeze(-1) * std.unsqueeze(-2)
     return bool(((new - old).abs() <= SETTLED * torch.finfo(new.dtype).eps * size).all())
-
-
-# ---- smoothing ------------------------------------------------------------------------------------------------------
-
-
-class SmoothedTrack(NamedTuple):
-    """The belief in every step given all measurements; see :class:`fwnkf.Smoothed`."""
-
-    mean: Float[Tensor, "B T D"]
-    cov: Float[Tensor, "B T D D"]
-    cross_cov: Float[Tensor, "B S D D"]
-    """The covariance of step ``t`` with step ``t + 1``, for ``S = T - 1`` steps."""
-
-
-class _Back(NamedTuple):
-    """``x_t = gain x_{t+1} + N(…, spread)`` given the measurements up to step ``t``."""
-
-    gain: Float[Tensor, "b S n n"]
-    spread: Float[Tensor, "b S n n"]
-
-
-def smooth_scan(run: LinearRun, track: LinearTrack) -> SmoothedTrack:
-    """The Rauch-Tung-Striebel smoother over all steps at once, from the track of :func:`filter_scan`.
-
-    Covariances are sums of positive semidefinite terms. Where a predicted covariance is singular, its pseudo-inverse
-    is used, which is exact: errors have no part outside its range.
-    """
-    steps, mean, cov, prior_cov = run.y.shape[1], track.mean, track.cov, track.prior_cov
-    if steps == 1:
-        return SmoothedTrack(mean, cov, cov[:, :0])
-    same = _is_shared(cov)
-    if same:
-        cov, prior_cov = cov[:1], prior_cov[:1]
-    varying = steps - 1
-    if not run.y.is_meta and _is_constant(run):
-        varying = min(varying, int((cov != cov[:, -1:]).flatten(2).any(-1).any(0).sum()))
-    many = slice(0, varying)
-    piece = _piece(run, 1, steps)
-    F, Q = (run.F[0], run.Q[0]) if run.index is None else (run.F[piece.index], run.Q[piece.index])
-    covs, gains = [], []
-    end, end_cov = mean[:, -1], cov[:, -1]
-    means = [end.unsqueeze(1)]
-    if varying < steps - 1:  # the gain is that of the steady state
-        rest = slice(varying, steps - 1)
-        back = _back(cov[:, -1:], prior_cov[:, -1:], F, Q)
-        gains.append(back.gain.expand(-1, steps - 1 - varying, -1, -1))
-        u = mean[:, rest] - track.prior_mean[:, 1:][:, rest] @ back.gain[:, 0].mT
-        found = [constant_recursion(E, part, x) for E, part, x in _by_loop(back.gain[:, 0], u.flip(1), end)]
-        means.insert(0, torch.cat(found).flip(1))
-        zero = torch.zeros_like(back.gain[:, 0])
-        element = Element(back.gain, zero[..., 0], back.spread, zero[..., 0], zero.unsqueeze(1))
-        settled = _doubled(element, end_cov, steps - varying).flip(1)
-        covs.append(torch.cat((settled[:, :1].expand(-1, steps - varying - settled.shape[1], -1, -1), settled), 1))
-        end, end_cov = means[0][:, 0], covs[0][:, 0]
-    else:
-        covs.append(end_cov.unsqueeze(1))
-    if varying:
-        if run.index is not None:
-            F, Q = F[:, many], Q[:, many]
-        back = _back(cov[:, many], prior_cov[:, 1:][:, many], F, Q)
-        u = mean[:, many] - matvec(back.gain, track.prior_mean[:, 1:][:, many])
-        found, found_cov = _smoothed_back(back, u, end, end_cov)
-        means.insert(0, found)
-        covs.insert(0, found_cov)
-        gains.insert(0, back.gain)
-    all_covs, all_gains = torch.cat(covs, 1), torch.cat(gains, 1)
-    cross = all_gains @ all_covs[:, 1:]
-    batch = len(run.y)
-    return SmoothedTrack(torch.cat(means, 1), all_covs.expand(batch, -1, -1, -1), cross.expand(batch, -1, -1, -1))
-
-
-def _is_shared(cov: Tensor) -> bool:
-    """Whether one covariance stands for all recordings of a batch."""
-    return len(cov) == 1 or cov.stride(0) == 0
-
-
-def _back(cov: Tensor, prior_cov: Tensor, F: Tensor, Q: Tensor) -> _Back:
-    """From covariances, those predicted from them, and how."""
-    forward = cov @ F.mT
-    E = _right_pseudo_solve(forward, prior_cov)
-    X = cov - E @ forward.mT
-    return _Back(E, symmetrize(X - (X @ F.mT - E @ Q) @ E.mT))
-
-
-def _right_pseudo_solve(C: Tensor, P: Tensor) -> Tensor:
-    """``C P⁺``, with ``P`` scaled to a unit diagonal."""
-    variance = torch.diagonal(P, dim1=-2, dim2=-1)
-    scale = torch.where(variance > 0, variance, 1.0).rsqrt()
-    scaled = P * (scale.unsqueeze(-1) * scale.unsqueeze(-2))
-    factor, info = torch.linalg.cholesky_ex(scaled)
-    least = 10 * P.shape[-1] * torch.finfo(P.dtype).eps
-    regular = (info == 0) & (torch.diagonal(factor, dim1=-2, dim2=-1).square() > least).all(-1)
-    right = C * scale.unsqueeze(-2)
-    if not P.is_meta and not bool(regular.all()):
-        eye = torch.eye(P.shape[-1], dtype=P.dtype, device=P.device)
-        inverse = torch.linalg.pinv(scaled[~regular], hermitian=True, rtol=least)
-        factor = torch.where(regular[..., None, None], factor, eye)
-        solved = torch.cholesky_solve(right.mT, factor).mT
-        solved = solved.masked_scatter(~regular[..., None, None], right[~regular] @ inverse)
-    else:
-        solved = torch.cholesky_solve(right.mT, factor).mT
-    return solved * scale.unsqueeze(-2)
-
-
-def _smoothed_back(back: _Back, u: Tensor, end: Tensor, end_cov: Tensor) -> tuple[Tensor, Tensor]:
-    """``x_t = E_t x_{t+1} + u_t`` and ``P_t = E_t P_{t+1} E_tᵀ + L_t``, from those after the last step."""
-    same, batch = len(back.gain) < len(u), len(back.gain)
-    shared = u.permute(1, 2, 0).unsqueeze(0) if same else u.unsqueeze(-1)
-    begin = end.mT.unsqueeze(0) if same else end.unsqueeze(-1)
-    E, L = back.gain.flip(1), back.spread.flip(1)
-    x = varying_recursion(E, shared.flip(1), begin).flip(1)
-    mean = x.squeeze(0).permute(2, 0, 1) if same else x.squeeze(-1)
-    steps, n = E.shape[1], E.shape[-1]
-    if E.is_cuda or E.is_meta:
-        zero = torch.zeros_like(E)
-        elements = Element(E, zero[..., 0], L, zero[..., 0], zero)
-        found = prefixes(combine, Element(*(item.transpose(0, 1) for item in elements)))
-        return mean, after_cov(Element(*found), end_cov).transpose(0, 1).flip(1)
-    chunks = chunks_of(steps, wide=batch * n * n > WIDE, entries=batch * n * n)
-    inside = [chunks.cut(item).flatten(0, 1).unbind(1) for item in (E, 0.5 * L)]
-    P = end_cov
-    if chunks.count > 1:
-        A, C = inside[0][0], 2 * inside[1][0]
-        for gain, half in list(zip(*inside, strict=True))[1:]:
-            A, C = torch.bmm(gain, A), _spread(gain, C, half)
-        before = [end_cov]
-        for one, other in list(zip(*(item.unflatten(0, (batch, -1)).unbind(1) for item in (A, C)), strict=True))[:-1]:
-            before.append(_spread(one, before[-1], 0.5 * other))
-        P = torch.stack(before, 1).flatten(0, 1)
-    found_cov = []
-    for gain, half in zip(*inside, strict=True):
-        P = _spread(gain, P, half)
-        found_cov.append(P.unflatten(0, (batch, -1)))
-    return mean, torch.stack(found_cov, 2).flatten(1, 2)[:, :steps].flip(1)
-
-
-def _spread(E: Tensor, P: Tensor, half: Tensor) -> Tensor:
-    """``E P Eᵀ + L``, exactly symmetric, from half of ``L``."""
-    found = torch.baddbmm(half, torch.bmm(E, P), E.mT, alpha=0.5)
-    return found + found.mT
