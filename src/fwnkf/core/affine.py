@@ -18,6 +18,9 @@ from ..shapes import Float
 RESPONSE = 16
 """Steps of the impulse response that one matrix product applies."""
 
+CACHED = 30_000
+"""Entries of a tensor up to which it stays in the cache of a core, and its memory is used again without new pages."""
+
 
 def constant_recursion(
     A: Float[Tensor, "n n"], u: Float[Tensor, "B T n"], start: Float[Tensor, "B n"]
@@ -67,13 +70,15 @@ class Chunks(NamedTuple):
         return item.unflatten(1, (self.count, self.length))
 
 
-def chunks_of(steps: int, wide: bool, connecting: float = 0.4) -> Chunks:
+def chunks_of(steps: int, wide: bool, entries: int, connecting: float = 0.2) -> Chunks:
     """A number of chunks for which the calls inside chunks and those that connect them take about as long.
 
     ``connecting`` is the time to connect two chunks in units of that of one step inside. A batch that is ``wide``
-    already keeps one chunk: side by side it would compute twice as much for nothing.
+    already keeps one chunk: side by side it would compute twice as much for nothing. ``entries`` is the size of what
+    one step of one chunk computes, of which at most :data:`CACHED` are computed at once.
     """
-    count = 1 if wide or steps < 16 else max(1, round((steps / connecting) ** 0.5))
+    most = max(1, CACHED // entries)
+    count = 1 if wide or steps < 16 else max(1, min(most, round((steps / connecting) ** 0.5)))
     length = -(-steps // count)
     return Chunks(-(-steps // length), length)
 
@@ -86,7 +91,7 @@ def varying_recursion(
     if A.is_cuda or A.is_meta:
         prefix = prefixes(_connect, Affine(A.transpose(0, 1), u.transpose(0, 1)))
         return (prefix.A @ start + prefix.u).transpose(0, 1)
-    chunks = chunks_of(steps, wide=batch * width > 4 * n or batch >= 64)
+    chunks = chunks_of(steps, wide=batch * width > 4 * n or batch >= 64, entries=batch * n * (n + width))
     if chunks.count == 1:
         x, found = start, []
         for factor, term in zip(A.unbind(1), u.unbind(1), strict=True):

@@ -218,13 +218,9 @@ def solved_rows(
     weight: Float[Tensor, "*B m"] | None = None,
     form: SolveForm = "auto",
 ) -> tuple[Float[Tensor, "*B k m"], Float[Tensor, "*B m m"], Bool[Tensor, "*B"], Float[Tensor, "*B m"]]:
-    """As :func:`gain`, with ``rows S⁻¹`` for the gain, and the pivots of ``S``; the first rows are ``P Hᵀ``.
-
-    The logarithm of the determinant of ``S`` over the unmasked channels is the sum of those of the pivots.
-    """
+    """As :func:`gain`, with ``rows S⁻¹`` for the gain, and the pivots of ``S``; the first rows are ``P Hᵀ``."""
     S = H @ rows[..., : P.shape[-1], :] + dense(noise)
-    wide = form == "cholesky" or (form == "auto" and S.shape[-1] > UNROLL_LIMIT)
-    solved, ok, pivots = (_cholesky_right_solve if wide else _unrolled_right_solve)(rows, S, weight)
+    solved, ok, pivots = solve_rows(rows, S, weight, form)
     # callers get an exactly symmetric S; the solve above reads one triangle only, which spares it this gradient
     return torch.where(ok[..., None, None], solved, 0.0), symmetrize(S), ok, pivots
 
@@ -311,9 +307,19 @@ def right_solve(
     C: Float[Tensor, "*B k m"], S: Float[Tensor, "*B m m"], weight: Float[Tensor, "*B m"] | None = None
 ) -> tuple[Float[Tensor, "*B k m"], Bool[Tensor, "*B"]]:
     """``C S⁻¹`` over the unmasked channels, with zero columns where masked, and a success flag per item."""
-    solve = _unrolled_right_solve if S.shape[-1] <= UNROLL_LIMIT else _cholesky_right_solve
-    solved, ok, _ = solve(C, S, weight)
+    solved, ok, _ = solve_rows(C, S, weight)
     return solved, ok
+
+
+def solve_rows(
+    C: Float[Tensor, "*B k m"],
+    S: Float[Tensor, "*B m m"],
+    weight: Float[Tensor, "*B m"] | None = None,
+    form: SolveForm = "auto",
+) -> tuple[Float[Tensor, "*B k m"], Bool[Tensor, "*B"], Float[Tensor, "*B m"]]:
+    """As :func:`right_solve`, with the pivots of ``S``, 1 where masked: its determinant is their product."""
+    wide = form == "cholesky" or (form == "auto" and S.shape[-1] > UNROLL_LIMIT)
+    return (_cholesky_right_solve if wide else _unrolled_right_solve)(C, S, weight)
 
 
 def _cholesky_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

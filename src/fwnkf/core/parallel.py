@@ -14,27 +14,31 @@ Three ways, chosen by :func:`filter_scan`:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..shapes import Bool, Float
-from .affine import Chunks, chunks_of, constant_recursion, prefixes, varying_recursion
-from .forms import precise_over_time
+from .affine import CACHED, Chunks, chunks_of, constant_recursion, prefixes, varying_recursion
+from .forms import measured_precisely, precise_over_time
 from .gaussian import (
-    FullNoise,
     Noise,
     dense,
+    factor_psd,
     joseph_of,
+    masked,
     matvec,
     prediction_keeps_digits,
     propagate,
     remaining,
+    solve_rows,
     solved_rows,
     symmetrize,
 )
 from .linear_run import LinearRun, LinearTrack
+from .parallel_root import RootElement, measured_factors, predicted_factor, root_after, root_combine, step_element
 
 SETTLED = 64
 """Units of the last digit by which a covariance may still change where it counts as steady."""
@@ -51,20 +55,24 @@ def filter_scan(run: LinearRun, square_root: bool = False) -> LinearTrack:
 
     It agrees with the recursion up to rounding. Where ``ok`` is False in any step, the recursion would have skipped an
     update that cannot be skipped here: use the recursion for that recording.
+
+    ``square_root`` carries factors of covariances, for what float32 cannot hold otherwise; there are no gradients then.
     """
+    if square_root:
+        return _root_tree(run)
     if run.y.is_meta or run.y.is_cuda:
-        return _completed(run, *_tree(run))
-    if _is_constant(run):
+        return _completed(run, _tree(run))
+    if is_constant(run):
         return _constant(run)
-    return _completed(run, *_chunked(run))
+    return _completed(run, _chunked(run))
 
 
-def _is_constant(run: LinearRun) -> bool:
+def is_constant(run: LinearRun) -> bool:
     one = run.kind is None or len(run.F) == 1
     return one and bool((run.weight == 1).all())
 
 
-# ---- elements: what some steps make of any belief before them ---------------------------------------------------------
+# ---- elements: what some steps make of any belief before them -------------------------------------------------------
 
 
 class Element(NamedTuple):
@@ -82,29 +90,25 @@ class Element(NamedTuple):
 
 
 def after(element: Element, mean: Float[Tensor, "*B n"], cov: Float[Tensor, "*B n n"]) -> tuple[Tensor, Tensor]:
-    """The belief after the steps of an element.
-
-    ``(I + P J)⁻¹ P = W P Wᵀ + W P J P Wᵀ`` with ``W = (I + P J)⁻¹``: a sum of positive semidefinite terms.
-    """
-    W = _inverse(cov, element.J)
-    AW = element.A @ W
-    AWP = AW @ cov
-    return matvec(AW, mean + matvec(cov, element.eta)) + element.b, _moved_cov(AW, AWP, cov, element)
+    """The belief after the steps of an element."""
+    AW = element.A @ _inverse(cov, element.J)
+    return matvec(AW, mean + matvec(cov, element.eta)) + element.b, _moved_cov(AW, cov, element)
 
 
 def after_cov(element: Element, cov: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
     """The covariance after the steps of an element."""
-    AW = element.A @ _inverse(cov, element.J)
-    return _moved_cov(AW, AW @ cov, cov, element)
+    return _moved_cov(element.A @ _inverse(cov, element.J), cov, element)
 
 
 def _inverse(cov: Tensor, J: Tensor) -> Tensor:
-    product = cov @ J
+    """``W = (I + P J)⁻¹``: what the measurements of an element leave of the belief ``P`` before it is ``W P``."""
     eye = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
-    return torch.linalg.inv_ex(product + eye).inverse
+    return torch.linalg.inv_ex(eye + cov @ J).inverse
 
 
-def _moved_cov(AW: Tensor, AWP: Tensor, cov: Tensor, element: Element) -> Tensor:
+def _moved_cov(AW: Tensor, cov: Tensor, element: Element) -> Tensor:
+    """``A W P Aᵀ + C``, as a sum of positive semidefinite terms: ``W P = W P Wᵀ + W P J P Wᵀ``."""
+    AWP = AW @ cov
     return symmetrize(AWP @ AW.mT + AWP @ element.J @ AWP.mT + element.C)
 
 
@@ -117,7 +121,7 @@ def combine(first: Element, then: Element) -> Element:
     return Element(
         AW @ first.A,
         matvec(AW, first.b + matvec(first.C, then.eta)) + then.b,
-        _moved_cov(AW, AW @ first.C, first.C, then),
+        _moved_cov(AW, first.C, then),
         matvec(WA.mT, then.eta - matvec(then.J, first.b)) + first.eta,
         J,
     )
@@ -126,10 +130,8 @@ def combine(first: Element, then: Element) -> Element:
 def _first_elements(run: LinearRun) -> Element:
     """The elements of single steps, ``[B, T, …]``."""
     F, Q = _matrices(run)
-    H, shape = run.H, (*run.y.shape[:2], run.F.shape[-1])
-    shift = run.y.new_zeros(shape) if run.shift is None else run.shift.expand(shape)
-    if not run.predicts_first:
-        shift = torch.cat((torch.zeros_like(shift[:, :1]), shift[:, 1:]), 1)
+    H, shift = run.H, _shift(run)
+    shape = shift.shape
     r = (run.y - matvec(H, shift)) * run.weight
     seen = (H @ F).mT
     rows = torch.cat((Q @ H.mT, seen), -2)
@@ -139,6 +141,13 @@ def _first_elements(run: LinearRun) -> Element:
     return Element(
         IKH @ F, shift + matvec(K, r), joseph_of(Q, IKH, K, run.R), matvec(information, r), information @ seen.mT
     )
+
+
+def _shift(run: LinearRun) -> Tensor:
+    """``c`` of all steps; zero in a step that is not predicted."""
+    if run.shift is None:
+        return run.y.new_zeros(*run.y.shape[:2], run.F.shape[-1])
+    return run.shift if run.predicts_first else torch.nn.functional.pad(run.shift[:, 1:], (0, 0, 1, 0))
 
 
 def _matrices(run: LinearRun) -> tuple[Tensor, Tensor]:
@@ -163,6 +172,7 @@ class Beliefs(NamedTuple):
     prior_cov: Float[Tensor, "B T n n"]
     mean: Float[Tensor, "B T n"]
     cov: Float[Tensor, "B T n n"]
+    gain: Float[Tensor, "B T n m"]
 
 
 def _tree(run: LinearRun) -> Beliefs:
@@ -179,6 +189,31 @@ def _tree(run: LinearRun) -> Beliefs:
     return Beliefs(*(torch.cat(items, 1) for items in zip(*parts, strict=True)))
 
 
+@torch.no_grad()
+def _root_tree(run: LinearRun) -> LinearTrack:
+    """As :func:`_tree`, with factors; the steps are those of :func:`_one_step` with factors too."""
+    mean, U, parts = run.mean, factor_psd(run.cov), []
+    roots = factor_psd(run.Q)
+    for start in range(0, run.y.shape[1], LONGEST):
+        piece = _piece(run, start, LONGEST)
+        F, root_Q = _matrices(piece._replace(Q=roots))
+        weight, shift = piece.weight, _shift(piece)
+        H, root_R = run.H * weight.unsqueeze(-1), factor_psd(masked(dense(run.R), weight))
+        elements = step_element(F, root_Q, shift, H, root_R, (piece.y - matvec(run.H, shift)) * weight)
+        prefix = prefixes(root_combine, RootElement(*(item.transpose(0, 1) for item in elements)))
+        means, factors = (item.transpose(0, 1) for item in root_after(RootElement(*prefix), mean, U))
+        before = torch.cat((U.unsqueeze(1), factors[:, :-1]), 1)
+        prior = matvec(F, torch.cat((mean.unsqueeze(1), means[:, :-1]), 1)) + shift
+        prior_factor = predicted_factor(before, F, root_Q)
+        _, K, factor = measured_factors(prior_factor, H, root_R)
+        innovation = (piece.y - prior @ run.H.mT) * weight
+        prior_cov, cov = (symmetrize(item @ item.mT) for item in (prior_factor, factor))
+        at = Beliefs(prior, prior_cov, prior + matvec(K, innovation), cov, K)
+        parts.append((*at[2:4], *at[:2], *_measured(piece, None, at)))
+        mean, U = at.mean[:, -1], factor[:, -1]
+    return LinearTrack(*(torch.cat(items, 1) for items in zip(*parts, strict=True)))
+
+
 def _piece(run: LinearRun, start: int, length: int) -> LinearRun:
     place = slice(start, start + length)
     return run._replace(
@@ -193,14 +228,12 @@ def _piece(run: LinearRun, start: int, length: int) -> LinearRun:
 def _one_step(run: LinearRun, mean: Float[Tensor, "B T n"], cov: Float[Tensor, "B T n n"]) -> Beliefs:
     """Every step from the belief after the step before it."""
     F, Q = _matrices(run)
-    prior = matvec(F, mean)
-    if run.shift is not None:
-        moved = run.shift if run.predicts_first else torch.cat((torch.zeros_like(prior[:, :1]), run.shift[:, 1:]), 1)
-        prior = prior + moved
+    prior = matvec(F, mean) + _shift(run)
     prior_cov = propagate(cov, F, Q)
     K = solved_rows(prior_cov @ run.H.mT, prior_cov, run.H, run.R, run.weight)[0]
     innovation = (run.y - matvec(run.H, prior)) * run.weight
-    return Beliefs(prior, prior_cov, prior + matvec(K, innovation), joseph_of(prior_cov, remaining(K, run.H), K, run.R))
+    cov = joseph_of(prior_cov, remaining(K, run.H), K, run.R)
+    return Beliefs(prior, prior_cov, prior + matvec(K, innovation), cov, K)
 
 
 # ---- chunks side by side --------------------------------------------------------------------------------------------
@@ -210,29 +243,31 @@ class _Inputs(NamedTuple):
     """What one step inside the chunks reads, for all of them; matrices without a batch axis are the same for all."""
 
     F_transposed: Tensor
-    Q: Tensor
+    half_noise: Tensor
     shift: Tensor | None
     y: Tensor
     weight: Tensor
+    both: Tensor
+    """1 where two channels were measured together."""
+    absent: Tensor
+    """1 on the diagonal where a channel was not measured."""
 
 
 def _chunked(run: LinearRun) -> Beliefs:
-    batch, steps, m = run.y.shape
+    batch, steps, _ = run.y.shape
     n = run.F.shape[-1]
-    chunks = chunks_of(steps, wide=batch * n * n > WIDE)
-    inputs = _cut_inputs(run, chunks)
-    H, R, eye = run.H, dense(run.R), torch.eye(n, dtype=run.F.dtype, device=run.F.device)
+    chunks = chunks_of(steps, wide=batch * n * n > WIDE, entries=batch * n * n)
+    inputs, H, R = _Inside(run, chunks), run.H, dense(run.R)
     mean, cov = run.mean.unsqueeze(1), run.cov.unsqueeze(1)
     if chunks.count > 1:
-        element = _chunk_elements(inputs, H, R, eye)
+        element = _chunk_elements(inputs, H, R)
         mean, cov = _connected(Element(*(item.unflatten(0, (batch, -1)) for item in element)), run.mean, run.cov)
     mean, cov = mean.flatten(0, 1), cov.flatten(0, 1)
     found: list[Beliefs] = []
     for item in inputs:
         prior, prior_cov = _predicted(mean, cov, item)
-        _, _, innovation, K, cov = _updated(prior, prior_cov, item, H, R, eye)
-        mean = torch.baddbmm(prior.unsqueeze(-1), K, innovation.unsqueeze(-1)).squeeze(-1)
-        found.append(Beliefs(prior, prior_cov, mean, cov))
+        mean, cov, K, _, _ = _updated(prior, prior_cov, item, H, R)
+        found.append(Beliefs(prior, prior_cov, mean, cov, K))
     return Beliefs(
         *(
             torch.stack([item.unflatten(0, (batch, -1)) for item in items], 2).flatten(1, 2)[:, :steps]
@@ -241,62 +276,85 @@ def _chunked(run: LinearRun) -> Beliefs:
     )
 
 
-def _cut_inputs(run: LinearRun, chunks: Chunks) -> list[_Inputs]:
-    """The inputs of each step inside the chunks."""
-    F_transposed, Q = run.F.mT.contiguous(), run.Q
-    y, weight = (chunks.cut(item).flatten(0, 1).unbind(1) for item in (run.y, run.weight))
-    index = None if run.kind is None else chunks.cut(run.kind).flatten(0, 1).unbind(1)
-    shift = None if run.shift is None else chunks.cut(run.shift).flatten(0, 1).unbind(1)
-    inputs = []
-    for step in range(chunks.length):
-        if index is None:
-            one, other = F_transposed[0], Q[0]
-        else:
-            one, other = F_transposed.index_select(0, index[step]), Q.index_select(0, index[step])
-        c = None if shift is None else shift[step]
-        if step == 0 and not run.predicts_first:
-            held = torch.arange(len(y[0]), device=run.y.device) % chunks.count == 0
-            one = torch.where(held[:, None, None], torch.eye(one.shape[-1], dtype=one.dtype, device=one.device), one)
-            other = torch.where(held[:, None, None], 0.0, other)
-            c = None if c is None else torch.where(held.unsqueeze(-1), 0.0, c)
-        inputs.append(_Inputs(one, other, c, y[step], weight[step]))
-    return inputs
+class _Inside:
+    """The inputs of each step inside the chunks, gathered when it is its turn."""
+
+    def __init__(self, run: LinearRun, chunks: Chunks) -> None:
+        self.run, self.chunks = run, chunks
+        self.F_transposed, self.half_noise = run.F.mT.contiguous(), 0.5 * run.Q
+        self.y, self.weight = self._by_step(run.y), self._by_step(run.weight)
+        self.both = self.weight.unsqueeze(-1) * self.weight.unsqueeze(-2)
+        self.absent = torch.diag_embed(1 - self.weight)
+        self.index = None if run.kind is None else self._by_step(run.kind)
+        self.shift = None if run.shift is None else self._by_step(run.shift)
+
+    def _by_step(self, item: Tensor) -> Tensor:
+        return self.chunks.cut(item).flatten(0, 1).transpose(0, 1).contiguous()
+
+    def __iter__(self) -> Iterator[_Inputs]:
+        for step in range(self.chunks.length):
+            F_transposed, half_noise = self.F_transposed[0], self.half_noise[0]
+            if self.index is not None:
+                which = self.index[step]
+                F_transposed, half_noise = (
+                    self.F_transposed.index_select(0, which),
+                    self.half_noise.index_select(0, which),
+                )
+            shift = None if self.shift is None else self.shift[step]
+            if step == 0 and not self.run.predicts_first:
+                held = torch.arange(len(self.y[0]), device=self.y.device) % self.chunks.count == 0
+                eye = torch.eye(F_transposed.shape[-1], dtype=F_transposed.dtype, device=F_transposed.device)
+                F_transposed = torch.where(held[:, None, None], eye, F_transposed)
+                half_noise = torch.where(held[:, None, None], 0.0, half_noise)
+                shift = None if shift is None else torch.where(held.unsqueeze(-1), 0.0, shift)
+            yield _Inputs(
+                F_transposed, half_noise, shift, *(item[step] for item in (self.y, self.weight, self.both, self.absent))
+            )
 
 
 def _predicted(mean: Tensor, cov: Tensor, item: _Inputs) -> tuple[Tensor, Tensor]:
     Ft = item.F_transposed
     if Ft.ndim == 2:  # one product for all chunks
         mean = mean @ Ft
+        half = torch.add(item.half_noise, (cov @ Ft).mT.contiguous() @ Ft, alpha=0.5)
     else:
         mean = torch.bmm(mean.unsqueeze(-2), Ft).squeeze(-2)
-    half = (cov @ Ft).mT.contiguous() @ (0.5 * Ft)
-    return mean if item.shift is None else mean + item.shift, half + half.mT + item.Q
+        half = torch.baddbmm(item.half_noise, torch.bmm(cov, Ft).mT, Ft, alpha=0.5)
+    return mean if item.shift is None else mean + item.shift, half + half.mT
 
 
 def _updated(
-    mean: Tensor, cov: Tensor, item: _Inputs, H: Tensor, R: Tensor, eye: Tensor
+    prior: Tensor, P: Tensor, item: _Inputs, H: Tensor, R: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """``P Hᵀ``, the inverse of ``S`` over the measured channels, innovation, gain and posterior covariance."""
-    PHt = cov @ H.mT
-    both = item.weight.unsqueeze(-1) * item.weight.unsqueeze(-2)
-    S = (PHt.mT.contiguous() @ H.mT + R) * both + torch.diag_embed(1 - item.weight)
-    inverse = (S.reciprocal() if S.shape[-1] == 1 else torch.linalg.inv_ex(S).inverse) * both
-    K = PHt @ inverse
-    return PHt, inverse, (item.y - mean @ H.mT) * item.weight, K, joseph_of(cov, eye - K @ H, K, FullNoise(R))
+    """Mean and covariance, gain, innovation, and the inverse of ``S`` over the measured channels.
+
+    The covariance is that of :func:`.gaussian.joseph`, of which only products with ``m`` columns are left:
+    ``X = P - K H P`` and ``X - (X Hᵀ - K R) Kᵀ``.
+    """
+    PHt = P @ H.mT
+    S = torch.addcmul(item.absent, PHt.mT.contiguous() @ H.mT + R, item.both)
+    inverse = (S.reciprocal() if S.shape[-1] == 1 else torch.linalg.inv_ex(S).inverse) * item.both
+    K = torch.bmm(PHt, inverse)
+    X = torch.baddbmm(P, K, PHt.mT, alpha=-1)
+    half = torch.baddbmm(X, X @ H.mT - K @ R, K.mT, beta=0.5, alpha=-0.5)
+    innovation = (item.y - prior @ H.mT) * item.weight
+    mean = torch.baddbmm(prior.unsqueeze(-1), K, innovation.unsqueeze(-1)).squeeze(-1)
+    return mean, half + half.mT, K, innovation, inverse
 
 
-def _chunk_elements(inputs: list[_Inputs], H: Tensor, R: Tensor, eye: Tensor) -> Element:
+def _chunk_elements(inputs: _Inside, H: Tensor, R: Tensor) -> Element:
     """The elements of whole chunks: the recursion from a state that is known, and what it tells about that state."""
-    chunks, n = len(inputs[0].y), len(eye)
-    transposed, cov = eye.expand(chunks, n, n), torch.zeros_like(eye).expand(chunks, n, n)
+    n = H.shape[-1]
+    eye = torch.eye(n, dtype=H.dtype, device=H.device)
+    shape = (inputs.y.shape[1], n, n)
+    transposed, cov = eye.expand(shape), torch.zeros_like(eye).expand(shape)
     J, mean, eta = cov, cov[..., 0], cov[..., 0]
     for item in inputs:
         mean, cov = _predicted(mean, cov, item)
-        _, inverse, innovation, K, cov = _updated(mean, cov, item, H, R, eye)
-        mean = torch.baddbmm(mean.unsqueeze(-1), K, innovation.unsqueeze(-1)).squeeze(-1)
+        mean, cov, K, innovation, inverse = _updated(mean, cov, item, H, R)
         transposed = transposed @ item.F_transposed
         seen = transposed @ H.mT
-        weighted = seen @ inverse
+        weighted = torch.bmm(seen, inverse)
         J = torch.baddbmm(J, weighted, seen.mT)
         eta = torch.baddbmm(eta.unsqueeze(-1), weighted, innovation.unsqueeze(-1)).squeeze(-1)
         transposed = torch.baddbmm(transposed, seen, K.mT, alpha=-1)
@@ -305,43 +363,57 @@ def _chunk_elements(inputs: list[_Inputs], H: Tensor, R: Tensor, eye: Tensor) ->
 
 def _connected(chunks: Element, mean: Tensor, cov: Tensor) -> tuple[Tensor, Tensor]:
     """The beliefs before every chunk, from that before the first."""
-    means, covs = [mean], [cov]
-    for items in zip(*(part.unbind(1)[:-1] for part in chunks), strict=True):
-        mean, cov = after(Element(*items), means[-1], covs[-1])
-        means.append(mean)
-        covs.append(cov)
-    return torch.stack(means, 1), torch.stack(covs, 1)
+    earlier = Element(*(part[:, :-1].transpose(0, 1) for part in chunks))
+    means, covs = after(Element(*prefixes(combine, earlier)), mean, cov)
+    return torch.cat((mean.unsqueeze(1), means.transpose(0, 1)), 1), torch.cat(
+        (cov.unsqueeze(1), covs.transpose(0, 1)), 1
+    )
 
 
 # ---- what follows from the beliefs ----------------------------------------------------------------------------------
 
 
-def _completed(run: LinearRun, *beliefs: Tensor) -> LinearTrack:
+def _completed(run: LinearRun, every: Beliefs) -> LinearTrack:
     """Innovations, densities and flags of all steps from what is believed before and after them."""
-    every = Beliefs(*beliefs)
     before = torch.cat((run.cov.unsqueeze(1), every.cov[:, :-1]), 1)
-    length = max(1, LONGEST // len(run.y))
+    length = max(1, 4 * CACHED // every.cov[:, 0].numel())
     parts = []
     for start in range(0, run.y.shape[1], length):
         place = slice(start, start + length)
-        parts.append(
-            _measured(_piece(run, start, length), before[:, place], Beliefs(*(item[:, place] for item in every)))
-        )
+        at = Beliefs(*(item[:, place] for item in every))
+        parts.append(_measured(_piece(run, start, length), before[:, place], at))
     innovation, S, density, ok, precise = (torch.cat(items, 1) for items in zip(*parts, strict=True))
     return LinearTrack(
         every.mean, every.cov, every.prior_mean, every.prior_cov, innovation, S, density, ok, precise & ok
     )
 
 
-def _measured(run: LinearRun, before: Tensor, at: Beliefs) -> tuple[Tensor, ...]:
-    n, H = run.F.shape[-1], run.H
+def _measured(run: LinearRun, before: Tensor | None, at: Beliefs) -> tuple[Tensor, ...]:
+    """Innovation, ``S``, log density and flags; ``before`` is None where covariances were factors."""
+    H = run.H
     innovation = (run.y - at.prior_mean @ H.mT) * run.weight
-    rows = torch.cat((at.prior_cov @ H.mT, innovation.unsqueeze(-2)), -2)
-    solved, S, ok, pivots = solved_rows(rows, at.prior_cov, H, run.R, run.weight)
-    K, weighted = solved[..., :n, :], solved[..., n, :]
-    density = _density(innovation, weighted, pivots, run.weight)
-    precise = precise_over_time(at.prior_cov, at.cov, K, S, pivots, innovation, weighted, H, run.R, run.y, run.weight)
-    return innovation, S, density, ok, precise & _predicted_precisely(run, before, at.prior_cov)
+    S = symmetrize(H @ at.prior_cov @ H.mT + dense(run.R))
+    solved, ok, pivots = solve_rows(innovation.unsqueeze(-2), S, run.weight)
+    weighted = solved.squeeze(-2)
+    constant = run.weight.sum(-1) * math.log(2 * math.pi)
+    density = -0.5 * ((innovation * weighted).sum(-1) + pivots.log().sum(-1) + constant)
+    if before is None:
+        precise = _root_precise(run, at)
+    else:
+        precise = precise_over_time(
+            at.prior_cov, at.cov, at.gain, S, pivots, innovation, weighted, H, run.R, run.y, run.weight
+        )
+        precise = precise & _predicted_precisely(run, before, at.prior_cov)
+    return innovation, S, density, ok, precise & ok
+
+
+@torch.no_grad()
+def _root_precise(run: LinearRun, at: Beliefs) -> Bool[Tensor, "B T"]:
+    """Whether factors kept their digits, as :func:`.ud.condition` says it of an update."""
+    eps = torch.finfo(at.cov.dtype).eps
+    prior, variance = (torch.diagonal(item, dim1=-2, dim2=-1) for item in (at.prior_cov, at.cov))
+    least = (8 * eps) ** 2 * torch.maximum(prior, (at.mean - at.prior_mean).square())
+    return measured_precisely((variance >= least).all(-1), run.y, run.R, run.weight)
 
 
 @torch.no_grad()
@@ -351,11 +423,6 @@ def _predicted_precisely(run: LinearRun, before: Tensor, prior_cov: Tensor) -> B
     if run.predicts_first:
         return fine
     return torch.cat((torch.ones_like(fine[:, :1]), fine[:, 1:]), 1)
-
-
-def _density(innovation: Tensor, weighted: Tensor, pivots: Tensor, weight: Tensor) -> Tensor:
-    constant = weight.sum(-1) * math.log(2 * math.pi)
-    return -0.5 * ((innovation * weighted).sum(-1) + pivots.log().sum(-1) + constant)
 
 
 # ---- constant matrices ----------------------------------------------------------------------------------------------
@@ -395,7 +462,7 @@ def _constant(run: LinearRun) -> LinearTrack:
         u = u if shift is None else u + shift[:, rest]
         closed = F @ IKH[:, -1]
         begin = pieces[-1][:, -1]
-        pieces.append(torch.cat([constant_recursion(A, part, x) for A, part, x in _by_loop(closed, u, begin)]))
+        pieces.append(torch.cat([constant_recursion(A, part, x) for A, part, x in by_loop(closed, u, begin)]))
     prior_mean = torch.cat(pieces, 1)
     innovation = run.y - prior_mean @ H.mT
 
@@ -444,7 +511,7 @@ def _constant(run: LinearRun) -> LinearTrack:
     )
 
 
-def _by_loop(closed: Tensor, u: Tensor, start: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
+def by_loop(closed: Tensor, u: Tensor, start: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
     """A closed loop with the recordings that share it."""
     if len(closed) == 1:
         return [(closed[0], u, start)]
@@ -461,17 +528,26 @@ def settling(
 ) -> Float[Tensor, "b S n n"]:
     """Covariances after the updates of the first steps, until they no longer change or ``steps`` are reached.
 
-    ``2ᵏ`` steps at once from the covariances of the ``2ᵏ`` steps before them, by the element of so many steps.
+    >>> one = torch.ones(1, 1, dtype=torch.float64)
+    >>> settling(one, one, one, FullNoise(one), 2 * one.unsqueeze(0), 3).flatten()  # 2/3, 5/8, 13/21: to (√5 - 1) / 2
+    tensor([0.6667, 0.6250, 0.6190], dtype=torch.float64)
     """
-    n = len(F)
     K = solved_rows(prior_cov @ H.mT, prior_cov, H, noise)[0]
-    covs = joseph_of(prior_cov, remaining(K, H), K, noise).unsqueeze(1)
+    first = joseph_of(prior_cov, remaining(K, H), K, noise)
     seen, zero = (H @ F).mT, torch.zeros_like(F[0])
     solved, _, _, _ = solved_rows(torch.cat((Q @ H.mT, seen)).unsqueeze(0), Q.unsqueeze(0), H, noise)
-    K, information = solved[0].split(n)
+    K, information = solved[0].split(len(F))
     IKH = remaining(K, H)
     element = Element(IKH @ F, zero, joseph_of(Q, IKH, K, noise), zero, symmetrize(information @ seen.mT))
-    length = 1
+    return doubled(element, first, steps)
+
+
+def doubled(element: Element, cov: Float[Tensor, "b n n"], steps: int) -> Float[Tensor, "b S n n"]:
+    """The covariance, and those after 1, 2, … of the same step, until they no longer change or there are ``steps``.
+
+    ``2ᵏ`` steps at once from the covariances of the ``2ᵏ`` steps before them, by the element of so many steps.
+    """
+    covs, length = cov.unsqueeze(1), 1
     while covs.shape[1] < steps:
         old = covs[:, -length:]
         new = after_cov(element, old)
