@@ -21,7 +21,8 @@ from torch import Tensor
 
 from ..core import parallel
 from ..core.integrate import discretize
-from ..core.linear_run import LinearRun
+from ..core.linear_run import LinearRun, LinearTrack
+from ..core.parallel_smoothing import smooth_scan
 from ..core.preprocess import Inputs
 from ..core.smoothing import LinearStep, LinearSteps, Measurement
 from ..core.trajectory import Trajectory
@@ -211,8 +212,13 @@ class LinearRecord(NamedTuple):
     log_weight: None = None
 
     def smoothed(self, following: Any) -> kalman.Smoothed:
-        """The smoothed moments of a part of a recording, given what the part after it left."""
-        return kalman.kalman_smoother(self.run, self.filtered, following)
+        """The smoothed moments of a recording; of a part of one, given what the part after it left."""
+        if self.engine == "native":
+            return kalman.kalman_smoother(self.run, self.filtered, following)
+        out, done = self.filtered, torch.ones_like(self.filtered["status"], dtype=torch.bool)
+        track = LinearTrack(**{name: out.get(name, done) for name in LinearTrack._fields})
+        mean, cov, cross = smooth_scan(self.run, track)
+        return kalman.Smoothed(mean, cov, torch.cat((torch.zeros_like(cov[:, :1]), cross), 1), [])
 
     def steps(self) -> LinearSteps:
         """The same in the form in which a filter records it step by step."""
