@@ -81,7 +81,7 @@ class _Recorder(TorchDispatchMode):
             simpler = func.decompose(*args, **kwargs)
         if simpler is not NotImplemented:
             return simpler
-        if torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags:
+        if torch.Tag.data_dependent_output in func.tags:
             raise ConfigError(f"the step reads the value of a tensor ({func}), so there is no C for it")
         results = func(*args, **kwargs)
         nodes, options = tree_map(lambda item: self.node(item) if isinstance(item, Tensor) else item, (args, kwargs))
