@@ -83,7 +83,7 @@ def plainly(run: LinearRun) -> dict[str, np.ndarray]:
     for k in range(len(y)):
         x, P, rows = as_numpy["mean"][k], as_numpy["cov"][k], []
         for t in range(y.shape[1]):
-            which = 0 if run.index is None else int(run.index[k, t])
+            which = 0 if run.kind is None else int(run.kind[k, t])
             if t or run.predicts_first:
                 x, P = F[which] @ x, F[which] @ P @ F[which].T + Q[which]
                 x = x if run.shift is None else x + as_numpy["shift"][k, t]
@@ -413,7 +413,7 @@ def operations(steps: int) -> int:
         name: getattr(run, name)[:, :1].expand(1, steps, *getattr(run, name).shape[2:]) for name in ("y", "weight")
     }
     with Counted() as counted:
-        filter_scan(run._replace(index=torch.zeros(1, steps, dtype=torch.long, device="meta"), **sizes))
+        filter_scan(run._replace(kind=torch.zeros(1, steps, dtype=torch.long, device="meta"), **sizes))
     return counted.count
 
 

@@ -64,7 +64,7 @@ def filter_scan(run: LinearRun, square_root: bool = False) -> LinearTrack:
 
     ``square_root`` carries factors of covariances, for what float32 cannot hold otherwise; there are no gradients then.
     """
-    run = without_index(run)
+    run = of_one_kind(run)
     if square_root:
         return _root_tree(run)
     if run.y.is_meta or run.y.is_cuda:
@@ -74,14 +74,14 @@ def filter_scan(run: LinearRun, square_root: bool = False) -> LinearTrack:
     return _completed(run, _chunked_in_parts(run))
 
 
-def without_index(run: LinearRun) -> LinearRun:
+def of_one_kind(run: LinearRun) -> LinearRun:
     """The run, which says that all steps are of one length where they are."""
-    return run._replace(index=None) if len(run.F) == 1 else run
+    return run._replace(kind=None) if len(run.F) == 1 else run
 
 
 def is_constant(run: LinearRun) -> bool:
     """Whether all steps are of one length, with all channels measured."""
-    return run.index is None and bool((run.weight == 1).all())
+    return run.kind is None and bool((run.weight == 1).all())
 
 
 # ---- elements: what some steps make of any belief before them -------------------------------------------------------
@@ -164,10 +164,10 @@ def _shift(run: LinearRun) -> Tensor:
 
 def _matrices(run: LinearRun) -> tuple[Tensor, Tensor]:
     """``F`` and ``Q`` of all steps; those of a step that is not predicted are the identity and zero."""
-    if run.index is None:
+    if run.kind is None:
         F, Q = (item[:1].unsqueeze(0).expand(*run.y.shape[:2], -1, -1) for item in (run.F, run.Q))
     else:
-        F, Q = run.F[run.index], run.Q[run.index]
+        F, Q = run.F[run.kind], run.Q[run.kind]
     if run.predicts_first:
         return F, Q
     eye = torch.eye(F.shape[-1], dtype=F.dtype, device=F.device).expand_as(F[:, :1])
@@ -230,7 +230,7 @@ def _piece(run: LinearRun, place: slice) -> LinearRun:
     return run._replace(
         y=run.y[:, place],
         weight=run.weight[:, place],
-        index=None if run.index is None else run.index[:, place],
+        kind=None if run.kind is None else run.kind[:, place],
         shift=None if run.shift is None else run.shift[:, place],
         predicts_first=run.predicts_first or place.start > 0,
     )
@@ -311,7 +311,7 @@ class _Inside:
         self.y, self.weight = self._by_step(run.y), self._by_step(run.weight)
         self.both = self.weight.unsqueeze(-1) * self.weight.unsqueeze(-2)
         self.absent = torch.diag_embed(1 - self.weight)
-        self.index = None if run.index is None else self._by_step(run.index)
+        self.kind = None if run.kind is None else self._by_step(run.kind)
         self.shift = None if run.shift is None else self._by_step(run.shift)
 
     def _by_step(self, item: Tensor) -> Tensor:
@@ -320,8 +320,8 @@ class _Inside:
     def __iter__(self) -> Iterator[_Inputs]:
         for step in range(self.chunks.length):
             F_transposed, half_noise = self.F_transposed[0], self.half_noise[0]
-            if self.index is not None:
-                which = self.index[step]
+            if self.kind is not None:
+                which = self.kind[step]
                 F_transposed, half_noise = (
                     self.F_transposed.index_select(0, which),
                     self.half_noise.index_select(0, which),
@@ -442,7 +442,7 @@ def _root_precise(run: LinearRun, at: Beliefs) -> Bool[Tensor, "B T"]:
 
 @torch.no_grad()
 def _predicted_precisely(run: LinearRun, before: Tensor, prior_cov: Tensor) -> Bool[Tensor, "B T"]:
-    F = run.F[0] if run.index is None else run.F[run.index]
+    F = run.F[0] if run.kind is None else run.F[run.kind]
     fine = prediction_keeps_digits(before, F, prior_cov)
     if run.predicts_first:
         return fine

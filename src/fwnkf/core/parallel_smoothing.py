@@ -11,7 +11,7 @@ from ..shapes import Float
 from .affine import chunks_of, constant_recursion, groups, prefixes, varying_recursion
 from .gaussian import ROUNDINGS, factor_psd, matvec, symmetrize
 from .linear_run import LinearRun, LinearTrack
-from .parallel import WIDE, Element, after_cov, by_loop, combine, doubled, is_constant, without_index
+from .parallel import WIDE, Element, after_cov, by_loop, combine, doubled, is_constant, of_one_kind
 
 
 class SmoothedTrack(NamedTuple):
@@ -41,7 +41,7 @@ def smooth_scan(run: LinearRun, track: LinearTrack) -> SmoothedTrack:
     positive semidefinite terms. Where a predicted covariance is singular, its pseudo-inverse is used, which is exact:
     errors have no part outside its range.
     """
-    run, steps, cov, prior_cov = without_index(run), run.y.shape[1], track.cov, track.prior_cov
+    run, steps, cov, prior_cov = of_one_kind(run), run.y.shape[1], track.cov, track.prior_cov
     if steps == 1:
         return SmoothedTrack(track.mean, cov, cov[:, :0])
     if _is_shared(cov):
@@ -68,7 +68,7 @@ def smooth_scan(run: LinearRun, track: LinearTrack) -> SmoothedTrack:
         parts, terms = [], []
         for place in groups(varying, cov[:, 0].numel(), cov):
             after_it = slice(place.start + 1, place.stop + 1)
-            index = None if run.index is None else run.index[:, after_it]
+            index = None if run.kind is None else run.kind[:, after_it]
             around = cov[:, place.start : place.stop + 1]
             parts.append(_links(run, around, prior_cov[:, after_it], index))
             terms.append(matvec(parts[-1].shift, moved[:, place]))

@@ -33,12 +33,7 @@ def scan(
     backward pass, which takes the memory of one block and about twice the time; more where Jacobians are derived
     automatically, because they are then computed in forward mode.
     """
-    lengths = {item.shape[1] for item in inputs if item is not None}
-    if len(lengths) != 1:
-        raise ConfigError(f"all inputs must have the same number of steps (axis 1); got {sorted(lengths)}")
-    (length,) = lengths
-    if length == 0:
-        raise ConfigError("the inputs have no steps (axis 1 is empty); give at least one sample")
+    length = length_of(inputs)
     for name, value in (("truncate", truncate), ("checkpoint", checkpoint)):
         if value is not None and value < 1:
             raise ConfigError(f"{name} = {value} is not a number of steps; use a positive integer or None")
@@ -61,6 +56,17 @@ def scan(
     # outputs that are None (no control, no dt) stay None
     stacked: list[Any] = [None if leaf[0] is None else torch.stack(leaf, 1) for leaf in leaves]
     return state, tree_unflatten(outputs[0], iter(stacked))
+
+
+def length_of(inputs: Sequence[Tensor | None]) -> int:
+    """The number of steps of tensors ``[B, T, …]``; raises ConfigError if there is none, or if they differ."""
+    lengths = {item.shape[1] for item in inputs if item is not None}
+    if len(lengths) != 1:
+        raise ConfigError(f"all inputs must have the same number of steps (axis 1); got {sorted(lengths)}")
+    (length,) = lengths
+    if length == 0:
+        raise ConfigError("the inputs have no steps (axis 1 is empty); give at least one sample")
+    return length
 
 
 def _run_block(

@@ -18,6 +18,7 @@ from ..errors import ConfigError
 from ..shapes import Float
 from ..types import Gaussian
 from .base import Filter
+from .engines import LinearRecord
 from .outputs import covariance_factor
 
 
@@ -77,6 +78,11 @@ def smooth(model: Filter, trajectory: Trajectory, *, lag: int | None = None) -> 
             "the trajectory does not hold the linear models of its steps; run the filter with smoothing=True: "
             "trajectory = filter.run(y, …, smoothing=True)"
         )
+    if isinstance(trajectory.linear, LinearRecord):
+        if lag is None:
+            smoothed, _ = linear_part(model, trajectory.linear, None)
+            return smoothed._replace(cross_cov=None if smoothed.cross_cov is None else smoothed.cross_cov[:, 1:])
+        trajectory = trajectory._replace(linear=trajectory.linear.steps())
     steps = trajectory.linear.steps
     before, forward = factorized(model, trajectory)
     links = tree_map(lambda item: item[:, 1:], forward.links)
@@ -112,18 +118,38 @@ def factorized(model: Filter, track: Trajectory, before: Tensor | None = None) -
     return Forward(before, factorize(before, steps, transport(model.layout, steps.correction)))
 
 
+def linear_part(model: Filter, record: LinearRecord, following: Any) -> tuple[Smoothed, Any]:
+    """A smoothed part of a recording by the engine that filtered it, and what the part before it needs."""
+    mean, cov, cross, left = record.smoothed(following)
+    n = model.layout.size
+    noise = Gaussian(mean[..., n:], cov[..., n:, n:]) if record.extra else None
+    mean, cov, cross = mean[..., :n], cov[..., :n, :n], cross[..., :n, :n]
+    if model.covariance_scale is not None:
+        scale = covariance_factor(model.covariance_scale)
+        cov, cross = cov * scale, cross * scale
+    return Smoothed(mean, cov, cross, noise), left
+
+
+def last_factor(model: Filter, track: Trajectory, before: Tensor | None) -> Tensor | None:
+    """What the part of a recording after this one needs for its smoothing; None where that is in its state."""
+    return None if isinstance(track.linear, LinearRecord) else factorized(model, track, before).last
+
+
 def smoothed_part(
-    model: Filter, track: Trajectory, forward: Forward, last: Coordinates | None, log_weight: Tensor | None
-) -> tuple[Smoothed, Coordinates]:
-    """A smoothed part of a recording, and the coordinates from which the part before it goes on.
+    model: Filter, track: Trajectory, before: Tensor | None, last: Any, log_weight: Tensor | None
+) -> tuple[Smoothed, Any]:
+    """A smoothed part of a recording, and that from which the part before it goes on.
 
     Args:
         model: the filter.
         track: its trajectory over the part.
-        forward: the factors of the trajectory.
-        last: the coordinates that the next part returned; None for the last part.
+        before: :func:`last_factor` of the part before it; None for the first.
+        last: what the next part returned; None for the last part.
         log_weight: the weights of a mixture over the last part; None without one.
     """
+    if isinstance(track.linear, LinearRecord):
+        return linear_part(model, track.linear, last)
+    forward = factorized(model, track, before)
     last = end(forward.last) if last is None else last
     z = fixed_interval(tree_map(lambda item: item[:, 1:], forward.factors.links), last)
     final = None if log_weight is None else log_weight[:, -1:].expand(-1, z.mean.shape[1], -1)

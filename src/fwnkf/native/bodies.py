@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from .builder import REFERENCE, VARIABLE
@@ -37,9 +38,10 @@ def flat(value: Array) -> str:
     return value.buffer.entry(" + ".join([*terms, str(value.offset)]))
 
 
-def body(lowered: Lowered, tail: list[str]) -> Function:
+def body(lowered: Lowered, tail: list[str], written: Collection[int] = ()) -> Function:
+    """What the lines of ``tail`` need, then these lines; ``written`` are buffers of the caller's to be filled."""
     text = "\n".join(line for line in tail if line)
-    used, read = set(VARIABLE.findall(text)), {int(key) for key in REFERENCE.findall(text)}
+    used, read = set(VARIABLE.findall(text)), {int(key) for key in REFERENCE.findall(text)} | {*written}
     statements = live(lowered.build.statements, used, set(read))
     buffers = lowered.build.buffers
     scratch = {key: buffer for key, buffer in buffers.items() if not buffer.name}

@@ -135,8 +135,7 @@ class Builder:
                 self.arrays[key] = self.array(Constant(torch.tensor(value.items.tolist(), dtype=dtype)))
             else:
                 made = self.buffer(value.items.size, value.kind)
-                lines = [f"@{made.key}[{i}] = {literal(item, value.kind)};" for i, item in enumerate(value.items.flat)]
-                self.block("\n".join(lines), made)
+                self.block(entries(made, value), made)
                 self.arrays[key] = made.whole(value.shape)
             self.kept.append(value.items)
         return self.arrays[key]
@@ -165,6 +164,17 @@ class Builder:
             single = value.single
             value = self.array(value) if single is None else Scalars(np.array(single, object), value.kind)
         self.realize(Lazy("{0}", (value,), target.shape, target.kind), target)
+
+
+def entries(target: Buffer, value: Scalars) -> str:
+    """Stores of all entries; where most are zero, a loop for those is shorter."""
+    items = [literal(item, value.kind) for item in value.items.flat]
+    zero = literal(0, value.kind)
+    lines = [f"@{target.key}[{i}] = {item};" for i, item in enumerate(items)]
+    if items.count(zero) <= max(SCALAR_LIMIT, len(items) // 2):
+        return "\n".join(lines)
+    fill = f"for (int i = 0; i < {len(items)}; ++i) {{ @{target.key}[i] = {zero}; }}"
+    return "\n".join([fill, *(line for line, item in zip(lines, items, strict=True) if item != zero)])
 
 
 def nest(names: list[str], sizes: list[int], body: str) -> str:

@@ -103,11 +103,16 @@ static void solve_lower(real *X, const real *L, const real *B, int n, int m) /* 
     for (int i = 0; i < n; ++i) {
         const real inverse = R(1.0) / L[i * n + i];
         for (int j = 0; j < m; ++j) {
-            real sum = B[i * m + j];
-            for (int k = 0; k < i; ++k) {
-                sum -= L[i * n + k] * X[k * m + j];
+            X[i * m + j] = B[i * m + j];
+        }
+        for (int k = 0; k < i; ++k) { /* rows at a time: neighbours in memory */
+            const real factor = L[i * n + k];
+            for (int j = 0; j < m; ++j) {
+                X[i * m + j] -= factor * X[k * m + j];
             }
-            X[i * m + j] = sum * inverse;
+        }
+        for (int j = 0; j < m; ++j) {
+            X[i * m + j] *= inverse;
         }
     }
 }
@@ -118,11 +123,16 @@ static void solve_upper(real *X, const real *U, const real *B, int n, int m) /* 
     for (int i = n - 1; i >= 0; --i) {
         const real inverse = R(1.0) / U[i * n + i];
         for (int j = 0; j < m; ++j) {
-            real sum = B[i * m + j];
-            for (int k = i + 1; k < n; ++k) {
-                sum -= U[i * n + k] * X[k * m + j];
+            X[i * m + j] = B[i * m + j];
+        }
+        for (int k = i + 1; k < n; ++k) { /* rows at a time: neighbours in memory */
+            const real factor = U[i * n + k];
+            for (int j = 0; j < m; ++j) {
+                X[i * m + j] -= factor * X[k * m + j];
             }
-            X[i * m + j] = sum * inverse;
+        }
+        for (int j = 0; j < m; ++j) {
+            X[i * m + j] *= inverse;
         }
     }
 }

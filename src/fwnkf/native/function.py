@@ -9,10 +9,7 @@ from __future__ import annotations
 import ctypes
 import re
 import struct
-import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,15 +21,11 @@ from ..types import numpy_dtype
 from .bodies import body, store
 from .builder import Builder, Pool
 from .c_helpers import preamble
-from .compilers import c_compiler
+from .compilers import library_compiler, shared_library
 from .graph import Field, Graph, make_graph
 from .lowering import lower
 from .values import KINDS, Kind
 
-OPTIMIZED = (("-O3", "-march=native"), ("-O3",))
-"""Flags by which the code is compiled; the second ones if the compiler does not take the first."""
-LONGEST = 5_000
-"""Lines above which a C compiler takes longer than PyTorch's."""
 CTYPES: dict[Kind, str] = {"real": "real", "int": "int64_t", "bool": "unsigned char"}
 
 
@@ -54,9 +47,7 @@ class Native:
     """
 
     def __init__(self, function: Callable[..., list[Tensor]], examples: Sequence[Tensor]) -> None:
-        command = c_compiler()
-        if command is None:
-            raise ConfigError("no C compiler found (cc, gcc, clang)")
+        library_compiler()  # before the work of tracing
         copies = [leaf.clone() for leaf in examples]  # two that are one tensor would be one argument of the graph
         results = function(*copies)
         known = [*copies, *results]
@@ -68,7 +59,7 @@ class Native:
         inputs, outputs = _fields(copies), _fields(results)
         code, self._constants = self._code(Graph(make_graph(function, copies), inputs, outputs))
         self._known = struct.pack(f"{len(self._constants)}P", *[data.ctypes.data for data in self._constants])
-        self._call: Any = _built(command, code).call
+        self._call: Any = shared_library(code).call
         self._call.argtypes, self._call.restype = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p], None
         self._pack = struct.Struct(f"{len(inputs)}P").pack
         self._forms = [((1, *field.shape), numpy_dtype(field.dtype)) for field in outputs]
@@ -130,18 +121,3 @@ def _places(outputs: Sequence[Field]) -> tuple[list[int], int]:
         offsets.append(end)
         end += -(-field.size * numpy_dtype(field.dtype).itemsize // 8) * 8
     return offsets, max(end, 8)
-
-
-def _built(command: str, code: str) -> Any:
-    """The library made of this code."""
-    if code.count("\n") > LONGEST:
-        raise ConfigError(f"the C of this step has more than {LONGEST:,} lines")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as made:
-        source, library = Path(made) / "step.c", Path(made) / "step.so"
-        source.write_text(code, encoding="utf-8")
-        for flags in OPTIMIZED:
-            call = [command, "-std=c99", *flags, "-shared", "-fPIC", "-o", str(library), str(source), "-lm"]
-            done = subprocess.run(call, capture_output=True, text=True)
-            if done.returncode == 0:
-                return ctypes.CDLL(str(library))
-    raise ConfigError(f"{' '.join(call)} failed:\n{done.stderr[:2000]}")

@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from .recorder import Recording
+
 
 @dataclass(frozen=True)
 class Field:
@@ -29,9 +31,14 @@ class Field:
 class Graph:
     """A traced function; the arguments and results of ``module`` are in the order of ``inputs`` and ``outputs``."""
 
-    module: GraphModule
+    module: Any
+    """A ``GraphModule`` or a :class:`Recording`."""
     inputs: tuple[Field, ...]
     outputs: tuple[Field, ...]
+
+    def constant(self, name: str) -> Any:
+        """What the nodes ``get_attr`` read."""
+        return self.module.constants[name] if isinstance(self.module, Recording) else getattr(self.module, name)
 
 
 def make_graph(

@@ -36,7 +36,7 @@ def lower(graph: Graph, names: dict[str, str], build: Builder) -> Lowered:
             buffer = build.buffer(field.size, KINDS[field.dtype], names[field.name])
             values[node] = buffer.whole((1, *field.shape))
         elif node.op == "get_attr":
-            item = getattr(graph.module, str(node.target))
+            item = graph.constant(str(node.target))
             values[node] = Constant(item.detach()) if isinstance(item, torch.Tensor) else item
         elif node.op == "call_function":
             values[node] = _call(build, node, values)

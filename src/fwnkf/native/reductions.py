@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,28 @@ UPDATES = {
 }
 
 
+LANES = 8
+"""Sums that run side by side in a long reduction: additions that wait for each other take four cycles each."""
+
+
+def _loop(name: str, ctype: str, sizes: list[int], inner: list[str], entry_at: Callable[[list[str]], str]) -> str:
+    """C that leaves the reduction of all entries in ``sum``."""
+    start, update = STARTS[name], UPDATES[name]
+    if len(sizes) != 1 or sizes[0] < 4 * LANES:
+        return f"{ctype} sum = {start}; {nest(inner, sizes, update.format(entry_at(inner)))}"
+    full = sizes[0] - sizes[0] % LANES
+    lanes = update.replace("sum", "sums[l]")
+    return " ".join(
+        (
+            f"{ctype} sums[{LANES}]; for (int l = 0; l < {LANES}; ++l) {{ sums[l] = {start}; }}",
+            f"for (int k = 0; k < {full}; k += {LANES}) for (int l = 0; l < {LANES}; ++l) "
+            f"{{ {lanes.format(entry_at(['(k + l)']))} }}",
+            f"{ctype} sum = sums[0]; for (int l = 1; l < {LANES}; ++l) {{ {update.format('sums[l]')} }}",
+            f"for (int k = {full}; k < {sizes[0]}; ++k) {{ {update.format(entry_at(['k']))} }}",
+        )
+    )
+
+
 def reduced(build: Builder, name: str, x: Value, axes: Any, keepdim: bool = False) -> Value:
     """An associative operator over axes."""
     rank = len(x.shape)
@@ -115,12 +138,9 @@ def reduced(build: Builder, name: str, x: Value, axes: Any, keepdim: bool = Fals
             steps = function(a[(0,) * len(shape)]).strides
             return np.lib.stride_tricks.as_strided(a, (*shape, *sizes), (*a.strides[: len(shape)], *steps))
 
-        x = x.view(lambda a: folded_axes(np.broadcast_to(a, (*shape, *inner_shape))))
-        loop = nest(inner, sizes, UPDATES[name].format(x.at([*names, *inner])))
-        ctype = CTYPES[x.kind]
-        build.block(
-            nest(names, list(shape), f"{ctype} sum = {STARTS[name]}; {loop} {made.at(names)} = sum;"), made.buffer
-        )
+        folded_x = x.view(lambda a: folded_axes(np.broadcast_to(a, (*shape, *inner_shape))))
+        total = _loop(name, CTYPES[x.kind], sizes, inner, lambda places: folded_x.at([*names, *places]))
+        build.block(nest(names, list(shape), f"{total} {made.at(names)} = sum;"), made.buffer)
         result = made
     for axis in chosen if keepdim else []:
         result = unsqueeze(build, result, axis)

@@ -26,6 +26,7 @@ from ..core.gaussian import masked
 from ..core.trajectory import Trajectory, faulty
 from ..errors import ConfigError, DataError
 from ..filters.base import Filter
+from ..filters.engines import Engine
 from ..logs.clock import RATE_TOLERANCE, fitted_step, step_counts
 from ..metrics.consistency import mahalanobis_squared
 from ..shapes import Bool, Float
@@ -73,15 +74,26 @@ class Steps(NamedTuple):
 
 
 def run_steps(
-    model: Filter, parts: Iterable[Steps], *, smoothing: bool = False, prepared: Any = None
+    model: Filter,
+    parts: Iterable[Steps],
+    *,
+    smoothing: bool = False,
+    prepared: Any = None,
+    engine: Engine = "auto",
+    outputs: Sequence[str] | None = None,
+    steps: int | None = None,
 ) -> Iterator[Trajectory]:
-    """Run a filter over parts one after the other; the memory is that of one part, the bits are those of one run."""
+    """Run a filter over parts one after the other; the memory is that of one part, the bits are those of one run.
+
+    One engine runs all parts. Unless it is given, it is chosen by ``steps``, the length of the recording, or by that of
+    the first part.
+    """
     prepared = model.prepare() if prepared is None else prepared
-    state = None
+    state, options = None, {"prepared": prepared, "smoothing": smoothing, "outputs": outputs}
     for part in parts:
         begin = {"state": state} if part.start is None else part.start
-        track = model.run(part.y, part.u, part.mask, part.dt, **begin, prepared=prepared, smoothing=smoothing)
-        state = track.state
+        track = model.run(part.y, part.u, part.mask, part.dt, **begin, **options, engine=engine, engine_steps=steps)
+        state, engine = track.state, track.engine
         yield track
 
 
@@ -535,16 +547,16 @@ def smooth_parts(model: Filter, parts: Sequence[Steps]) -> Iterator[Smoothed]:
     Every part is used twice, so ``parts`` may read them from disk. Between the two passes only the states between
     them are stored. ``cross_cov`` of a part begins with that of the step before it.
     """
-    from ..filters.smoothing import factorized, smoothed_part
+    from ..filters.smoothing import last_factor, smoothed_part
 
     prepared = model.prepare()
     begins: list[tuple[Mapping[str, Any] | None, Tensor | None]] = [(parts[0].start, None)]
     for track in run_steps(model, parts, smoothing=True, prepared=prepared):
-        factors = factorized(model, track, begins[-1][1])
-        begins.append(({"state": track.state}, factors.last))
-    log_weight, last = track.linear.steps.log_weight, None
+        begins.append(({"state": track.state}, last_factor(model, track, begins[-1][1])))
+    log_weight, last = track.linear.log_weight, None
     for number in reversed(range(len(parts))):
         begin, before = begins[number]
-        (track,) = run_steps(model, [parts[number]._replace(start=begin)], smoothing=True, prepared=prepared)
-        smoothed, last = smoothed_part(model, track, factorized(model, track, before), last, log_weight)
+        part = parts[number]._replace(start=begin)
+        (track,) = run_steps(model, [part], smoothing=True, prepared=prepared, engine=track.engine)
+        smoothed, last = smoothed_part(model, track, before, last, log_weight)
         yield smoothed
