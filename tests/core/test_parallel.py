@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import fwnkf
 from fwnkf.core import parallel
@@ -304,7 +305,7 @@ def smooths(run: LinearRun, atol: float = 1e-9) -> None:
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "square root"])
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_gradients_are_those_of_finite_differences(way: str, missing: float) -> None:
-    run = problem(n=2, m=2, batch=1, steps=20, missing=missing, shift=True, predicts_first=False)
+    run = problem(n=2, m=1, batch=1, steps=17, missing=missing, shift=True, predicts_first=False)
 
     def value(F, Q, H, variance, y, mean, cov, shift):
         given = run._replace(F=F, Q=(Q + Q.mT) / 2, H=H, R=DiagonalNoise(variance), y=y * run.weight, mean=mean)
@@ -316,7 +317,7 @@ def test_gradients_are_those_of_finite_differences(way: str, missing: float) -> 
     assert isinstance(run.R, DiagonalNoise)
     given = (run.F, run.Q, run.H, run.R.variance, run.y, run.mean, run.cov, run.shift)
     inputs = [item.clone().requires_grad_() for item in given if item is not None]
-    assert torch.autograd.gradcheck(value, inputs, atol=1e-5)
+    assert torch.autograd.gradcheck(value, inputs, atol=1e-5, fast_mode=True)
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])
@@ -335,3 +336,96 @@ def test_gradients_are_those_of_the_loop(missing: float) -> None:
     ours, theirs = (torch.autograd.grad(item.sum(), parameters) for item in (track.log_density, density))
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, atol=1e-8, rtol=1e-8)
+
+
+def test_gradients_of_parts_that_are_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = problem(n=3, m=2, steps=60, missing=0.2, lengths=2, predicts_first=False, shift=True)
+    F = run.F.clone().requires_grad_()
+    whole = filter_scan(run._replace(F=F)).log_density.sum()
+    monkeypatch.setattr(parallel, "RECORDED", 18 * 25)
+    parts = filter_scan(run._replace(F=F)).log_density.sum()
+    torch.testing.assert_close(*(torch.autograd.grad(item, F)[0] for item in (parts, whole)), atol=1e-9, rtol=1e-9)
+
+
+# ---- other dtypes and devices ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_single_precision_is_near_double(way: str, missing: float) -> None:
+    run = problem(n=4, steps=500, missing=missing)
+    one, two = WAYS[way](single(run, torch.float32)), WAYS["chunks"](run)
+    std = torch.diagonal(two.cov, dim1=-2, dim2=-1).sqrt()
+    assert ((one.mean - two.mean).abs() / std).max() < 1e-3
+    torch.testing.assert_close(one.cov.double(), two.cov, atol=1e-5, rtol=1e-3)
+    assert one.mean.dtype == one.log_density.dtype == torch.float32
+
+
+def test_factors_hold_in_single_precision_what_covariances_do_not() -> None:
+    """A prior of 100 and two nearly equal sensors with a noise of 0.003."""
+    run = problem(n=3, m=2, batch=1, steps=30, missing=0.1)
+    rows = torch.tensor([[1.0, 0.0, 1.0], [1.0, 1e-3, 1.0]]).double()
+    run = run._replace(H=rows, Q=1e-6 * run.Q, cov=1e4 * run.cov, R=DiagonalNoise(1e-5 * torch.ones(2).double()))
+    expected = plainly(run)
+    std = np.sqrt(np.diagonal(expected["cov"], axis1=-2, axis2=-1))
+    error = {}
+    for way in ("chunks", "square root"):
+        track = WAYS[way](single(run, torch.float32))
+        found = np.sqrt(np.clip(np.diagonal(track.cov.double().numpy(), axis1=-2, axis2=-1), 0, None))
+        error[way] = np.abs(found / std - 1).max()
+        if way == "chunks":
+            assert not track.precise.all()
+    assert error["square root"] < 0.02
+    assert error["chunks"] > 10 * error["square root"]
+
+
+def on_meta(run: LinearRun) -> LinearRun:
+    def move(item):
+        return item.to("meta") if isinstance(item, Tensor) else item
+
+    return LinearRun(*(move(item) for item in run._replace(R=None)))._replace(R=type(run.R)(*map(move, run.R)))
+
+
+def test_shapes_without_data() -> None:
+    run = problem(missing=0.3, lengths=3, shift=True)
+    track = filter_scan(run)
+    without = filter_scan(on_meta(run))
+    assert [item.shape for item in without] == [item.shape for item in track]
+    expected, found = smooth_scan(run, track), smooth_scan(on_meta(run), without)
+    assert [item.shape for item in found] == [item.shape for item in expected]
+
+
+class Counted(TorchDispatchMode):
+    """Counts the operations that are more than a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        self.count += not function.is_view
+        return function(*arguments, **(keywords or {}))
+
+
+def operations(steps: int) -> int:
+    run = on_meta(problem(n=4, steps=2, batch=1, missing=0.2, lengths=2))
+    sizes = {
+        name: getattr(run, name)[:, :1].expand(1, steps, *getattr(run, name).shape[2:]) for name in ("y", "weight")
+    }
+    with Counted() as counted:
+        filter_scan(run._replace(kind=torch.zeros(1, steps, dtype=torch.long, device="meta"), **sizes))
+    return counted.count
+
+
+def test_the_number_of_operations_of_the_tree_grows_with_the_logarithm() -> None:
+    counts = [operations(2**k) for k in (8, 10, 12, 14)]
+    first, *rest = np.diff(counts)
+    assert all(step == first for step in rest)
+    assert first < 400
+
+
+@pytest.mark.slow
+def test_it_can_be_traced_by_the_compiler() -> None:
+    for options in ({}, {"missing": 0.3, "lengths": 2}):
+        run = problem(batch=1, steps=30, **options)
+        agrees(torch.compile(filter_scan, backend="eager")(run), run)

@@ -8,7 +8,7 @@ before it then connects the chunks.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +20,15 @@ RESPONSE = 16
 
 CACHED = 30_000
 """Entries of a tensor up to which it stays in the cache of a core, and its memory is used again without new pages."""
+
+AT_ONCE = 2**22
+"""Entries of a tensor that other devices compute at once, which bounds the memory beside that of the result."""
+
+
+def groups(steps: int, entries: int, like: Tensor) -> list[slice]:
+    """Steps in groups that are computed at once, where a step has tensors of so many ``entries``."""
+    length = max(1, (4 * CACHED if like.device.type == "cpu" else AT_ONCE) // entries)
+    return [slice(start, min(start + length, steps)) for start in range(0, steps, length)]
 
 
 def constant_recursion(
@@ -57,17 +66,17 @@ def _powers(A: Float[Tensor, "n n"], count: int) -> Float[Tensor, "k n n"]:
 
 
 class Chunks(NamedTuple):
-    """How ``steps`` are cut: ``count`` chunks of ``length`` steps, of which the last one may be filled up."""
+    """How steps are cut: ``number`` chunks of ``length`` steps, of which the last one may be filled up."""
 
-    count: int
+    number: int
     length: int
 
     def cut(self, item: Float[Tensor, "B T *S"]) -> Float[Tensor, "B C L *S"]:
         """Time as chunks and steps inside them; what fills up the last chunk is zero."""
-        missing = self.count * self.length - item.shape[1]
+        missing = self.number * self.length - item.shape[1]
         if missing:
             item = torch.cat((item, item.new_zeros(item.shape[0], missing, *item.shape[2:])), 1)
-        return item.unflatten(1, (self.count, self.length))
+        return item.unflatten(1, (self.number, self.length))
 
 
 def chunks_of(steps: int, wide: bool, entries: int, connecting: float = 0.2) -> Chunks:
@@ -92,7 +101,7 @@ def varying_recursion(
         prefix = prefixes(_connect, Affine(A.transpose(0, 1), u.transpose(0, 1)))
         return (prefix.A @ start + prefix.u).transpose(0, 1)
     chunks = chunks_of(steps, wide=batch * width > 4 * n or batch >= 64, entries=batch * n * (n + width))
-    if chunks.count == 1:
+    if chunks.number == 1:
         x, found = start, []
         for factor, term in zip(A.unbind(1), u.unbind(1), strict=True):
             x = torch.baddbmm(term, factor, x)
@@ -106,9 +115,9 @@ def varying_recursion(
         state = torch.baddbmm(term, A[:, :, step].flatten(0, 1), state)
         inside.append(state)
     before = [start]
-    for end in state.unflatten(0, (batch, chunks.count)).unbind(1)[:-1]:
+    for end in state.unflatten(0, (batch, chunks.number)).unbind(1)[:-1]:
         before.append(torch.baddbmm(end[..., n:], end[..., :n], before[-1]))
-    all_inside = torch.stack([item.unflatten(0, (batch, chunks.count)) for item in inside], 2)
+    all_inside = torch.stack([item.unflatten(0, (batch, chunks.number)) for item in inside], 2)
     x = all_inside[..., :n] @ torch.stack(before, 1).unsqueeze(2) + all_inside[..., n:]
     return x.flatten(1, 2)[:, :steps]
 
@@ -124,7 +133,10 @@ def _connect(first: Affine, then: Affine) -> Affine:
     return Affine(then.A @ first.A, then.A @ first.u + then.u)
 
 
-def prefixes(combine: Callable[..., tuple[Tensor, ...]], elements: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+Elements = TypeVar("Elements", bound=tuple[Tensor, ...])
+
+
+def prefixes(combine: Callable[[Elements, Elements], Elements], elements: Elements) -> Elements:
     """The combinations of the first 1, 2, … of the elements on axis 0, in a depth that grows with the logarithm.
 
     Pairs of neighbours are combined, their prefixes found likewise, and the others follow from those by one more
@@ -133,7 +145,8 @@ def prefixes(combine: Callable[..., tuple[Tensor, ...]], elements: tuple[Tensor,
     count = len(elements[0])
     if count == 1:
         return elements
-    make = type(elements)._make if hasattr(elements, "_make") else tuple
+    kind: Any = type(elements)
+    make: Callable[..., Elements] = kind._make  # of a NamedTuple
     pair = count // 2 * 2
     even = make(item[0:pair:2] for item in elements)
     odd = make(item[1:pair:2] for item in elements)

@@ -19,9 +19,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint as recompute
 
 from ..shapes import Bool, Float
-from .affine import CACHED, Chunks, chunks_of, constant_recursion, prefixes, varying_recursion
+from .affine import Chunks, chunks_of, constant_recursion, groups, prefixes, varying_recursion
 from .forms import measured_precisely, precise_over_time
 from .gaussian import (
     Noise,
@@ -39,12 +40,17 @@ from .gaussian import (
 )
 from .linear_run import LinearRun, LinearTrack
 from .parallel_root import RootElement, measured_factors, predicted_factor, root_after, root_combine, step_element
+from .tree import tree_leaves
 
 SETTLED = 64
 """Units of the last digit by which a covariance may still change where it counts as steady."""
 
 LONGEST = 4096
 """Steps that are computed at once at most, which bounds the memory beside that of the result."""
+
+RECORDED = 2_500_000
+"""Entries of all covariances up to which gradients keep every step, about a gigabyte; parts of longer runs are computed
+again in the backward pass, which takes about a third more time."""
 
 WIDE = 2000
 """Entries of the states of a batch above which a plain recursion is as fast as chunks side by side."""
@@ -58,18 +64,24 @@ def filter_scan(run: LinearRun, square_root: bool = False) -> LinearTrack:
 
     ``square_root`` carries factors of covariances, for what float32 cannot hold otherwise; there are no gradients then.
     """
+    run = of_one_kind(run)
     if square_root:
         return _root_tree(run)
     if run.y.is_meta or run.y.is_cuda:
         return _completed(run, _tree(run))
     if is_constant(run):
         return _constant(run)
-    return _completed(run, _chunked(run))
+    return _completed(run, _chunked_in_parts(run))
+
+
+def of_one_kind(run: LinearRun) -> LinearRun:
+    """The run, which says that all steps are of one length where they are."""
+    return run._replace(kind=None) if len(run.F) == 1 else run
 
 
 def is_constant(run: LinearRun) -> bool:
-    one = run.kind is None or len(run.F) == 1
-    return one and bool((run.weight == 1).all())
+    """Whether all steps are of one length, with all channels measured."""
+    return run.kind is None and bool((run.weight == 1).all())
 
 
 # ---- elements: what some steps make of any belief before them -------------------------------------------------------
@@ -177,11 +189,11 @@ class Beliefs(NamedTuple):
 
 def _tree(run: LinearRun) -> Beliefs:
     mean, cov, parts = run.mean, run.cov, []
-    for start in range(0, run.y.shape[1], LONGEST):
-        piece = _piece(run, start, LONGEST)._replace(mean=mean, cov=cov)
+    for place in groups(run.y.shape[1], run.cov.numel(), run.y):
+        piece = _piece(run, place)
         elements = Element(*(item.transpose(0, 1) for item in _first_elements(piece)))
         prefix = prefixes(combine, elements)
-        means, covs = (item.transpose(0, 1) for item in after(Element(*prefix), mean, cov))
+        means, covs = (item.transpose(0, 1) for item in after(prefix, mean, cov))
         # the last step of each prefix again as the recursion makes it: exactly symmetric, positive semidefinite
         before = (torch.cat((mean.unsqueeze(1), means[:, :-1]), 1), torch.cat((cov.unsqueeze(1), covs[:, :-1]), 1))
         parts.append(_one_step(piece, *before))
@@ -194,14 +206,14 @@ def _root_tree(run: LinearRun) -> LinearTrack:
     """As :func:`_tree`, with factors; the steps are those of :func:`_one_step` with factors too."""
     mean, U, parts = run.mean, factor_psd(run.cov), []
     roots = factor_psd(run.Q)
-    for start in range(0, run.y.shape[1], LONGEST):
-        piece = _piece(run, start, LONGEST)
+    for place in groups(run.y.shape[1], run.cov.numel(), run.y):
+        piece = _piece(run, place)
         F, root_Q = _matrices(piece._replace(Q=roots))
         weight, shift = piece.weight, _shift(piece)
         H, root_R = run.H * weight.unsqueeze(-1), factor_psd(masked(dense(run.R), weight))
         elements = step_element(F, root_Q, shift, H, root_R, (piece.y - matvec(run.H, shift)) * weight)
         prefix = prefixes(root_combine, RootElement(*(item.transpose(0, 1) for item in elements)))
-        means, factors = (item.transpose(0, 1) for item in root_after(RootElement(*prefix), mean, U))
+        means, factors = (item.transpose(0, 1) for item in root_after(prefix, mean, U))
         before = torch.cat((U.unsqueeze(1), factors[:, :-1]), 1)
         prior = matvec(F, torch.cat((mean.unsqueeze(1), means[:, :-1]), 1)) + shift
         prior_factor = predicted_factor(before, F, root_Q)
@@ -214,14 +226,13 @@ def _root_tree(run: LinearRun) -> LinearTrack:
     return LinearTrack(*(torch.cat(items, 1) for items in zip(*parts, strict=True)))
 
 
-def _piece(run: LinearRun, start: int, length: int) -> LinearRun:
-    place = slice(start, start + length)
+def _piece(run: LinearRun, place: slice) -> LinearRun:
     return run._replace(
         y=run.y[:, place],
         weight=run.weight[:, place],
         kind=None if run.kind is None else run.kind[:, place],
         shift=None if run.shift is None else run.shift[:, place],
-        predicts_first=run.predicts_first or start > 0,
+        predicts_first=run.predicts_first or place.start > 0,
     )
 
 
@@ -253,13 +264,28 @@ class _Inputs(NamedTuple):
     """1 on the diagonal where a channel was not measured."""
 
 
+def _chunked_in_parts(run: LinearRun) -> Beliefs:
+    """The recursion over all steps; of what gradients need, that of :data:`RECORDED` entries is kept at a time."""
+    length = max(1, RECORDED // run.cov.numel())
+    learned = any(item.requires_grad for item in tree_leaves(run) if isinstance(item, Tensor))
+    if run.y.shape[1] <= length or not (learned and torch.is_grad_enabled()):
+        return _chunked(run)
+    parts: list[Beliefs] = []
+    for start in range(0, run.y.shape[1], length):
+        piece = _piece(run, slice(start, start + length))
+        if parts:
+            piece = piece._replace(mean=parts[-1].mean[:, -1], cov=parts[-1].cov[:, -1])
+        parts.append(recompute(_chunked, piece, use_reentrant=False))
+    return Beliefs(*(torch.cat(items, 1) for items in zip(*parts, strict=True)))
+
+
 def _chunked(run: LinearRun) -> Beliefs:
     batch, steps, _ = run.y.shape
     n = run.F.shape[-1]
     chunks = chunks_of(steps, wide=batch * n * n > WIDE, entries=batch * n * n)
     inputs, H, R = _Inside(run, chunks), run.H, dense(run.R)
     mean, cov = run.mean.unsqueeze(1), run.cov.unsqueeze(1)
-    if chunks.count > 1:
+    if chunks.number > 1:
         element = _chunk_elements(inputs, H, R)
         mean, cov = _connected(Element(*(item.unflatten(0, (batch, -1)) for item in element)), run.mean, run.cov)
     mean, cov = mean.flatten(0, 1), cov.flatten(0, 1)
@@ -285,7 +311,7 @@ class _Inside:
         self.y, self.weight = self._by_step(run.y), self._by_step(run.weight)
         self.both = self.weight.unsqueeze(-1) * self.weight.unsqueeze(-2)
         self.absent = torch.diag_embed(1 - self.weight)
-        self.index = None if run.kind is None else self._by_step(run.kind)
+        self.kind = None if run.kind is None else self._by_step(run.kind)
         self.shift = None if run.shift is None else self._by_step(run.shift)
 
     def _by_step(self, item: Tensor) -> Tensor:
@@ -294,15 +320,15 @@ class _Inside:
     def __iter__(self) -> Iterator[_Inputs]:
         for step in range(self.chunks.length):
             F_transposed, half_noise = self.F_transposed[0], self.half_noise[0]
-            if self.index is not None:
-                which = self.index[step]
+            if self.kind is not None:
+                which = self.kind[step]
                 F_transposed, half_noise = (
                     self.F_transposed.index_select(0, which),
                     self.half_noise.index_select(0, which),
                 )
             shift = None if self.shift is None else self.shift[step]
             if step == 0 and not self.run.predicts_first:
-                held = torch.arange(len(self.y[0]), device=self.y.device) % self.chunks.count == 0
+                held = torch.arange(len(self.y[0]), device=self.y.device) % self.chunks.number == 0
                 eye = torch.eye(F_transposed.shape[-1], dtype=F_transposed.dtype, device=F_transposed.device)
                 F_transposed = torch.where(held[:, None, None], eye, F_transposed)
                 half_noise = torch.where(held[:, None, None], 0.0, half_noise)
@@ -364,7 +390,7 @@ def _chunk_elements(inputs: _Inside, H: Tensor, R: Tensor) -> Element:
 def _connected(chunks: Element, mean: Tensor, cov: Tensor) -> tuple[Tensor, Tensor]:
     """The beliefs before every chunk, from that before the first."""
     earlier = Element(*(part[:, :-1].transpose(0, 1) for part in chunks))
-    means, covs = after(Element(*prefixes(combine, earlier)), mean, cov)
+    means, covs = after(prefixes(combine, earlier), mean, cov)
     return torch.cat((mean.unsqueeze(1), means.transpose(0, 1)), 1), torch.cat(
         (cov.unsqueeze(1), covs.transpose(0, 1)), 1
     )
@@ -376,12 +402,10 @@ def _connected(chunks: Element, mean: Tensor, cov: Tensor) -> tuple[Tensor, Tens
 def _completed(run: LinearRun, every: Beliefs) -> LinearTrack:
     """Innovations, densities and flags of all steps from what is believed before and after them."""
     before = torch.cat((run.cov.unsqueeze(1), every.cov[:, :-1]), 1)
-    length = max(1, 4 * CACHED // every.cov[:, 0].numel())
     parts = []
-    for start in range(0, run.y.shape[1], length):
-        place = slice(start, start + length)
+    for place in groups(run.y.shape[1], run.cov.numel(), run.y):
         at = Beliefs(*(item[:, place] for item in every))
-        parts.append(_measured(_piece(run, start, length), before[:, place], at))
+        parts.append(_measured(_piece(run, place), before[:, place], at))
     innovation, S, density, ok, precise = (torch.cat(items, 1) for items in zip(*parts, strict=True))
     return LinearTrack(
         every.mean, every.cov, every.prior_mean, every.prior_cov, innovation, S, density, ok, precise & ok
@@ -479,22 +503,17 @@ def _constant(run: LinearRun) -> LinearTrack:
     predicted = prediction_keeps_digits(before, F, prior_cov)
     if not run.predicts_first:
         predicted = torch.cat((torch.ones_like(predicted[:, :1]), predicted[:, 1:]), 1)
-    precise = torch.cat(
-        [
-            precise_over_time(
-                *(item[:, one] for item in (prior_cov, cov, K, S, pivots)),
-                innovation[:, many],
-                weighted[:, many],
-                H,
-                noise,
-                run.y[:, many],
-                IKH=IKH[:, one],
-            )
-            & predicted[:, one]
-            for one, many in ((slice(0, -1), slice(0, settled)), (slice(-1, None), slice(settled, None)))
-        ],
-        1,
-    )
+
+    def judged(one: slice, many: slice) -> Tensor:
+        matrices = (prior_cov, cov, K, S, pivots)
+        P, after_it, gain, innovation_cov, pivot = (item[:, one] for item in matrices)
+        vectors = (innovation[:, many], weighted[:, many])
+        fine = precise_over_time(
+            P, after_it, gain, innovation_cov, pivot, *vectors, H, noise, run.y[:, many], IKH=IKH[:, one]
+        )
+        return fine & predicted[:, one]
+
+    precise = torch.cat((judged(slice(-1), slice(settled)), judged(slice(-1, None), slice(settled, None))), 1)
     log_det = over_time(pivots.log().sum(-1))
     density = -0.5 * ((innovation * weighted).sum(-1) + log_det + m * math.log(2 * math.pi))
     every_ok = over_time(ok)

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from ..shapes import Float
-from .affine import CACHED, chunks_of, constant_recursion, prefixes, varying_recursion
+from .affine import chunks_of, constant_recursion, groups, prefixes, varying_recursion
 from .gaussian import ROUNDINGS, factor_psd, matvec, symmetrize
 from .linear_run import LinearRun, LinearTrack
-from .parallel import WIDE, Element, after_cov, by_loop, combine, doubled, is_constant
+from .parallel import WIDE, Element, after_cov, by_loop, combine, doubled, is_constant, of_one_kind
 
 
 class SmoothedTrack(NamedTuple):
@@ -41,37 +41,39 @@ def smooth_scan(run: LinearRun, track: LinearTrack) -> SmoothedTrack:
     positive semidefinite terms. Where a predicted covariance is singular, its pseudo-inverse is used, which is exact:
     errors have no part outside its range.
     """
-    steps, cov, prior_cov = run.y.shape[1], track.cov, track.prior_cov
+    run, steps, cov, prior_cov = of_one_kind(run), run.y.shape[1], track.cov, track.prior_cov
     if steps == 1:
         return SmoothedTrack(track.mean, cov, cov[:, :0])
     if _is_shared(cov):
         cov, prior_cov = cov[:1], prior_cov[:1]
     varying = steps - 1
     if not run.y.is_meta and is_constant(run):
-        varying = min(varying, int((cov != cov[:, -1:]).flatten(2).any(-1).any(0).sum()))
+        other = (cov != cov[:, -1:]).flatten(2).any(-1).any(0).nonzero()
+        varying = min(varying, int(other[-1]) + 1 if len(other) else 0)
     moved = (track.mean - track.prior_mean)[:, 1:]
     eye = torch.eye(run.F.shape[-1], dtype=cov.dtype, device=cov.device)
-    z, covs, gains = torch.zeros_like(track.mean[:, -1:]), eye.expand_as(cov[:, -1:]), []
+    z, covs = torch.zeros_like(track.mean[:, -1:]), eye.expand_as(cov[:, -1:])
+    gains: list[Tensor] = []
     if varying < steps - 1:  # the links are those of the steady state
         links = _links(run, cov[:, -2:], prior_cov[:, -1:], None)
         gains.append(links.gain.expand(-1, steps - 1 - varying, -1, -1))
         u = (moved[:, varying:] @ links.shift[:, 0].mT).flip(1)
-        found = [constant_recursion(E, part, x) for E, part, x in by_loop(links.gain[:, 0], u, z[:, 0])]
-        z = torch.cat((torch.cat(found).flip(1), z), 1)
+        back = [constant_recursion(E, part, x) for E, part, x in by_loop(links.gain[:, 0], u, z[:, 0])]
+        z = torch.cat((torch.cat(back).flip(1), z), 1)
         zero = torch.zeros_like(links.gain)
         element = Element(links.gain, zero[..., 0], links.spread, zero[..., 0], zero)
         settled = doubled(element, covs[:, 0], steps - varying).flip(1)
         covs = torch.cat((settled[:, :1].expand(-1, steps - varying - settled.shape[1], -1, -1), settled), 1)
     if varying:
-        parts, u = [], []
-        for place in _places(varying, cov):
+        parts, terms = [], []
+        for place in groups(varying, cov[:, 0].numel(), cov):
             after_it = slice(place.start + 1, place.stop + 1)
             index = None if run.kind is None else run.kind[:, after_it]
             around = cov[:, place.start : place.stop + 1]
             parts.append(_links(run, around, prior_cov[:, after_it], index))
-            u.append(matvec(parts[-1].shift, moved[:, place]))
+            terms.append(matvec(parts[-1].shift, moved[:, place]))
         links = _Links(*(torch.cat(items, 1) for items in zip(*parts, strict=True)))
-        found, found_cov = _smoothed_back(links, torch.cat(u, 1), z[:, 0], covs[:, 0])
+        found, found_cov = _smoothed_back(links, torch.cat(terms, 1), z[:, 0], covs[:, 0])
         z, covs = torch.cat((found, z), 1), torch.cat((found_cov, covs), 1)
         gains.insert(0, links.gain)
     return _in_the_state(track.mean, cov, z, covs, torch.cat(gains, 1))
@@ -80,12 +82,6 @@ def smooth_scan(run: LinearRun, track: LinearTrack) -> SmoothedTrack:
 def _is_shared(cov: Tensor) -> bool:
     """Whether one covariance stands for all recordings of a batch."""
     return len(cov) == 1 or cov.stride(0) == 0
-
-
-def _places(steps: int, cov: Tensor) -> list[slice]:
-    """Steps in groups of which the covariances fit into the cache."""
-    length = max(1, 4 * CACHED // cov[:, 0].numel())
-    return [slice(start, min(start + length, steps)) for start in range(0, steps, length)]
 
 
 def _links(run: LinearRun, cov: Tensor, prior_cov: Tensor, index: Tensor | None) -> _Links:
@@ -125,7 +121,7 @@ def _in_the_state(mean: Tensor, cov: Tensor, z: Tensor, covs: Tensor, gains: Ten
     """The smoothed belief of the state from that of ``z``."""
     batch, steps = mean.shape[:2]
     found, crosses = [], []
-    for place in _places(steps, cov):
+    for place in groups(steps, cov[:, 0].numel(), cov):
         A = _factor(cov[:, place.start : place.stop + 1])
         here, T = A[:, : place.stop - place.start], covs[:, place]
         found.append((mean[:, place] + matvec(here, z[:, place]), symmetrize(here @ T @ here.mT)))
@@ -148,11 +144,11 @@ def _smoothed_back(back: _Links, u: Tensor, end: Tensor, end_cov: Tensor) -> tup
         zero = torch.zeros_like(E)
         elements = Element(E, zero[..., 0], L, zero[..., 0], zero)
         found = prefixes(combine, Element(*(item.transpose(0, 1) for item in elements)))
-        return mean, after_cov(Element(*found), end_cov).transpose(0, 1).flip(1)
+        return mean, after_cov(found, end_cov).transpose(0, 1).flip(1)
     chunks = chunks_of(steps, wide=batch * n * n > WIDE, entries=batch * n * n)
     inside = [chunks.cut(item).flatten(0, 1).unbind(1) for item in (E, 0.5 * L)]
     P = end_cov
-    if chunks.count > 1:
+    if chunks.number > 1:
         A, C = inside[0][0], 2 * inside[1][0]
         for gain, half in list(zip(*inside, strict=True))[1:]:
             A, C = torch.bmm(gain, A), _spread(gain, C, half)
