@@ -121,7 +121,8 @@ def run(options: argparse.Namespace) -> int:
     machine = {
         **facts, "output": str(options.output), "samples": summary.samples, "missing": summary.missing,
         "flagged_steps": summary.flagged, "imprecise_steps": summary.imprecise, "restarts": summary.restarts,
-        "rate_hz": summary.rate, "nis": summary.nis, "seconds": seconds, "engine": summary.engine, "notes": notes, "lost": blocks.many_lost,
+        "rate_hz": summary.rate, "nis": summary.nis, "seconds": seconds, "engine": summary.engine, "notes": notes,
+        "lost": blocks.many_lost,
     }  # fmt: skip
     say(options, machine, "\n".join(_report(options, summary, seconds, notes)))
     for sentence in blocks.many_lost:
