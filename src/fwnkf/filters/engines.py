@@ -30,6 +30,7 @@ from ..core.tree import tree_leaves, tree_map
 from ..errors import ConfigError, NumericalFailureError
 from ..native import kalman
 from ..native.compilers import library_compiler
+from ..native.identity import key_of
 from ..shapes import Float
 from ..types import Gaussian, Status, StepOutput
 from .outputs import covariance_factor
@@ -338,12 +339,11 @@ def run_traced(body: Any, state: Any, inputs: Inputs, first: Any, key: Any) -> t
 
 
 def identity(model: Filter, prepared: Any, *options: Any) -> tuple[Any, ...]:
-    """What a compiled step of a filter depends on besides shapes: the filter itself and all its numbers."""
-    token = model.__dict__.setdefault("_identity", object())  # a copy has its own
+    """What a compiled step of a filter depends on besides shapes: the filter, all numbers, and what is returned."""
     digest = hashlib.sha256()
-    for leaf in (*model.state_dict().values(), *tree_leaves(prepared)):
-        digest.update(leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return (token, digest.hexdigest(), model.training, *map(str, options))
+    for leaf in tree_leaves(prepared):  # a caller may give values of its own
+        digest.update(leaf.detach().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return (key_of(model), digest.digest(), *map(str, options))
 
 
 def served(call: Callable[[], Result]) -> Result:
