@@ -342,7 +342,7 @@ def identity(model: Filter, prepared: Any, *options: Any) -> tuple[Any, ...]:
     """What a compiled step of a filter depends on besides shapes: the filter, all numbers, and what is returned."""
     digest = hashlib.sha256()
     for leaf in tree_leaves(prepared):  # a caller may give values of its own
-        digest.update(leaf.detach().contiguous().reshape(-1).view(torch.uint8).numpy())
+        digest.update(leaf.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return (key_of(model), digest.digest(), *map(str, options))
 
 
