@@ -89,8 +89,8 @@ class Trajectory(NamedTuple):
         >>> type(fwnkf.KF(F=one, H=one, Q=one, R=one).run(torch.zeros(1, 5, 1)).numpy().mean).__name__
         'ndarray'
         """
-        arrays: Trajectory = tree_map(_as_array, self._replace(engine=None))
-        return arrays._replace(engine=self.engine)
+        arrays: Trajectory = tree_map(_as_array, self)
+        return arrays
 
     def raise_for_status(self, streams: Sequence[str] | None = None) -> Trajectory:
         """Raise an error that names the first failing stream and step, if there is one.
