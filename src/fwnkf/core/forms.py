@@ -94,5 +94,32 @@ def measured_precisely(
     return fine if precise is None else precise & fine
 
 
+@torch.no_grad()
+def precise_over_time(
+    prior_cov: Float[Tensor, "*P n n"],
+    cov: Float[Tensor, "*P n n"],
+    K: Float[Tensor, "*P n m"],
+    S: Float[Tensor, "*P m m"],
+    pivots: Float[Tensor, "*P m"],
+    innovation: Float[Tensor, "*B m"],
+    weighted: Float[Tensor, "*B m"],
+    H: Float[Tensor, "m n"],
+    noise: Noise,
+    y: Float[Tensor, "*B m"],
+    weight: Float[Tensor, "*B m"] | None = None,
+    IKH: Float[Tensor, "*P n n"] | None = None,
+) -> Bool[Tensor, "*B"]:
+    """Whether dense updates kept their digits, for all steps at once: what :func:`.gaussian.condition` and
+    :func:`measured_precisely` say of one.
+
+    Covariances may be those of one step for many measurements. ``weighted`` is ``S⁻¹ r``; gain, ``S`` and its pivots
+    are those of :func:`.gaussian.solved_rows`. Predictions are judged by :func:`.gaussian.prediction_keeps_digits`.
+    """
+    IKH = gaussian.remaining(K, H) if IKH is None else IKH
+    fine = gaussian.keeps_digits(prior_cov, cov, IKH, H, noise, weight)
+    fine = fine & gaussian.update_resolved(prior_cov, cov, K, H, S, innovation, weighted, pivots, weight)
+    return measured_precisely(fine, y, noise, torch.ones_like(y) if weight is None else weight)
+
+
 def _digits_left(size: Tensor, variance: Tensor) -> Tensor:
     return ((DIGITS * torch.finfo(size.dtype).eps * size).square() <= variance) | (variance == 0)

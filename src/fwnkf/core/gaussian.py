@@ -182,15 +182,18 @@ def joseph(
     P: Float[Tensor, "*B n n"], K: Float[Tensor, "*B n m"], H: Float[Tensor, "*H m n"], noise: Noise
 ) -> Float[Tensor, "*B n n"]:
     """Joseph form ``(I - K H) P (I - K H)ᵀ + K R Kᵀ``: the error covariance for *any* gain, positive semidefinite."""
-    return _joseph(P, _remaining(K, H), K, noise)
+    return joseph_of(P, remaining(K, H), K, noise)
 
 
-def _remaining(K: Tensor, H: Tensor) -> Tensor:
+def remaining(K: Float[Tensor, "*B n m"], H: Float[Tensor, "*H m n"]) -> Float[Tensor, "*B n n"]:
     """``I - K H``: what an update leaves of an error."""
     return torch.eye(K.shape[-2], dtype=K.dtype, device=K.device) - K @ H
 
 
-def _joseph(P: Tensor, IKH: Tensor, K: Tensor, noise: Noise) -> Tensor:
+def joseph_of(
+    P: Float[Tensor, "*B n n"], IKH: Float[Tensor, "*B n n"], K: Float[Tensor, "*B n m"], noise: Noise
+) -> Float[Tensor, "*B n n"]:
+    """As :func:`joseph`, where :func:`remaining` is there already."""
     KR = K @ noise.cov if isinstance(noise, FullNoise) else K * noise.variance.unsqueeze(-2)
     return congruence(IKH, P, KR @ K.mT)
 
@@ -203,23 +206,27 @@ def gain(
     form: SolveForm = "auto",
 ) -> tuple[Float[Tensor, "*B n m"], Float[Tensor, "*B m m"], Bool[Tensor, "*B"]]:
     """Kalman gain ``P Hᵀ S⁻¹`` with zero columns where masked, the full ``S``, and a success flag per item."""
-    K, S, ok, _ = _gain(P @ H.mT, P, H, noise, weight, form)
+    K, S, ok, _ = solved_rows(P @ H.mT, P, H, noise, weight, form)
     return K, S, ok
 
 
-def _gain(
-    rows: Tensor, P: Tensor, H: Tensor, noise: Noise, weight: Tensor | None, form: SolveForm
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def solved_rows(
+    rows: Float[Tensor, "*B k m"],
+    P: Float[Tensor, "*B n n"],
+    H: Float[Tensor, "*H m n"],
+    noise: Noise,
+    weight: Float[Tensor, "*B m"] | None = None,
+    form: SolveForm = "auto",
+) -> tuple[Float[Tensor, "*B k m"], Float[Tensor, "*B m m"], Bool[Tensor, "*B"], Float[Tensor, "*B m"]]:
     """As :func:`gain`, with ``rows S⁻¹`` for the gain, and the pivots of ``S``; the first rows are ``P Hᵀ``."""
     S = H @ rows[..., : P.shape[-1], :] + dense(noise)
-    wide = form == "cholesky" or (form == "auto" and S.shape[-1] > UNROLL_LIMIT)
-    solved, ok, pivots = (_cholesky_right_solve if wide else _unrolled_right_solve)(rows, S, weight)
+    solved, ok, pivots = solve_rows(rows, S, weight, form)
     # callers get an exactly symmetric S; the solve above reads one triangle only, which spares it this gradient
     return torch.where(ok[..., None, None], solved, 0.0), symmetrize(S), ok, pivots
 
 
 @torch.no_grad()
-def _resolved(
+def update_resolved(
     before: Tensor,
     after: Tensor,
     K: Tensor,
@@ -300,9 +307,19 @@ def right_solve(
     C: Float[Tensor, "*B k m"], S: Float[Tensor, "*B m m"], weight: Float[Tensor, "*B m"] | None = None
 ) -> tuple[Float[Tensor, "*B k m"], Bool[Tensor, "*B"]]:
     """``C S⁻¹`` over the unmasked channels, with zero columns where masked, and a success flag per item."""
-    solve = _unrolled_right_solve if S.shape[-1] <= UNROLL_LIMIT else _cholesky_right_solve
-    solved, ok, _ = solve(C, S, weight)
+    solved, ok, _ = solve_rows(C, S, weight)
     return solved, ok
+
+
+def solve_rows(
+    C: Float[Tensor, "*B k m"],
+    S: Float[Tensor, "*B m m"],
+    weight: Float[Tensor, "*B m"] | None = None,
+    form: SolveForm = "auto",
+) -> tuple[Float[Tensor, "*B k m"], Bool[Tensor, "*B"], Float[Tensor, "*B m"]]:
+    """As :func:`right_solve`, with the pivots of ``S``, 1 where masked: its determinant is their product."""
+    wide = form == "cholesky" or (form == "auto" and S.shape[-1] > UNROLL_LIMIT)
+    return (_cholesky_right_solve if wide else _unrolled_right_solve)(C, S, weight)
 
 
 def _cholesky_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -310,7 +327,7 @@ def _cholesky_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[
     if weight is not None:
         C, S = C * weight.unsqueeze(-2), masked(S, weight)
     factor, ok = safe_cholesky(S)
-    pivots = torch.diagonal(factor.detach(), dim1=-2, dim2=-1).square()
+    pivots = torch.diagonal(factor, dim1=-2, dim2=-1).square()
     return torch.cholesky_solve(C.mT, factor).mT, ok, pivots
 
 
@@ -341,7 +358,7 @@ def _unrolled_right_solve(C: Tensor, S: Tensor, weight: Tensor | None) -> tuple[
             columns[i] = torch.addcmul(columns[i], low[i, j], columns[j], value=-1)
         if weight is not None:  # what is left of a masked channel may be zero, or negative by rounding
             pivot = torch.where(weight[..., i, None] > 0, pivot, 1.0)
-        pivots.append(pivot.detach())
+        pivots.append(pivot)
         inverse.append(weights[i] / pivot)
     for i in reversed(range(m)):
         columns[i] = columns[i] * inverse[i]
@@ -377,7 +394,7 @@ def _condition_sequentially(P: Tensor, drive: Tensor, H: Tensor, noise: Diagonal
         ok = ok & (positive if used is None else positive | (used == 0)).squeeze(-1)
         row = h.unsqueeze(-2)
         precise = precise & keeps_digits(before, P, A, row, DiagonalNoise(r), used)
-        precise = precise & _resolved(
+        precise = precise & update_resolved(
             before, P, k.unsqueeze(-1), row, s.unsqueeze(-1), residual, residual * inverse, s, used
         )
     # what one channel loses stays in the updates of the next ones, and an innovation makes as much of it as it is large
@@ -425,12 +442,12 @@ def condition(
     PHt, r = P @ H.mT, innovation.detach().unsqueeze(-2)
     lead = torch.broadcast_shapes(PHt.shape[:-2], r.shape[:-2])
     rows = torch.cat([item.expand(*lead, *item.shape[-2:]) for item in (PHt, r)], -2)
-    solved, S, ok, pivots = _gain(rows, P, H, noise, weight, form)
+    solved, S, ok, pivots = solved_rows(rows, P, H, noise, weight, form)
     K, weighted = solved[..., :-1, :], solved[..., -1, :]
-    IKH = _remaining(K, H)
-    posterior = _joseph(P, IKH, K, noise)
+    IKH = remaining(K, H)
+    posterior = joseph_of(P, IKH, K, noise)
     precise = keeps_digits(P, posterior, IKH, H, noise, weight)
-    precise = precise & _resolved(P, posterior, K, H, S, innovation, weighted, pivots, weight)
+    precise = precise & update_resolved(P, posterior, K, H, S, innovation, weighted, pivots, weight)
     return Update(matvec(K, innovation), posterior, S, ok, precise, K)
 
 

@@ -15,6 +15,7 @@ from .functions import is_diagonal_matrix
 from .gaussian import matvec
 from .integrate import discretize
 from .layout import Layout, Part
+from .linear_run import Continuous
 from .motion import Nominal
 from .system import System
 
@@ -176,6 +177,9 @@ class LinearSystem(System):
             return self.F, self.B, Q
         step = self.F.new_tensor(self.dt) if dt is None else dt
         return discretize(self.F, self.B, Q, step)
+
+    def continuous(self) -> Continuous | None:
+        return Continuous(self.F * self.dt, self.B * self.dt, self.Q() * self.dt) if self.config.continuous else None
 
     def transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> Tensor:
         return self.linearize_transition(x, u, dt)[0]

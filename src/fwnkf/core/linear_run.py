@@ -10,6 +10,16 @@ from ..shapes import Bool, Float, Int
 from .gaussian import Noise
 
 
+class Continuous(NamedTuple):
+    """``dx = A x dt + B u dt + noise`` of spectral density ``density``: what the matrices of all steps follow from."""
+
+    A: Float[Tensor, "D D"]
+    B: Float[Tensor, "D p"]
+    density: Float[Tensor, "D D"]
+    factor: Float[Tensor, "D D"] | None = None
+    """Multiplies the entries of every ``Q``; None for ones."""
+
+
 class LinearRun(NamedTuple):
     """``x_t = F_t x_{t-1} + c_t + N(0, Q_t)``, ``y_t = H x_t + N(0, R)`` for ``B`` records of ``T`` steps."""
 
@@ -26,12 +36,20 @@ class LinearRun(NamedTuple):
     mean: Float[Tensor, "B D"]
     """Of the belief before the first step, or at the first measurement."""
     cov: Float[Tensor, "B D D"]
-    index: Int[Tensor, "B T"] | None = None
-    """Which of ``F`` and ``Q`` a step has; None for the first in all steps."""
+    kind: Int[Tensor, "B T"] | None = None
+    """Which of ``F``, ``Q`` and ``B`` a step has; None for the first in all steps."""
     shift: Float[Tensor, "B T D"] | None = None
     """``c``, what controls add; None for zero."""
     predicts_first: bool = True
     """False where the belief is that at the first measurement, so that the first step conditions alone."""
+    B: Float[Tensor, "K D p"] | None = None
+    u: Float[Tensor, "B T p"] | None = None
+    """Controls, from which compiled code computes ``c_t = B_t u_t`` itself."""
+    continuous: Continuous | None = None
+    """The model in continuous time, with which compiled code computes the matrices of steps of length ``dt``; then
+    ``F``, ``Q`` and ``B`` are those of the nominal step."""
+    dt: Float[Tensor, "B T"] | None = None
+    """Lengths of steps over that of the nominal one, for ``continuous``."""
 
 
 class LinearTrack(NamedTuple):

@@ -13,6 +13,7 @@ from ..shapes import Float
 from ..types import Gaussian, Statistics
 from . import linearize
 from .layout import Layout
+from .linear_run import Continuous
 
 LARGEST = sys.float_info.max
 Linearity = Literal["constant", "time_varying", "state_dependent"]
@@ -214,6 +215,10 @@ class Motion(nn.Module):
         B = torch.stack(columns, -1) if columns else F.new_zeros(*F.shape[:-1], 0)
         lead = () if dt is None else tuple(dt.shape)
         return F.reshape(*lead, *F.shape[-2:]), B.reshape(*lead, *B.shape[-2:]), Q
+
+    def continuous(self) -> Continuous | None:
+        """The linear model in continuous time, with the nominal step as its unit; None for a system without one."""
+        return None
 
     def nominal(self) -> Nominal:
         """What steps of the nominal length share, computed once for all of them.

@@ -32,6 +32,20 @@ def transition(
     return A, torch.diag_embed(torch.stack((drive, drive), -1).flatten(-2))
 
 
+def continuous(
+    radius: Float[Tensor, " c"], frequency: Float[Tensor, " c"]
+) -> tuple[Float[Tensor, "s s"], Float[Tensor, "s s"]]:
+    """Drift and spectral density whose discretisation over ``ratio`` steps is :func:`transition`.
+
+    >>> A, density = continuous(torch.tensor([0.9]), torch.tensor([0.3]))
+    >>> torch.allclose(torch.linalg.matrix_exp(A), transition(torch.tensor([0.9]), torch.tensor([0.3]))[0])
+    True
+    """
+    decay = radius.log().repeat_interleave(2)
+    turn = torch.stack((-frequency, torch.zeros_like(frequency)), -1).flatten()[:-1]
+    return decay.diag() + turn.diag(1) - turn.diag(-1), (-2 * decay).diag()
+
+
 def output(amplitude: Float[Tensor, "m k"]) -> Float[Tensor, "m s"]:
     """``C`` for ``k`` oscillators per channel, channel by channel: the first component of each, times its amplitude."""
     channels, count = amplitude.shape

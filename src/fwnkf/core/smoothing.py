@@ -72,6 +72,11 @@ class LinearSteps(NamedTuple):
     start: Float[Tensor, "B D D"]
     steps: LinearStep
 
+    @property
+    def log_weight(self) -> Float[Tensor, "C T K"] | None:
+        """The logarithms of the probabilities of models that ran side by side."""
+        return self.steps.log_weight
+
 
 def batched(step: LinearStep) -> LinearStep:
     """The step with a batch axis on every matrix, so that steps can be stacked."""

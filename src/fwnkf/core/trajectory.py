@@ -48,10 +48,16 @@ class Trajectory(NamedTuple):
 
     weight: Float[Tensor, "B T m"] | None = None
     """1 where a channel was measured, after preprocessing, and 0 elsewhere."""
+    log_density: Float[Tensor, "B T"] | None = None
+    """:attr:`step_log_likelihood`, where the engine has computed it."""
+    engine: Any = "loop"
+    """The engine that ran, see :meth:`fwnkf.Filter.run`."""
 
     @property
     def step_log_likelihood(self) -> Float[Tensor, "B T"]:
         """The logarithm of each step's likelihood given the steps before, over the channels that were measured."""
+        if self.log_density is not None:
+            return self.log_density
         if self.weight is None or self.weight.shape != self.innovation.shape:
             raise NoObservationModelError(
                 "this trajectory has no likelihood: its innovations are not those of the measured channels, or it was "
@@ -83,8 +89,8 @@ class Trajectory(NamedTuple):
         >>> type(fwnkf.KF(F=one, H=one, Q=one, R=one).run(torch.zeros(1, 5, 1)).numpy().mean).__name__
         'ndarray'
         """
-        arrays: Trajectory = tree_map(_as_array, self)
-        return arrays
+        arrays: Trajectory = tree_map(_as_array, self._replace(engine=None))
+        return arrays._replace(engine=self.engine)
 
     def raise_for_status(self, streams: Sequence[str] | None = None) -> Trajectory:
         """Raise an error that names the first failing stream and step, if there is one.

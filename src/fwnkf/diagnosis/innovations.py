@@ -30,6 +30,7 @@ PIECES = 64
 BATCH = 2 * PIECES
 """Most pieces side by side, where gaps make more of them."""
 SHORTEST = 256
+OUTPUTS = ("mean", "innovation", "innovation_cov")
 STEPS = 128
 """Steps whose covariances are held at a time."""
 STEP_TOLERANCE = 1e-3
@@ -150,7 +151,7 @@ def runs(model: Filter, series: Series) -> Iterator[tuple[Pieces, Iterator[tuple
         count = max(STEPS, model.initial_steps)
         parts = Steps(y, None, cut.mask, dt, {"prior": prior}).parts(count)
         places = (slice(first, first + count) for first in range(0, y.shape[1], count))
-        yield cut, zip(places, run_steps(model, parts), strict=True)
+        yield cut, zip(places, run_steps(model, parts, outputs=OUTPUTS, steps=y.shape[1]), strict=True)
 
 
 def _counted(cut: Pieces, tracks: Iterable[tuple[slice, Trajectory]]) -> tuple[NDArray[Any], ...]:

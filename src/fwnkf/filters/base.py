@@ -7,7 +7,7 @@ inputs. Cleaning, checks and the loop over time are here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..core.gaussian import Noise
 from ..core.layout import Layout
+from ..core.linear_run import Continuous
 from ..core.motion import Linearity
 from ..core.preprocess import Inputs, Preprocess, Preprocessed, grouped
 from ..core.scan import scan
@@ -25,6 +26,8 @@ from ..errors import ConfigError, NoObservationModelError, ShapeError
 from ..registry import FILTERS, parse_config
 from ..shapes import Bool, Float
 from ..types import Gaussian, Statistics, StepOutput
+from . import engines
+from .engines import Engine
 from .inputs import InputSizes, batched_prior, check_inputs, check_lengths, clean
 from .outputs import per_step, rejected, rejected_prediction, scale_covariance, with_resolution
 
@@ -68,6 +71,12 @@ class LinearModel(NamedTuple):
     H: Float[Tensor, "m D"] | None = None
     Q: Float[Tensor, "*T D D"] | None = None
     R: Noise | None = None
+    continuous: Continuous | None = None
+    """The model in continuous time with the nominal step as its unit, if the matrices of all steps follow from one."""
+
+
+RECURSION = {"prepare", "predict_state", "update_state", "hold", "advance", "transition_model"}
+"""Methods that make a filter another one: a class that overrides one of them states its own :meth:`linear_model`."""
 
 
 class Filter(nn.Module):
@@ -123,6 +132,8 @@ class Filter(nn.Module):
             cls.__init__ = Filter.__init__  # type: ignore[method-assign]  # the parent's has not these options
         if {"predict_state", "update_state"} & vars(cls).keys() and "implements" not in vars(cls):
             cls.implements = ()
+        if RECURSION & vars(cls).keys() and "linear_model" not in vars(cls):
+            cls.linear_model = Filter.linear_model  # type: ignore[method-assign]  # that of the parent is another filter's
 
     @classmethod
     def from_config(cls: type[FilterType], config: Any, system: System | None = None, **arrays: Tensor) -> FilterType:
@@ -320,6 +331,29 @@ class Filter(nn.Module):
             The covariance of the state's coordinates, then those of noise states.
         """
         return state.cov
+
+    def joint_belief(self, state: Any) -> Gaussian:
+        """The belief in a state, over all coordinates of :meth:`linear_model`.
+
+        Args:
+            state: a state of the filter.
+
+        Returns:
+            Mean and covariance.
+        """
+        return Gaussian(state.mean, self.joint_covariance(state))
+
+    def with_joint_belief(self, state: Any, belief: Gaussian) -> Any:
+        """The state with another belief: the inverse of :meth:`joint_belief`.
+
+        Args:
+            state: a state of the filter.
+            belief: mean and covariance over all coordinates.
+
+        Returns:
+            The state.
+        """
+        return state._replace(mean=belief.mean, cov=belief.cov)
 
     def observe(self, x: Float[Tensor, "*B n"]) -> Float[Tensor, "*B m"]:
         """``H(x)``, where the filter has an observation model.
@@ -690,6 +724,9 @@ class Filter(nn.Module):
         prepared: Any = None,
         advance: Callable[..., tuple[Any, StepOutput]] | None = None,
         smoothing: bool = False,
+        engine: Engine = "auto",
+        outputs: Sequence[str] | None = None,
+        engine_steps: int | None = None,
     ) -> Trajectory:
         """Filter complete sequences from a prior, or continue from the ``trajectory.state`` of an earlier run.
 
@@ -712,6 +749,12 @@ class Filter(nn.Module):
             prepared: ``filter.prepare()``, if it was computed before.
             advance: replaces :meth:`advance`, for example by a compiled version.
             smoothing: record what :func:`fwnkf.smooth` needs.
+            engine: how the loop over time is run: ``"loop"`` by PyTorch step by step, ``"scan"`` for a linear model by
+                PyTorch over all steps at once, ``"native"`` by compiled code on the CPU without gradients. By default
+                the fastest that serves, see :mod:`fwnkf.filters.engines`; :attr:`Trajectory.engine` says which.
+            outputs: names of the outputs that are wanted, such as ``("mean", "cov")``; the others are None. By default
+                all.
+            engine_steps: for a part of a recording the length of the whole, by which the engine is chosen.
 
         Returns:
             The outputs of all steps and the last state.
@@ -719,49 +762,148 @@ class Filter(nn.Module):
         Raises:
             ShapeError: inputs do not have the sizes or the dtype of the filter.
             DataError: a ``dt`` is negative or not finite.
-            ConfigError: options that exclude each other.
+            ConfigError: options that exclude each other, or an engine that does not serve this filter.
         """
+        engines.check(engine, outputs)
+        state, inputs, flagged, predicts_first = self._begin(y, u, mask, dt, prior, prior_at, state, generator)
+        if prepared is None:
+            prepared = self.prepare()
+        if smoothing:
+            self._check_smoothing()
+            if advance is not None:
+                raise ConfigError("smoothing=True records what advance computes inside: leave advance=… out")
+        by_loop = [name for name, value in (("advance", advance), ("truncate", truncate), ("checkpoint", checkpoint))
+                   if value is not None]  # fmt: skip
+        if by_loop and engine not in ("auto", "loop"):
+            raise ConfigError(f"{by_loop[0]}=… is for engine='loop'")
+        tried: tuple[Engine, ...] = (engine,) if engine != "auto" else ("loop",)
+        if engine == "auto" and not by_loop:
+            tried = engines.choose(self, prepared, state, inputs, engine_steps or inputs.y.shape[1])
+        for name in tried:
+            try:
+                track = self._run_on(
+                    name, prepared, state, inputs, predicts_first, smoothing, outputs,
+                    advance=advance, truncate=truncate, checkpoint=checkpoint,
+                )  # fmt: skip
+                break
+            except engines.EngineError:
+                if name == tried[-1]:
+                    raise
+        return track._replace(status=track.status | flagged, engine=name)
+
+    def _begin(
+        self,
+        y: Tensor,
+        u: Tensor | None,
+        mask: Tensor | None,
+        dt: Tensor | None,
+        prior: Gaussian | None,
+        prior_at: PriorAt,
+        state: Any,
+        generator: torch.Generator | None,
+    ) -> tuple[Any, Inputs, Tensor, bool]:
+        """The state before the first step, clean inputs and their status, and whether the first step predicts."""
         self._check(y, u, mask, dt, time_axes=1)
         if state is not None and prior is not None:
             raise ConfigError("give either a prior (to start) or a state (to continue), not both")
         if prior_at not in get_args(PriorAt):
             raise ConfigError(f"prior_at = {prior_at!r}; wanted one of {', '.join(get_args(PriorAt))}")
         predicts_first = prior is None or prior_at == "before_first_step"
-        check_lengths(dt, first=0 if predicts_first else self.input_sizes.block)
+        block = self.input_sizes.block
+        check_lengths(dt, first=0 if predicts_first else block)
         if state is None:
             prior = self.initial_belief(y, u, mask, dt) if prior is None else prior
             state = self.init(y.shape[0], prior, generator=generator)
         y, weight, flagged = clean(y, mask)
-        block = self.input_sizes.block
-        if prepared is None:
-            prepared = self.prepare()
+        flagged = per_step(flagged if block == 1 else flagged.unfold(1, block, block), 2)
+        inputs = Inputs(*(grouped(item, block) for item in (y, weight, u, dt)))  # type: ignore[arg-type]
+        return state, inputs, flagged, predicts_first
 
-        if smoothing:
-            self._check_smoothing()
-            if advance is not None:
-                raise ConfigError("smoothing=True records what advance computes inside: leave advance=… out")
-        step = self.advance if advance is None else advance
+    def log_likelihood(
+        self,
+        y: Float[Tensor, "B T m"],
+        u: Float[Tensor, "B T p"] | None = None,
+        mask: Bool[Tensor, "B T m"] | None = None,
+        dt: Float[Tensor, "B T"] | None = None,
+        prior: Gaussian | None = None,
+        *,
+        prior_at: PriorAt = "first_measurement",
+        state: Any = None,
+        prepared: Any = None,
+        engine: Engine = "auto",
+    ) -> Float[Tensor, " B"]:
+        """The logarithm of the likelihood of each record, differentiable in the parameters of the filter.
+
+        That of :meth:`run`, without its trajectory: for a filter with a linear model both the value and its gradient
+        are computed by compiled code, where there is a compiler.
+
+        Args:
+            y, u, mask, dt, prior, prior_at, state, prepared, engine: as in :meth:`run`.
+
+        Returns:
+            One number for each record.
+
+        Raises:
+            NoObservationModelError: the innovations are not those of the measured channels.
+
+        >>> import torch, fwnkf
+        >>> one = torch.eye(1)
+        >>> kf = fwnkf.KF(F=one, H=one, Q=one, R=one, learn=("R",))
+        >>> kf.log_likelihood(torch.zeros(1, 1, 1), prior=fwnkf.Gaussian(torch.zeros(1), one)).detach()
+        tensor([-1.2655])
+        """
+        engines.check(engine, None)
+        if engine == "native" or (engine == "auto" and y.shape[1] >= engines.LINEAR_STEPS):
+            begin = self._begin(y, u, mask, dt, prior, prior_at, state, None)
+            known = self.prepare() if prepared is None else prepared
+            found = engines.log_likelihood(self, known, begin[0], begin[1], begin[3])
+            if found is not None:
+                return found
+        outputs = ("innovation", "innovation_cov")
+        track = self.run(
+            y, u, mask, dt, prior, prior_at=prior_at, state=state, prepared=prepared, engine=engine, outputs=outputs
+        )
+        return track.log_likelihood
+
+    def _run_on(
+        self,
+        engine: Engine,
+        prepared: Any,
+        state: Any,
+        inputs: Inputs,
+        predicts_first: bool,
+        smoothing: bool,
+        outputs: Sequence[str] | None,
+        *,
+        advance: Callable[..., tuple[Any, StepOutput]] | None,
+        truncate: int | None,
+        checkpoint: int | None,
+    ) -> Trajectory:
+        """Run on one engine; raises :class:`fwnkf.filters.engines.EngineError` where it cannot."""
+        if engine in ("scan", "native"):
+            track = engines.run_linear(self, prepared, state, inputs, predicts_first, engine, outputs, smoothing)
+            if track is not None:
+                return track
 
         def with_step(step: Callable[..., tuple[Any, ...]], moves: bool) -> Any:
             def body(carry: Any, inputs: Any) -> tuple[Any, tuple[Tensor, StepOutput, LinearStep | None]]:
                 given = Inputs(*inputs)
                 after, used, out, linear = self._preprocessed_step(step, prepared, carry, given)
                 after, out = rejected(carry, after, out, *self._moved_by(given.u, given.dt, moves))
-                return after, (used, out, self._recorded(linear) if smoothing else None)
+                return after, (used, engines.selected(out, outputs), self._recorded(linear) if smoothing else None)
 
             return body
 
-        inputs = [grouped(item, block) for item in (y, weight, u, dt)]
         start = state
-        state, (weight, out, steps) = scan(
-            with_step(step, moves=True),
-            state,
-            inputs,
-            first=None if predicts_first else with_step(self._advance_held, moves=False),
-            truncate=truncate,
-            checkpoint=checkpoint,
-        )
-        out = out._replace(status=out.status | per_step(flagged if block == 1 else flagged.unfold(1, block, block), 2))
+        body = with_step(self.advance if advance is None else advance, moves=True)
+        first = None if predicts_first else with_step(self._advance_held, moves=False)
+        if engine == "native":
+            key = engines.identity(self, prepared, smoothing, outputs)
+            state, (weight, out, steps) = engines.run_traced(body, state, inputs, first, key)
+        else:
+            state, (weight, out, steps) = scan(
+                body, state, inputs, first=first, truncate=truncate, checkpoint=checkpoint
+            )
         linear = None
         if smoothing:
             linear = LinearSteps(self.joint_covariance(start if self.preprocess is None else start.filter), steps)
@@ -863,7 +1005,7 @@ def stated_model(system: System, R: Noise, dt: Float[Tensor, "*T"] | None) -> Li
     F, B, Q = system.matrices(dt)
     _, H = system.linearize_observation(system.layout.origin(F)[None])
     kind: Linearity = "constant" if dt is None or dt.ndim == 0 else "time_varying"
-    return LinearModel(kind, F, B, H if H.ndim == 2 else H[0], Q, R)
+    return LinearModel(kind, F, B, H if H.ndim == 2 else H[0], Q, R, system.continuous())
 
 
 def adopt(module: Filter, system: System | None) -> System:

@@ -114,7 +114,15 @@ class KalmanRecursion(SystemFilter):
         linear = LinearStep(ahead.F, ahead.Q, measurement, update.correction, posterior.mean)
         return form.belief(posterior.mean, update.cov), out, linear
 
-    def linear_model(self, prepared: Any = None, dt: Tensor | None = None) -> LinearModel:
+    def joint_belief(self, state: Belief) -> Gaussian:
+        return Gaussian(state.mean, self.joint_covariance(state))
+
+    def with_joint_belief(self, state: Belief, belief: Gaussian) -> Belief:
+        made: Belief = self.form.belief(belief.mean, self.form.start(belief.cov))
+        return made
+
+    def stated_model(self, prepared: Any, dt: Tensor | None) -> LinearModel:
+        """The linear model of the system, for a filter that uses it as it is."""
         prepared = self.prepare() if prepared is None else prepared
         return stated_model(self.system, prepared.R, dt)
 
@@ -200,4 +208,4 @@ class ExtendedKalmanFilter(KalmanRecursion):
     def linear_model(self, prepared: Any = None, dt: Tensor | None = None) -> LinearModel:
         if self.config.moments != "linear":
             return LinearModel("state_dependent")
-        return super().linear_model(prepared, dt)
+        return self.stated_model(prepared, dt)

@@ -32,6 +32,7 @@ from ..core.gaussian import (
 )
 from ..core.jumps import jump_noise
 from ..core.levels import Levels
+from ..core.linear_run import Continuous
 from ..core.linearize import repeated, second_order_correction
 from ..core.motion import Nominal
 from ..core.networks import JacobianNetwork, add_residual
@@ -454,7 +455,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             return LinearModel("state_dependent")
         prepared = self.prepare() if prepared is None else prepared
         model = stated_model(self.system, prepared.R, dt)
-        _, F, B, H, Q, _ = model
+        _, F, B, H, Q, _, continuous = model
         if F is None or B is None or H is None or Q is None:
             return model
         assert prepared.factor is not None
@@ -467,7 +468,34 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             F, Q = block_diagonal(F, A), block_diagonal(Q, drive)
             B = nn.functional.pad(B, (0, 0, 0, states.size))
             H = torch.cat((H, prepared.noise.C), -1)
-        return model._replace(F=F, B=B, H=H, Q=Q)
+        if continuous is not None:
+            continuous = self._in_continuous_time(prepared, continuous)
+        return model._replace(F=F, B=B, H=H, Q=Q, continuous=continuous)
+
+    def _in_continuous_time(self, prepared: Prepared, motion: Continuous) -> Continuous | None:
+        """State and noise states together; None where a part of the noise has no such form."""
+        assert prepared.factor is not None
+        motion = motion._replace(factor=prepared.factor)
+        if self.noise_states is None:
+            return motion
+        own = self.noise_states.continuous(prepared.noise)
+        if own is None:
+            return None
+        size = self.noise_states.size
+        return Continuous(
+            block_diagonal(motion.A, own[0]),
+            nn.functional.pad(motion.B, (0, 0, 0, size)),
+            block_diagonal(motion.density, own[1]),
+            nn.functional.pad(prepared.factor - 1, (0, size, 0, size)) + 1,
+        )
+
+    def joint_belief(self, state: Any) -> Gaussian:
+        mean = state.mean if self.noise_states is None else torch.cat((state.mean, state.noise), -1)
+        return Gaussian(mean, self.joint_covariance(state))
+
+    def with_joint_belief(self, state: Any, belief: Gaussian) -> Any:
+        mean, noise = belief.mean.tensor_split([self.layout.size], -1)
+        return state._replace(mean=mean, noise=noise, cov=self.form.start(belief.cov))
 
     # ---- prediction -----------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from ..core.smoothing import LinearStep
 from ..core.system import System
 from ..registry import FILTERS
 from ..types import StepOutput
-from .base import Prediction, adopt, arguments
+from .base import LinearModel, Prediction, adopt, arguments
 from .extended import Belief, KalmanRecursion
 
 
@@ -130,6 +130,9 @@ class KalmanFilter(KalmanRecursion):
     ) -> tuple[Belief, StepOutput, LinearStep]:
         innovation = (y - matvec(prepared.H, ahead.state.mean)) * weight
         return self.conditioned(ahead, y, innovation, prepared.H, prepared.R, weight)
+
+    def linear_model(self, prepared: Any = None, dt: Tensor | None = None) -> LinearModel:
+        return self.stated_model(prepared, dt)
 
 
 def infer_sizes(options: dict[str, Any], arrays: dict[str, Tensor]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ..errors import ConfigError
 from ..shapes import Float
 from ..types import Gaussian
 from .base import Filter
+from .engines import LinearRecord
 from .outputs import covariance_factor
 
 
@@ -77,6 +78,11 @@ def smooth(model: Filter, trajectory: Trajectory, *, lag: int | None = None) -> 
             "the trajectory does not hold the linear models of its steps; run the filter with smoothing=True: "
             "trajectory = filter.run(y, …, smoothing=True)"
         )
+    if isinstance(trajectory.linear, LinearRecord):
+        if lag is None:
+            smoothed, _ = linear_part(model, trajectory.linear, None)
+            return smoothed._replace(cross_cov=None if smoothed.cross_cov is None else smoothed.cross_cov[:, 1:])
+        trajectory = trajectory._replace(linear=trajectory.linear.steps())
     steps = trajectory.linear.steps
     before, forward = factorized(model, trajectory)
     links = tree_map(lambda item: item[:, 1:], forward.links)
@@ -107,27 +113,58 @@ class Forward(NamedTuple):
 
 def factorized(model: Filter, track: Trajectory, before: Tensor | None = None) -> Forward:
     """Factors of a trajectory; ``before`` is :attr:`Forward.last` of the part before it, None for the first."""
-    start, steps = track.linear
+    start, steps = track.linear.steps() if isinstance(track.linear, LinearRecord) else track.linear
     before = factor_psd(start) if before is None else before
     return Forward(before, factorize(before, steps, transport(model.layout, steps.correction)))
 
 
+def linear_part(model: Filter, record: LinearRecord, following: Any) -> tuple[Smoothed, Any]:
+    """A smoothed part of a recording by the engine that filtered it, and what the part before it needs."""
+    mean, cov, cross, left = record.smoothed(following)
+    n = model.layout.size
+    noise = Gaussian(mean[..., n:], cov[..., n:, n:]) if record.extra else None
+    mean, cov, cross = mean[..., :n], cov[..., :n, :n], cross[..., :n, :n]
+    if model.covariance_scale is not None:
+        scale = covariance_factor(model.covariance_scale)
+        cov, cross = cov * scale, cross * scale
+    return Smoothed(mean, cov, cross, noise), left
+
+
+def last_factor(model: Filter, track: Trajectory, before: Tensor | None) -> Tensor | None:
+    """What the part of a recording after this one needs for its smoothing; None where that is in its state."""
+    return None if _in_parts(track) else factorized(model, track, before).last
+
+
+def _steps(track: Trajectory) -> LinearStep:
+    record = track.linear
+    steps: LinearStep = record.steps().steps if isinstance(record, LinearRecord) else record.steps
+    return steps
+
+
+def _in_parts(track: Trajectory) -> bool:
+    """Whether the engine that filtered a part smooths it too."""
+    return isinstance(track.linear, LinearRecord) and track.linear.engine == "native"
+
+
 def smoothed_part(
-    model: Filter, track: Trajectory, forward: Forward, last: Coordinates | None, log_weight: Tensor | None
-) -> tuple[Smoothed, Coordinates]:
-    """A smoothed part of a recording, and the coordinates from which the part before it goes on.
+    model: Filter, track: Trajectory, before: Tensor | None, last: Any, log_weight: Tensor | None
+) -> tuple[Smoothed, Any]:
+    """A smoothed part of a recording, and that from which the part before it goes on.
 
     Args:
         model: the filter.
         track: its trajectory over the part.
-        forward: the factors of the trajectory.
-        last: the coordinates that the next part returned; None for the last part.
+        before: :func:`last_factor` of the part before it; None for the first.
+        last: what the next part returned; None for the last part.
         log_weight: the weights of a mixture over the last part; None without one.
     """
+    if _in_parts(track):
+        return linear_part(model, track.linear, last)
+    forward = factorized(model, track, before)
     last = end(forward.last) if last is None else last
     z = fixed_interval(tree_map(lambda item: item[:, 1:], forward.factors.links), last)
     final = None if log_weight is None else log_weight[:, -1:].expand(-1, z.mean.shape[1], -1)
-    smoothed = _from_coordinates(model, forward.before, forward.factors, track.linear.steps, z, final)
+    smoothed = _from_coordinates(model, forward.before, forward.factors, _steps(track), z, final)
     return smoothed, _before_first(forward.factors, z)
 
 

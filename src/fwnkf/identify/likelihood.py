@@ -19,7 +19,9 @@ from torch import Tensor
 from ..core.gaussian import block_diagonal, dense, factored_density, solve_psd
 from ..core.riccati import linear_filter, transient
 from ..errors import NumericalFailureError
+from ..filters import engines
 from ..filters.base import Filter, PriorAt
+from ..filters.engines import Engine
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from ..shapes import Bool, Float
 from ..types import Gaussian
@@ -140,6 +142,7 @@ class Likelihood:
         self.time_invariant = regular and is_time_invariant(model, self.dt)
         truth = data.truth
         self.knows_truth = truth is not None and bool(truth.isfinite().all(-1).any())
+        self.compiled = engines.compiles() and engines.is_linear(model, None)
         self.side_by_side = self._can_batch()
 
     def gather(self, function: Callable[..., Result], raw: Float[Tensor, " p"], *arguments: Any) -> list[Result]:
@@ -176,6 +179,11 @@ class Likelihood:
 
     def predictions(self, raws: Float[Tensor, "V p"]) -> list[Predictions]:
         """Innovations, and errors of the state where the truth is known, for several parameter vectors."""
+        if self.compiled:
+            try:
+                return self._runs(raws, self.data.y.shape[1], engine="native")
+            except engines.EngineError:  # too many states, or a compiler that fails
+                self.compiled = False
         if not self.time_invariant:
             return self._runs(raws, self.data.y.shape[1])
         y, prior = self.data.y.nan_to_num(), self.data.prior
@@ -209,20 +217,21 @@ class Likelihood:
 
         return StepMatrices(*self._each(matrices, raws))
 
-    def _runs(self, raws: Tensor, steps: int) -> list[Predictions]:
+    def _runs(self, raws: Tensor, steps: int, engine: Engine = "loop") -> list[Predictions]:
         inputs = self.data.first(steps)
+        outputs = ("innovation", "innovation_cov", *(("mean", "cov") if self.knows_truth else ()))
 
         def run(raw: Tensor) -> tuple[Tensor, ...]:
             self.parameters.install(raw)
-            track = self.model.run(**inputs)
+            track = self.model.run(**inputs, engine=engine, outputs=outputs)
             assert track.weight is not None
-            return track.innovation, track.innovation_cov, track.mean, track.cov, track.weight
+            return (track.weight, *(getattr(track, name) for name in outputs))
 
-        innovation, cov, mean, state_cov, weight = self._each(run, raws)
+        weight, innovation, cov, *states = self._each(run, raws, batch=engine == "loop")
         parts = [Predictions(innovation, cov, weight[0])]
         if self.knows_truth:
-            error, known = self._errors(mean, innovation.shape[2])
-            parts.append(Predictions(error, state_cov, known))
+            error, known = self._errors(states[0], innovation.shape[2])
+            parts.append(Predictions(error, states[1], known))
         return parts
 
     def _errors(self, mean: Tensor, end: int | None) -> tuple[Tensor, Tensor]:
@@ -234,8 +243,10 @@ class Likelihood:
         weight = known.expand(*error.shape[1:]).to(error)
         return error * weight, weight
 
-    def _each(self, function: Callable[[Tensor], tuple[Tensor, ...]], raws: Tensor) -> tuple[Tensor, ...]:
-        if self.side_by_side:
+    def _each(
+        self, function: Callable[[Tensor], tuple[Tensor, ...]], raws: Tensor, batch: bool = True
+    ) -> tuple[Tensor, ...]:
+        if self.side_by_side and batch:
             try:
                 return tuple(torch.func.vmap(function)(raws))
             finally:  # tensors of a batch do not live longer than vmap
@@ -274,8 +285,14 @@ class Likelihood:
         return value if math.isfinite(value) else -math.inf, density.factor, density.white
 
 
-def _solved(factor: Tensor, right: Tensor) -> Tensor:
-    return torch.linalg.solve_triangular(factor, right, upper=False)
+def _solved(factor: Float[Tensor, "*B m m"], right: Float[Tensor, "*C m k"]) -> Float[Tensor, "*C m k"]:
+    """``L⁻¹ b`` row by row: the matrices are small and many, for which a call of LAPACK each takes most of the time."""
+    rows: list[Tensor] = []
+    for i, row in enumerate(right.unbind(-2)):
+        for j, known in enumerate(rows):
+            row = row - factor[..., i, j, None] * known
+        rows.append(row / factor[..., i, i, None])
+    return torch.stack(rows, -2)
 
 
 def maximise(

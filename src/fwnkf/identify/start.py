@@ -13,6 +13,8 @@ from ..types import Gaussian
 
 STEPS = 8
 """First steps that are read, for each coordinate of the state."""
+SAME = 1e-3
+"""Relative difference up to which steps have the nominal length here, where they need not be exact."""
 WIDEN = 10.0
 """Factor on the variance: the belief should not decide what the measurements say."""
 
@@ -57,11 +59,15 @@ def starting_belief(
     present = y.isfinite() if mask is None else y.isfinite() & mask
     x = origin.expand(len(y), -1)
     reach = torch.eye(layout.size).to(like)
+    dt = dt if model.takes_dt else None
+    if dt is not None and bool((dt[:, :steps] == dt[0, 0]).all()) and abs(float(dt[0, 0]) / system.dt - 1) < SAME:
+        dt = None
+    nominal = system.nominal()
     rows, targets = [], []
     for t in range(steps):
         if t:  # the belief is that at the first sample
-            x, F = system.linearize_transition(
-                x, None if u is None else u[:, t], None if dt is None or not model.takes_dt else dt[:, t]
+            x, F, _ = system.linearized_step(
+                nominal, x, None if u is None else u[:, t], None if dt is None else dt[:, t]
             )
             reach = F @ reach
         seen, H = system.linearize_observation(x)

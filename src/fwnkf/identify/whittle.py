@@ -8,12 +8,13 @@ form; Whittle's likelihood compares the two in milliseconds, so that many starts
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..core import oscillators
 from ..core.riccati import frequency_response, steady_state
 from ..filters.base import Filter
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
@@ -181,18 +182,8 @@ def add_oscillator(
     places = [(SMALL, radius) for radius in DRIFT_RADII]
     frequencies = (math.pi * torch.linspace(0.04, 0.94, GRID)).tolist() + _peaks(spectra.omega, whiteness)
     places += [(frequency, radius) for frequency in frequencies for radius in RADII]
-    trials: list[tuple[float, float, float, float]] = []
     model = build()
-    for frequency, radius in places:
-        best = (-math.inf, frequency, radius, 0.0)
-        for amplitude in AMPLITUDES:
-            _set_last(model, before, frequency, radius, amplitude)
-            density = model_density(linearized(model, spectra.at, spectra.dt), spectra.omega).detach()
-            log_det = torch.linalg.slogdet(density).logabsdet
-            misfit = torch.linalg.solve(density, spectra.density).diagonal(dim1=-2, dim2=-1).real.sum(-1)
-            value = -0.5 * spectra.samples * float((spectra.weight * (log_det + misfit)).sum())
-            best = max(best, (value, frequency, radius, amplitude))
-        trials.append(best)
+    trials = _trials(model, before, places, spectra)
     starts = []
     drifts = len(DRIFT_RADII)
     for _, frequency, radius, amplitude in [max(trials[:drifts]), *sorted(trials[drifts:], reverse=True)[:TRIED]]:
@@ -206,6 +197,37 @@ def add_oscillator(
     top = max(starts, key=lambda start: start.score(spectra.samples))
     others = [start for start in starts if len(start.raw) != len(top.raw) and start.value > top.value - NEAR]
     return [top, *sorted(others, key=lambda start: -start.value)[:1]]
+
+
+@torch.no_grad()
+def _trials(
+    model: FrequencyWeightedNeuralKalmanFilter,
+    before: Filter | None,
+    places: Sequence[tuple[float, float]],
+    spectra: MeasuredSpectra,
+) -> list[tuple[float, float, float, float]]:
+    """Whittle's log-likelihood with one more oscillator at each place, frequency, radius, and the best amplitude.
+
+    An oscillator is independent of everything else: its spectrum is added to that of the model without it.
+    """
+    _set_last(model, before, *places[0], 0.0)
+    linear = linearized(model, spectra.at, spectra.dt)
+    without, ratio = model_density(linear, spectra.omega), 1.0
+    if spectra.dt is not None:
+        ratio = float(spectra.dt) / model.system.dt
+    amplitudes = torch.tensor(AMPLITUDES).to(spectra.omega)
+    trials = []
+    for frequency, radius in places:
+        pole = torch.tensor([[radius**ratio], [frequency * ratio]]).to(spectra.omega)
+        shape = oscillators.spectrum(pole[0], pole[1], torch.ones_like(pole[0]), spectra.omega)
+        added = amplitudes.square()[:, None, None] * shape[:, None] * linear.R.diagonal()
+        density = without + torch.diag_embed(added)
+        log_det = torch.linalg.slogdet(density).logabsdet
+        misfit = torch.linalg.solve(density, spectra.density).diagonal(dim1=-2, dim2=-1).real.sum(-1)
+        values = -0.5 * spectra.samples * (spectra.weight * (log_det + misfit)).sum(-1)
+        best = int(values.argmax())
+        trials.append((float(values[best]), frequency, radius, AMPLITUDES[best]))
+    return trials
 
 
 def _set_last(

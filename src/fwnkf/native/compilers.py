@@ -92,8 +92,8 @@ def library_compiler() -> Compiler:
     )
 
 
-def shared_library(source: str) -> ctypes.CDLL:
-    """The library made of this C, compiled unless it was before.
+def shared_library(source: str, optimisation: tuple[str, ...] = ()) -> ctypes.CDLL:
+    """The library made of this C, compiled unless it was before; by default optimised as its length allows.
 
     Raises:
         ConfigError: there is no compiler, or it fails, or takes longer than :data:`COMPILE_SECONDS`.
@@ -103,7 +103,7 @@ def shared_library(source: str) -> ctypes.CDLL:
     """
     compiler = library_compiler()
     lines = source.count("\n")
-    flags = (*FLAGS, *next(level for most, level in LEVELS if lines <= most))
+    flags = (*FLAGS, *(optimisation or next(level for most, level in LEVELS if lines <= most)))
     key = _digest(source, repr(flags), compiler.identity, _processor())
     if key not in _loaded:
         if compiler.command in _stopped:

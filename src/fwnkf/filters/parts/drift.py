@@ -100,6 +100,9 @@ class DriftStates(NoiseStates):
             A, Q = _matrices(prepared.log_kept * ratio.unsqueeze(-1))
         return Moved(mean * torch.diagonal(A, dim1=-2, dim2=-1), A, Q)
 
+    def continuous(self, prepared: PreparedDrift) -> tuple[Tensor, Tensor]:
+        return prepared.log_kept.diag(), (-2 * prepared.log_kept).diag()
+
     def levels(self) -> list[int | None]:
         return [0] * self.width
 

@@ -124,6 +124,11 @@ class OscillatorStates(NoiseStates):
             Q = Q if prepared.power is None else Q * prepared.power[:, None, None]
         return Moved(matvec(A, mean), A, Q)
 
+    def continuous(self, prepared: PreparedLines) -> tuple[Tensor, Tensor] | None:
+        if prepared.frequency.ndim > 1 or prepared.power is not None:
+            return None
+        return oscillators.continuous(prepared.radius, prepared.frequency)
+
 
 class LineStates(OscillatorStates):
     """The oscillators of :class:`Lines`: two states each, channel by channel.

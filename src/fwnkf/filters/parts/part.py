@@ -117,6 +117,10 @@ class NoiseStates(nn.Module):
         """The states after a step of ``ratio`` nominal steps, or of one."""
         raise NotImplementedError
 
+    def continuous(self, prepared: Any) -> tuple[Float[Tensor, "s s"], Float[Tensor, "s s"]] | None:
+        """Drift and spectral density of the states in continuous time, in nominal steps; None if they have none."""
+        return None
+
     def own_measurement(self, mean: Tensor, variance: Tensor, control: Tensor) -> OwnMeasurement | None:
         """What the control inputs of this part say about its states; None if it has none."""
         return None

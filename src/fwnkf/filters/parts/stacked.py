@@ -69,6 +69,13 @@ class StackedNoise(NoiseStates):
             A, Q = block_diagonal(A, item.A), block_diagonal(Q, item.Q)
         return Moved(torch.cat([item.mean for item in moved], -1), A, Q)
 
+    def continuous(self, prepared: PreparedStack) -> tuple[Tensor, Tensor] | None:
+        found = [part.continuous(item) for part, item in zip(self, prepared.parts, strict=True)]
+        known = [item for item in found if item is not None]
+        if len(known) < len(found):
+            return None
+        return torch.block_diag(*(A for A, _ in known)), torch.block_diag(*(density for _, density in known))
+
     def own_measurement(self, mean: Tensor, variance: Tensor, control: Tensor) -> OwnMeasurement | None:
         given = control.split([part.controls for part in self], -1)
         found, before = [], 0
