@@ -47,6 +47,11 @@ def record(function: Callable[..., Sequence[Tensor]], arguments: Sequence[Tensor
 
 
 class _Recorder(TorchDispatchMode):
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch guards every call against its own compiler, the import of which takes seconds; see torch."""
+        return False
+
     def __init__(self, arguments: Sequence[Tensor]) -> None:
         super().__init__()
         self.graph = Graph()
