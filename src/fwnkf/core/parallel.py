@@ -67,11 +67,9 @@ def filter_scan(run: LinearRun, square_root: bool = False) -> LinearTrack:
     run = of_one_kind(run)
     if square_root:
         return _root_tree(run)
-    if run.y.is_meta or run.y.is_cuda:
-        return _completed(run, _tree(run))
-    if is_constant(run):
+    if not run.y.is_meta and is_constant(run):
         return _constant(run)
-    return _completed(run, _chunked_in_parts(run))
+    return _completed(run, _chunked_in_parts(run) if run.y.device.type == "cpu" else _tree(run))
 
 
 def of_one_kind(run: LinearRun) -> LinearRun:
