@@ -545,6 +545,7 @@ def settling(
 ) -> Float[Tensor, "b S n n"]:
     """Covariances after the updates of the first steps, until they no longer change or ``steps`` are reached.
 
+    >>> from fwnkf.core.gaussian import FullNoise
     >>> one = torch.ones(1, 1, dtype=torch.float64)
     >>> settling(one, one, one, FullNoise(one), 2 * one.unsqueeze(0), 3).flatten()  # 2/3, 5/8, 13/21: to (√5 - 1) / 2
     tensor([0.6667, 0.6250, 0.6190], dtype=torch.float64)
