@@ -150,7 +150,7 @@ def test_an_engine_that_cannot_serve_says_why():
         learned.run(y, engine="fast")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("engine", ["native"])
+@pytest.mark.parametrize("engine", ["native", "scan"])
 @pytest.mark.parametrize("kind", RECORDINGS)
 @pytest.mark.parametrize("case", CASES)
 @torch.no_grad()

@@ -61,13 +61,15 @@ def tensors(values: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
+@pytest.mark.parametrize("engine", ["loop", "native"])
 @pytest.mark.parametrize("make", [moving, composed])
-def test_filtered_in_pieces_is_the_same_bits_as_one_run(make: Callable[[], fwnkf.Filter]) -> None:
+def test_filtered_in_pieces_is_the_same_bits_as_one_run(make: Callable[[], fwnkf.Filter], engine: str) -> None:
     time, values = samples()
     model = make()
     y, mask = tensors(values)
-    whole = model.run(y, mask=mask)
-    stamps, mean, cov, summary = collect(model, time, values)
+    whole = model.run(y, mask=mask, engine=engine)
+    stamps, mean, cov, summary = collect(model, time, values, engine=engine)
+    assert summary.engine == engine
     assert np.array_equal(stamps, time)
     assert np.array_equal(mean, whole.mean[0].numpy())
     assert np.array_equal(cov, whole.cov[0].numpy())
@@ -139,7 +141,7 @@ def test_stamps_that_jitter_are_equal_steps_without_missing_ones() -> None:
     _, mean, _, summary = collect(model, late, values)
     assert summary.regular
     assert summary.missing == 0
-    assert np.array_equal(mean, model.run(y, mask=mask).mean[0].numpy())
+    assert np.array_equal(mean, model.run(y, mask=mask, engine="loop").mean[0].numpy())
 
 
 def test_a_stiff_filter_survives_long_steps() -> None:
@@ -205,7 +207,7 @@ def test_controls_act_from_their_sample_until_the_next_one() -> None:
     values[::30, 1] = np.arange(7.0)
     acting = np.concatenate([[0.0], np.repeat(np.arange(7.0), 30)])[:200]
     _, mean, _, _ = collect(model, time, values)
-    expected = model.run(torch.from_numpy(values[None, :, :1]), torch.from_numpy(acting[None, :, None]))
+    expected = model.run(torch.from_numpy(values[None, :, :1]), torch.from_numpy(acting[None, :, None]), engine="loop")
     assert np.array_equal(mean, expected.mean[0].numpy())
 
 

@@ -22,6 +22,8 @@ SUFFIXES = (".parquet", ".tum", ".mcap")
 INTERVAL = 1.0
 """Seconds between lines of progress."""
 
+ENGINES = ("auto", "loop", "scan", "native")  # fwnkf.filters.engines.Engine, without the import of PyTorch
+
 
 def add(commands: Any) -> None:
     """Add the command to the parser."""
@@ -45,6 +47,13 @@ def add(commands: Any) -> None:
     )
     parser.add_argument(
         "--covariance", action="store_true", help=".parquet: write covariances as well as standard deviations"
+    )
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="auto",
+        help="what runs the filter: compiled code (native), PyTorch over all steps at once (scan) or step by step "
+        "(loop); by default the fastest that serves",
     )
     add_signal_flags(parser)
     add_json(parser)
@@ -99,6 +108,7 @@ def run(options: argparse.Namespace) -> int:
             stamps=options.stamps,
             summary=summary,
             progress=_progress(blocks.count, began),
+            engine=options.engine,
         )
         interrupted = False
     finally:
@@ -111,7 +121,8 @@ def run(options: argparse.Namespace) -> int:
     machine = {
         **facts, "output": str(options.output), "samples": summary.samples, "missing": summary.missing,
         "flagged_steps": summary.flagged, "imprecise_steps": summary.imprecise, "restarts": summary.restarts,
-        "rate_hz": summary.rate, "nis": summary.nis, "seconds": seconds, "notes": notes, "lost": blocks.many_lost,
+        "rate_hz": summary.rate, "nis": summary.nis, "seconds": seconds, "engine": summary.engine, "notes": notes,
+        "lost": blocks.many_lost,
     }  # fmt: skip
     say(options, machine, "\n".join(_report(options, summary, seconds, notes)))
     for sentence in blocks.many_lost:
@@ -163,7 +174,8 @@ def _report(options: argparse.Namespace, summary: Summary, seconds: float, notes
     speed = summary.samples / max(seconds, 1e-9)
     lines = [
         f"{options.output}: {summary.samples:,} estimates, {_estimates(options)}, at {summary.rate:.5g} Hz",
-        f"{seconds:.1f} s, {speed:,.0f} samples a second, {speed / max(summary.rate, 1e-9):,.1f} times real time",
+        f"{seconds:.1f} s, {speed:,.0f} samples a second, {speed / max(summary.rate, 1e-9):,.1f} times real time "
+        f"(engine: {summary.engine})",
     ]
     if summary.nis == summary.nis:
         lines.append(f"NIS {summary.nis:.3f} (1 for a consistent filter)")

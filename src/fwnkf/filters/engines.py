@@ -21,7 +21,8 @@ from torch import Tensor
 
 from ..core import parallel
 from ..core.integrate import discretize
-from ..core.linear_run import LinearRun
+from ..core.linear_run import LinearRun, LinearTrack
+from ..core.parallel_smoothing import smooth_scan
 from ..core.preprocess import Inputs
 from ..core.smoothing import LinearStep, LinearSteps, Measurement
 from ..core.trajectory import Trajectory
@@ -29,6 +30,7 @@ from ..core.tree import tree_leaves, tree_map
 from ..errors import ConfigError, NumericalFailureError
 from ..native import kalman
 from ..native.compilers import library_compiler
+from ..native.identity import key_of
 from ..shapes import Float
 from ..types import Gaussian, Status, StepOutput
 from .outputs import covariance_factor
@@ -211,8 +213,13 @@ class LinearRecord(NamedTuple):
     log_weight: None = None
 
     def smoothed(self, following: Any) -> kalman.Smoothed:
-        """The smoothed moments of a part of a recording, given what the part after it left."""
-        return kalman.kalman_smoother(self.run, self.filtered, following)
+        """The smoothed moments of a recording; of a part of one, given what the part after it left."""
+        if self.engine == "native":
+            return kalman.kalman_smoother(self.run, self.filtered, following)
+        out, done = self.filtered, torch.ones_like(self.filtered["status"], dtype=torch.bool)
+        track = LinearTrack(**{name: out.get(name, done) for name in LinearTrack._fields})
+        mean, cov, cross = smooth_scan(self.run, track)
+        return kalman.Smoothed(mean, cov, torch.cat((torch.zeros_like(cov[:, :1]), cross), 1), [])
 
     def steps(self) -> LinearSteps:
         """The same in the form in which a filter records it step by step."""
@@ -332,12 +339,11 @@ def run_traced(body: Any, state: Any, inputs: Inputs, first: Any, key: Any) -> t
 
 
 def identity(model: Filter, prepared: Any, *options: Any) -> tuple[Any, ...]:
-    """What a compiled step of a filter depends on besides shapes: the filter itself and all its numbers."""
-    token = model.__dict__.setdefault("_identity", object())  # a copy has its own
+    """What a compiled step of a filter depends on besides shapes: the filter, all numbers, and what is returned."""
     digest = hashlib.sha256()
-    for leaf in (*model.state_dict().values(), *tree_leaves(prepared)):
-        digest.update(leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return (token, digest.hexdigest(), model.training, *map(str, options))
+    for leaf in tree_leaves(prepared):  # a caller may give values of its own
+        digest.update(leaf.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return (key_of(model), digest.digest(), *map(str, options))
 
 
 def served(call: Callable[[], Result]) -> Result:

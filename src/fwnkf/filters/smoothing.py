@@ -113,7 +113,7 @@ class Forward(NamedTuple):
 
 def factorized(model: Filter, track: Trajectory, before: Tensor | None = None) -> Forward:
     """Factors of a trajectory; ``before`` is :attr:`Forward.last` of the part before it, None for the first."""
-    start, steps = track.linear
+    start, steps = track.linear.steps() if isinstance(track.linear, LinearRecord) else track.linear
     before = factor_psd(start) if before is None else before
     return Forward(before, factorize(before, steps, transport(model.layout, steps.correction)))
 
@@ -132,7 +132,18 @@ def linear_part(model: Filter, record: LinearRecord, following: Any) -> tuple[Sm
 
 def last_factor(model: Filter, track: Trajectory, before: Tensor | None) -> Tensor | None:
     """What the part of a recording after this one needs for its smoothing; None where that is in its state."""
-    return None if isinstance(track.linear, LinearRecord) else factorized(model, track, before).last
+    return None if _in_parts(track) else factorized(model, track, before).last
+
+
+def _steps(track: Trajectory) -> LinearStep:
+    record = track.linear
+    steps: LinearStep = record.steps().steps if isinstance(record, LinearRecord) else record.steps
+    return steps
+
+
+def _in_parts(track: Trajectory) -> bool:
+    """Whether the engine that filtered a part smooths it too."""
+    return isinstance(track.linear, LinearRecord) and track.linear.engine == "native"
 
 
 def smoothed_part(
@@ -147,13 +158,13 @@ def smoothed_part(
         last: what the next part returned; None for the last part.
         log_weight: the weights of a mixture over the last part; None without one.
     """
-    if isinstance(track.linear, LinearRecord):
+    if _in_parts(track):
         return linear_part(model, track.linear, last)
     forward = factorized(model, track, before)
     last = end(forward.last) if last is None else last
     z = fixed_interval(tree_map(lambda item: item[:, 1:], forward.factors.links), last)
     final = None if log_weight is None else log_weight[:, -1:].expand(-1, z.mean.shape[1], -1)
-    smoothed = _from_coordinates(model, forward.before, forward.factors, track.linear.steps, z, final)
+    smoothed = _from_coordinates(model, forward.before, forward.factors, _steps(track), z, final)
     return smoothed, _before_first(forward.factors, z)
 
 

@@ -36,8 +36,8 @@ depend on how a compiler arranges loops. Multiplications and additions are joine
 errno and floating-point traps, which nobody reads, need not be kept."""
 LEVELS = (
     (2_000, ("-O3",)),
-    (30_000, ("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fno-tree-pre")),
-    (math.inf, ("-O1",)),
+    (12_000, ("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fno-tree-pre")),
+    (math.inf, ("-O1", "-ftree-vectorize", "-fvect-cost-model=dynamic")),
 )
 """Optimisation of sources with at most so many lines, so that compilers take seconds. The second one is as fast as the
 first where most of a source is written out, and takes half the time to compile."""

@@ -22,8 +22,9 @@ from .bodies import body, store
 from .builder import Builder, Pool
 from .c_helpers import preamble
 from .compilers import library_compiler, shared_library
-from .graph import Field, Graph, make_graph
+from .graph import Field, Graph
 from .lowering import lower
+from .recorder import record
 from .values import KINDS, Kind
 
 CTYPES: dict[Kind, str] = {"real": "real", "int": "int64_t", "bool": "unsigned char"}
@@ -57,7 +58,7 @@ class Native:
             raise ConfigError("C is for a batch of one on the CPU, in one precision, with integers of 64 bits")
         self._real = reals.pop()
         inputs, outputs = _fields(copies), _fields(results)
-        code, self._constants = self._code(Graph(make_graph(function, copies), inputs, outputs))
+        code, self._constants = self._code(Graph(record(function, copies), inputs, outputs))
         self._known = struct.pack(f"{len(self._constants)}P", *[data.ctypes.data for data in self._constants])
         self._call: Any = shared_library(code).call
         self._call.argtypes, self._call.restype = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p], None

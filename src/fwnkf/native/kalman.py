@@ -389,5 +389,5 @@ def log_likelihood(run: LinearRun) -> Float[Tensor, " B"]:
     tensors = (run.F, run.Q, B, run.H, dense(run.R), run.mean, run.cov)
     bare = run._replace(F=run.F.detach(), Q=run.Q.detach(), B=None, H=run.H.detach(), R=None,  # type: ignore[arg-type]
                         mean=run.mean.detach(), cov=run.cov.detach())  # fmt: skip
-    found: Tensor = _LogLikelihood.apply(bare, *tensors)  # type: ignore[no-untyped-call]
+    found: Tensor = _LogLikelihood.apply(bare, *tensors)
     return found

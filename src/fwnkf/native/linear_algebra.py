@@ -102,19 +102,11 @@ def _sparse_left(build: Builder, A: Scalars, flags: np.ndarray, B: Array) -> Arr
 
 
 def _sparse_right(build: Builder, A: Array, B: Scalars, flags: np.ndarray) -> Array:
-    """One loop over the rows of ``A``, with the columns of the result written out."""
-    n, m = A.shape[0], B.shape[1]
-    result = build.buffer(n * m).whole((n, m))
-    lines = []
-    for j in range(m):
-        terms = [
-            _product(B.items[t, j], A.view(lambda a, t=t: a[:, t : t + 1]).at(["i", ""]))  # type: ignore[misc]
-            for t in np.flatnonzero(flags[:, j])
-        ]
-        target = result.view(lambda r, j=j: r[:, j : j + 1]).at(["i", ""])  # type: ignore[misc]
-        lines.append(f"{target} = {' + '.join(terms) or 'R(0.0)'};")
-    build.block(f"for (int i = 0; i < {n}; ++i) {{ {' '.join(lines)} }}", result.buffer)
-    return result
+    """The transposed product of the transposed factors, whose inner loops are over neighbours."""
+    rows = A.view(lambda a: a.T)
+    if rows.strides[1] > 1:
+        rows = build.realize(rows)
+    return _sparse_left(build, B.view(lambda b: b.T), flags.T, rows).view(lambda r: r.T)
 
 
 def _product(known: Any, other: str) -> str:

@@ -50,46 +50,38 @@ class LoopSource(NamedTuple):
     results: list[Result]
 
 
-def loop_source(graphs: Sequence[Graph], states: int, constants: int, dtype: torch.dtype) -> LoopSource:
-    """``run(records, steps, state, in, known, out)`` for the graph of a step and, if there is a second, the first step.
+def loop_source(graph: Graph, states: int, constants: int, dtype: torch.dtype) -> LoopSource:
+    """``run(records, steps, begin, end, state, in, known, out)``: the steps from ``begin`` to ``end`` of all records.
 
-    The first ``states`` arguments of a graph are the state, as are its first results; the last ``constants`` arguments
-    are the same in all steps.
+    The first ``states`` arguments of the graph are the state, as are its first results; the last ``constants``
+    arguments are the same in all steps.
     """
-    pool, state = Pool(), graphs[0].inputs[:states]
-    names = {field.name: field.name for field in graphs[0].inputs} | {field.name: f"s->{field.name}" for field in state}
-    lowered = [lower(graph, names, Builder(dtype, pool)) for graph in graphs]
-    results = [
-        Result(field, _shared([_constant(item.results[place][1]) for item in lowered], field))
-        for place, field in enumerate(graphs[0].outputs[states:], states)
-    ]
+    pool, state, inputs = Pool(), graph.inputs[:states], graph.inputs[states:]
+    names = {field.name: field.name for field in inputs} | {field.name: f"s->{field.name}" for field in state}
+    lowered = lower(graph, names, Builder(dtype, pool))
+    results = [Result(field, _constant(value, field)) for field, value in lowered.results[states:]]
     stored = [result.field for result in results if result.stored]
     targets = [f"next->{field.name}" if field.size else "" for field in state]
     targets += [result.field.name if result.stored else "" for result in results]
-    bodies = [_step(item, targets) for item in lowered]
-    whole = "".join(bodies)
-    known = [entry for entry in pool.entries.values() if re.search(rf"\b{entry[0]}\b", whole)]
+    body = _step(lowered, targets)
+    known = [entry for entry in pool.entries.values() if re.search(rf"\b{entry[0]}\b", body)]
     heads = []
-    for place, field in enumerate(graphs[0].inputs[states:]):
-        moves = "" if place >= len(graphs[0].inputs) - states - constants else f" + i * {field.size}"
+    for place, field in enumerate(inputs):
+        moves = f" + i * {field.size}" if place < len(inputs) - constants else ""
         heads.append(_pointer(f"const {CTYPES[field.dtype]}", field.name, f"in[{place}]", moves))
     heads += [_pointer(f"const {_item(data)}", name, f"known[{i}]") for i, (name, data, _) in enumerate(known)]
     heads += [
         _pointer(CTYPES[field.dtype], field.name, f"out[{i}]", f" + i * {field.size}") for i, field in enumerate(stored)
-    ]
-    functions = [
-        f"static __attribute__((noinline)) void {name}({PARAMETERS})\n{{\n{''.join(heads)}{text[2:]}"
-        for name, text in zip(("step", "first_step"), bodies, strict=False)
     ]
     members = "".join(f"    {CTYPES[field.dtype]} {field.name}[{field.size}];\n" for field in state if field.size)
     text = "\n".join(
         (
             "#include <math.h>\n#include <stdint.h>\n#include <string.h>\n",
             f"typedef {'double' if dtype == torch.float64 else 'float'} real;\n",
-            preamble(whole, dtype == torch.float64),
+            preamble(body, dtype == torch.float64),
             f"struct state {{\n{members}    char end;\n}};\n",
-            *functions,
-            _run(state, has_first=len(graphs) > 1),
+            f"static __attribute__((noinline)) void step({PARAMETERS})\n{{\n{''.join(heads)}{body[2:]}",
+            _run(state),
         )
     )
     return LoopSource(text, [data.copy() for _, data, _ in known], results)
@@ -103,23 +95,17 @@ def _item(data: np.ndarray) -> str:
     return {"f": "real", "b": "unsigned char"}.get(data.dtype.kind, f"{data.dtype}_t")
 
 
-def _constant(value: Scalars | Array) -> np.ndarray | None:
+def _constant(value: Scalars | Array, field: Field) -> Tensor | None:
     """The value of a result that does not depend on the arguments."""
     if isinstance(value, Array):
-        known = value.buffer.data
-        return None if known is None or value.buffer.scale is not None else known[value.index]
-    if any(isinstance(item, str) for item in value.items.flat):
+        if value.buffer.data is None or value.buffer.scale is not None:
+            return None
+        known = value.buffer.data[value.index]
+    elif any(isinstance(item, str) for item in value.items.flat):
         return None
-    kinds = {"real": np.float64, "int": np.int64, "bool": np.bool_}
-    return value.items.astype(kinds[value.kind])
-
-
-def _shared(values: list[np.ndarray | None], field: Field) -> Tensor | None:
-    """The value of an output in all kinds of steps."""
-    first = values[0]
-    if first is None or any(item is None or not np.array_equal(first, item) for item in values):
-        return None
-    return torch.from_numpy(first).to(field.dtype).reshape(field.shape)
+    else:
+        known = value.items.astype({"real": np.float64, "int": np.int64, "bool": np.bool_}[value.kind])
+    return torch.from_numpy(known).to(field.dtype).reshape(field.shape)
 
 
 def _step(lowered: Lowered, targets: Sequence[str]) -> str:
@@ -147,27 +133,23 @@ def _whole(value: Array) -> bool:
     return value.contiguous and value.index.size == value.buffer.size and value.buffer.data is None
 
 
-def _run(state: Sequence[Field], has_first: bool) -> str:
-    load, save = (
-        "".join(
-            f"        memcpy({to}, {source}, sizeof a.{field.name});\n"
-            for place, field in enumerate(state)
-            if field.size
-            for place_of in [f"(unsigned char *)state[{place}] + r * (int64_t)sizeof a.{field.name}"]
-            for to, source in [(f"a.{field.name}", place_of)[::order]]
-        )
-        for order in (1, -1)
-    )
-    begin = "        first_step(&a, &b, in, known, out, i++);\n        a = b;\n" if has_first else ""
+def _run(state: Sequence[Field]) -> str:
+    load, save = [], []
+    for place, field in enumerate(state):
+        if field.size:
+            size = f"sizeof a.{field.name}"
+            outside = f"(unsigned char *)state[{place}] + r * (int64_t){size}"
+            load.append(f"        memcpy(a.{field.name}, {outside}, {size});\n")
+            save.append(f"        memcpy({outside}, a.{field.name}, {size});\n")
     return (
-        "void run(\n    int64_t records, int64_t steps, void *const *state, const void *const *in,\n"
-        "    const void *const *known, void *const *out)\n{\n"
+        "void run(\n    int64_t records, int64_t steps, int64_t begin, int64_t end, void *const *state,\n"
+        "    const void *const *in, const void *const *known, void *const *out)\n{\n"
         "    struct state a, b;\n    a.end = b.end = 0;\n"
         "    for (int64_t r = 0; r < records; ++r) {\n"
-        "        int64_t i = r * steps;\n        const int64_t end = i + steps;\n"
-        f"{load}{begin}"
-        "        for (; i + 1 < end; i += 2) {\n"
+        "        int64_t i = r * steps + begin;\n        const int64_t last = r * steps + end - 1;\n"
+        f"{''.join(load)}"
+        "        for (; i < last; i += 2) {\n"
         "            step(&a, &b, in, known, out, i);\n            step(&b, &a, in, known, out, i + 1);\n        }\n"
-        "        if (i < end) {\n            step(&a, &b, in, known, out, i);\n            a = b;\n        }\n"
-        f"{save}    }}\n}}\n"
+        "        if (i == last) {\n            step(&a, &b, in, known, out, i);\n            a = b;\n        }\n"
+        f"{''.join(save)}    }}\n}}\n"
     )

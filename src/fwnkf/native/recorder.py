@@ -22,6 +22,10 @@ SMALL = 1024
 """Entries up to which constants are compared by their values."""
 
 
+class _ValueReadError(RuntimeError):
+    """As other tracers raise, so that :func:`fwnkf.core.values.truth` knows."""
+
+
 class Recording(NamedTuple):
     """A graph, and the constants that its nodes ``get_attr`` read."""
 
@@ -30,10 +34,13 @@ class Recording(NamedTuple):
 
 
 def record(function: Callable[..., Sequence[Tensor]], arguments: Sequence[Tensor]) -> Recording:
-    """The graph of a function that returns tensors; nothing in it may depend on values."""
+    """The graph of a function that returns tensors; raises ConfigError if it depends on values."""
     mode = _Recorder(arguments)
-    with mode:
-        results = torch.func.functionalize(function, remove="mutations")(*arguments)
+    try:
+        with mode:
+            results = torch.func.functionalize(function, remove="mutations")(*arguments)
+    except _ValueReadError as error:
+        raise ConfigError(str(error)) from error
     mode.graph.output([mode.node(item) for item in results])
     mode.graph.eliminate_dead_code()
     return Recording(mode.graph, mode.constants)
@@ -81,8 +88,8 @@ class _Recorder(TorchDispatchMode):
             simpler = func.decompose(*args, **kwargs)
         if simpler is not NotImplemented:
             return simpler
-        if torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags:
-            raise ConfigError(f"the step reads the value of a tensor ({func}), so there is no C for it")
+        if torch.Tag.data_dependent_output in func.tags:
+            raise _ValueReadError(f"the step reads the value of a tensor ({func}), so there is no C for it")
         results = func(*args, **kwargs)
         nodes, options = tree_map(lambda item: self.node(item) if isinstance(item, Tensor) else item, (args, kwargs))
         key = (func, _hashable(nodes), _hashable(options))

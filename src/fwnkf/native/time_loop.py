@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -18,19 +19,20 @@ from ..core.tree import Template, flat_function
 from ..errors import ConfigError
 from .compilers import library_compiler, shared_library
 from .graph import Field, Graph
-from .loop_source import CTYPES, loop_source
+from .loop_source import CTYPES, LoopSource, loop_source
 from .recorder import record
 
+Step = Callable[..., tuple[Any, Any]]
 MOST_KNOWN = 64
 """Loops that this process remembers by their key."""
 
 
 def scan_native(
-    body: Callable[..., tuple[Any, Any]],
+    body: Step,
     state: Any,
     inputs: Sequence[Tensor | None],
     *,
-    first: Callable[..., tuple[Any, Any]] | None = None,
+    first: Step | None = None,
     constants: Any = (),
     key: Hashable = None,
 ) -> tuple[Any, Any]:
@@ -58,17 +60,24 @@ def scan_native(
     >>> scan_native(lambda s, x: (s + x[0], s * x[0]), torch.zeros(1), [torch.arange(4.0)[None]])
     (tensor([6.]), tensor([[0., 0., 2., 9.]]))
     """
-    steps = length_of(inputs)
-    inputs = tuple(inputs)
-    place = (key, first is None, _form(state, 1), _form(inputs, 2), _form(constants, 0))
-    loop = None if key is None else _known.get(place)
-    if loop is None:
-        loop = TimeLoop(body, first, state, inputs, constants)
-        if key is not None:
+    steps, inputs = length_of(inputs), tuple(inputs)
+    records = {len(item) for item in (*Template(state).leaves(state), *inputs) if item is not None}
+    if len(records) != 1:
+        raise ConfigError(f"state and inputs must have the same number of records (axis 0); got {sorted(records)}")
+    form = _form(state, 1), _form(inputs, 2), _form(constants, 0)
+    wanted = {"first": first, "body": body if first is None or steps > 1 else None}
+    loops: dict[str, TimeLoop] = {}
+    for name, step in wanted.items():
+        if step is not None:
+            found = None if key is None else _known.get((key, name, form))
+            loops[name] = TimeLoop(step, state, inputs, constants) if found is None else found
+    _compile([loop for loop in loops.values() if loop.run is None])
+    if key is not None:
+        for name, loop in loops.items():
             while len(_known) >= MOST_KNOWN:
                 del _known[next(iter(_known))]
-            _known[place] = loop
-    return loop(state, inputs, constants, steps)
+            _known[key, name, form] = loop
+    return _run([*loops.values()], state, inputs, constants, steps)
 
 
 def _form(tree: Any, axes: int) -> Hashable:
@@ -79,89 +88,96 @@ def _form(tree: Any, axes: int) -> Hashable:
 
 
 class TimeLoop:
-    """A loop over time for states, inputs and constants like those given."""
+    """A kind of step with the loop around it, for states, inputs and constants like those given."""
 
-    def __init__(
-        self,
-        body: Callable[..., tuple[Any, Any]],
-        first: Callable[..., tuple[Any, Any]] | None,
-        state: Any,
-        inputs: tuple[Tensor | None, ...],
-        constants: Any = (),
-    ) -> None:
+    run: Any = None
+    """The C, once it is compiled."""
+
+    def __init__(self, step: Step, state: Any, inputs: tuple[Tensor | None, ...], constants: Any = ()) -> None:
         library_compiler()  # before the work of tracing
-        self._state, self._inputs, self._constants = Template(state), Template(inputs), Template(constants)
-        leaves = [leaf[:1] for leaf in self._state.leaves(state)]
-        leaves += [leaf[:1, 0] for leaf in self._inputs.leaves(inputs)]
-        leaves += [leaf.unsqueeze(0) for leaf in self._constants.leaves(constants)]
+        self.state, self.inputs, self.constants = Template(state), Template(inputs), Template(constants)
+        leaves = [leaf[:1] for leaf in self.state.leaves(state)]
+        leaves += [leaf[:1, 0] for leaf in self.inputs.leaves(inputs)]
+        leaves += [leaf.unsqueeze(0) for leaf in self.constants.leaves(constants)]
         # two that are one tensor would be one argument of the graph
         one = [leaf.detach().clone(memory_format=torch.contiguous_format) for leaf in leaves]
         with torch.no_grad():
-            (graph, after, out), *others = [self._traced(f, one) for f in (body, first) if f is not None]
-        if any((_form(a, 1), _form(b, 1)) != (_form(after, 1), _form(out, 1)) for _, a, b in others):
-            raise ConfigError("the first step does not return what the others do: there is no C for this loop")
-        self._out = Template(out)
-        reals = {leaf.dtype for leaf in (*one, *self._out.leaves(out)) if leaf.is_floating_point()}
-        if len(reals) > 1:
-            raise ConfigError("the step has floats of two precisions: there is no C for this loop")
-        real = reals.pop() if reals else torch.float32
-        source = loop_source([graph, *(g for g, _, _ in others)], self._state.count, self._constants.count, real)
-        self._results, self._known = source.results, source.known
-        self._run: Any = shared_library(source.text).run
-        self._run.argtypes = [ctypes.c_int64] * 2 + [ctypes.POINTER(ctypes.c_void_p)] * 4
-        self._run.restype = None
+            self.source = self._source(step, one)
 
-    def _traced(self, function: Callable[..., tuple[Any, Any]], one: list[Tensor]) -> tuple[Graph, Any, Any]:
-        """The graph of a step of one record, and the trees that it returns."""
-        ends = [self._state.count, self._state.count + self._inputs.count]
+    def _source(self, function: Step, one: list[Tensor]) -> LoopSource:
+        """The C of a step of one record."""
+        ends = [self.state.count, self.state.count + self.inputs.count]
 
         def step(*leaves: Tensor) -> tuple[Any, Any]:
-            arguments = [self._state.tree(leaves[: ends[0]]), self._inputs.tree(leaves[ends[0] : ends[1]])]
-            if self._constants.count:
-                arguments.append(self._constants.tree([leaf[0] for leaf in leaves[ends[1] :]]))
+            arguments = [self.state.tree(leaves[: ends[0]]), self.inputs.tree(leaves[ends[0] : ends[1]])]
+            if self.constants.count:
+                arguments.append(self.constants.tree([leaf[0] for leaf in leaves[ends[1] :]]))
             return function(*arguments)
 
         after, out = step(*one)
-        flat, _ = flat_function(step, Template(tuple(one)))
-        results = [*Template(after).leaves(after), *Template(out).leaves(out)]
+        if _form(after, 1) != _form(self.state.tree(one[: ends[0]]), 1):
+            raise ConfigError("the step returns another form of state than it takes: there is no C for this loop")
+        self.out, self.form = Template(out), _form(out, 1)
+        results = [*self.state.leaves(after), *self.out.leaves(out)]
         for leaf in (*one, *results):
             if leaf.dtype not in CTYPES or leaf.device.type != "cpu":
                 raise ConfigError(f"there is no C for {leaf.dtype} on {leaf.device}")
         if any(leaf.ndim == 0 or len(leaf) != 1 for leaf in results):
             raise ConfigError("the step returns a tensor without an axis of records: there is no C for this loop")
-        before = self._state.tree(one[: ends[0]])
-        if _form(after, 1) != _form(before, 1):
-            raise ConfigError("the step returns another form of state than it takes: there is no C for this loop")
-        count = len(one)
-        kinds = ["s"] * ends[0] + ["x"] * self._inputs.count + ["k"] * self._constants.count
-        inputs = tuple(_field(f"{kinds[i]}{i}", one[i]) for i in range(count))
+        reals = {leaf.dtype for leaf in (*one, *results) if leaf.is_floating_point()}
+        if len(reals) > 1:
+            raise ConfigError("the step has floats of two precisions: there is no C for this loop")
+        kinds = "s" * ends[0] + "x" * self.inputs.count + "k" * self.constants.count
+        fields = tuple(_field(f"{kind}{i}", leaf) for i, (kind, leaf) in enumerate(zip(kinds, one, strict=True)))
         outputs = tuple(_field(f"s{i}" if i < ends[0] else f"r{i}", leaf) for i, leaf in enumerate(results))
-        return Graph(record(flat, one), inputs, outputs), after, out
+        graph = Graph(record(flat_function(step, Template(tuple(one)))[0], one), fields, outputs)
+        return loop_source(graph, self.state.count, self.constants.count, reals.pop() if reals else torch.float32)
 
-    def __call__(self, state: Any, inputs: tuple[Tensor | None, ...], constants: Any, steps: int) -> tuple[Any, Any]:
-        """The last state and the outputs."""
-        last = [leaf.detach().clone(memory_format=torch.contiguous_format) for leaf in self._state.leaves(state)]
-        given = [leaf.detach().contiguous() for leaf in self._inputs.leaves(inputs)]
-        records = len(given[0])
-        if any(len(leaf) != records for leaf in (*last, *given)):
-            raise ConfigError("the state and the inputs have different numbers of records (axis 0)")
-        fixed = [leaf.detach().contiguous() for leaf in self._constants.leaves(constants)]
-        outputs, stored = [], []
-        for result in self._results:
-            shape = (records, steps, *result.field.shape)
-            if result.value is None:
-                outputs.append(torch.empty(shape, dtype=result.field.dtype))
-                stored += [outputs[-1]] if result.stored else []
-            else:
-                outputs.append(result.value.expand(shape))
-        places = [[leaf.data_ptr() for leaf in leaves] for leaves in (last, [*given, *fixed], stored)]
-        places.insert(2, [data.ctypes.data for data in self._known])
-        self._run(records, steps, *((ctypes.c_void_p * len(item))(*item) for item in places))
-        return self._state.tree(last), self._out.tree(outputs)
+    def compile(self) -> None:
+        """Raises ConfigError."""
+        run: Any = shared_library(self.source.text).run
+        run.argtypes, run.restype = [ctypes.c_int64] * 4 + [ctypes.POINTER(ctypes.c_void_p)] * 4, None
+        self.run = run
 
 
 def _field(name: str, leaf: Tensor) -> Field:
     return Field(name, tuple(leaf.shape[1:]), leaf.dtype)
+
+
+def _compile(loops: list[TimeLoop]) -> None:
+    if len(loops) == 1:
+        loops[0].compile()
+    elif loops:
+        with ThreadPoolExecutor(len(loops)) as pool:
+            list(pool.map(TimeLoop.compile, loops))
+
+
+def _run(loops: list[TimeLoop], state: Any, inputs: tuple[Tensor | None, ...], constants: Any, steps: int) -> Any:
+    """The last state and the outputs; of two loops the first one makes the first step."""
+    kind = loops[-1]
+    if any(loop.form != kind.form for loop in loops):
+        raise ConfigError("the first step does not return what the others do: there is no C for this loop")
+    last = [leaf.detach().clone(memory_format=torch.contiguous_format) for leaf in kind.state.leaves(state)]
+    read = [leaf.detach().contiguous() for leaf in kind.inputs.leaves(inputs)]
+    read += [leaf.detach().contiguous() for leaf in kind.constants.leaves(constants)]
+    records = len(read[0])
+    ranges = [(0, steps)] if len(loops) == 1 else [(0, 1), (1, steps)]
+    outputs = []
+    for results in zip(*(loop.source.results for loop in loops), strict=True):
+        shape, values = (records, steps, *results[0].field.shape), [result.value for result in results]
+        if values[0] is not None and all(item is not None and torch.equal(item, values[0]) for item in values):
+            outputs.append(values[0].expand(shape))
+            continue
+        outputs.append(torch.empty(shape, dtype=results[0].field.dtype))
+        for value, (begin, end) in zip(values, ranges, strict=True):
+            if value is not None:
+                outputs[-1][:, begin:end] = value
+    for loop, (begin, end) in zip(loops, ranges, strict=True):
+        stored = [out for out, result in zip(outputs, loop.source.results, strict=True) if result.stored]
+        places = [[leaf.data_ptr() for leaf in leaves] for leaves in (last, read, stored)]
+        places.insert(2, [data.ctypes.data for data in loop.source.known])
+        loop.run(records, steps, begin, end, *((ctypes.c_void_p * len(item))(*item) for item in places))
+    return kind.state.tree(last), kind.out.tree(outputs)
 
 
 _known: dict[Hashable, TimeLoop] = {}

@@ -39,6 +39,8 @@ Array = NDArray[np.float64]
 Write = Callable[[Array, Array, Array], None]
 """Takes times ``[T]``, means ``[T, n]`` and covariances ``[T, d, d]``."""
 
+USED = ("mean", "cov", "innovation", "innovation_cov")
+"""What is read of the outputs of a filter."""
 STEPS = 1024
 """Steps of a filter that are run at a time."""
 LONGEST_GAP = 10.0
@@ -188,6 +190,8 @@ class Summary:
     """... and the number of measurements behind it."""
     last: float = math.nan
     """Time of the last sample that was used."""
+    engine: str = ""
+    """What ran the filter, see :meth:`fwnkf.Filter.run`."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -358,6 +362,7 @@ class _Runner:
 
     def note(self, track: Trajectory) -> None:
         summary = self.summary
+        summary.engine = track.engine
         faults = faulty(track.status)
         summary.flagged += int(faults.sum())
         summary.imprecise += int(((track.status != 0) & ~faults).sum())
@@ -381,34 +386,38 @@ def run_long(
     progress: Callable[[Summary], None] | None = None,
     steps: int = STEPS,
     stamps: bool = False,
+    engine: Engine = "auto",
 ) -> Summary:
     """Filter blocks of ``(time, values)``, the columns of values being channels, then controls; NaN is missing.
 
     A control acts from its sample to the next. Estimates are passed to ``write`` at the samples, in order. Filtered,
-    they are the same bits as those of one ``model.run``. With ``smoothing`` all measurements are used: the inputs, and
-    the results of the backward pass, are stored in a temporary folder. With ``lag`` as well, those up to that many
-    steps later are used, without storing. ``stamps`` takes the steps from the time stamps, as is always done for
-    samples of another rate than that of the filter.
+    they are the same bits as those of one ``model.run`` on the same engine. With ``smoothing`` all measurements are
+    used: the inputs, and the results of the backward pass, are stored in a temporary folder. With ``lag`` as well,
+    those up to that many steps later are used, without storing. ``stamps`` takes the steps from the time stamps, as is
+    always done for samples of another rate than that of the filter.
     """
     summary = Summary() if summary is None else summary
     runner = _Runner(model, write, summary)
     cut = pieces(model, blocks, summary, steps, stamps)
     report = progress or (lambda _: None)
     if smoothing and lag is None:
-        _smooth_from_disk(runner, cut, report)
+        _smooth_from_disk(runner, cut, report, engine)
     elif smoothing:
         assert lag is not None
-        _smooth_with_lag(runner, cut, lag, report)
+        _smooth_with_lag(runner, cut, lag, report, engine)
     else:
         ahead, behind = tee(cut)  # no further apart than the piece that is run
-        for piece, track in zip(behind, run_steps(model, (steps_of(model, item) for item in ahead)), strict=True):
+        tracks = run_steps(model, (steps_of(model, item) for item in ahead), engine=engine, outputs=USED)
+        for piece, track in zip(behind, tracks, strict=True):
             runner.put(piece, track.mean, track.cov)
             runner.note(track)
             report(summary)
     return summary
 
 
-def _smooth_with_lag(runner: _Runner, cut: Iterator[Piece], lag: int, report: Callable[[Summary], None]) -> None:
+def _smooth_with_lag(
+    runner: _Runner, cut: Iterator[Piece], lag: int, report: Callable[[Summary], None], engine: Engine
+) -> None:
     """Each piece together with the first steps of the next ones, which are run again with their own piece."""
     from ..filters.smoothing import smooth
 
@@ -417,7 +426,7 @@ def _smooth_with_lag(runner: _Runner, cut: Iterator[Piece], lag: int, report: Ca
     waiting: list[Piece] = []
 
     def finish(last: bool) -> None:
-        nonlocal state
+        nonlocal state, engine
         while waiting:
             behind = sum(len(piece.time) for piece in waiting[1:])
             if behind < samples and not last:
@@ -425,11 +434,13 @@ def _smooth_with_lag(runner: _Runner, cut: Iterator[Piece], lag: int, report: Ca
             piece = waiting.pop(0)
             begin = {} if piece.first else {"state": state}
             ahead = steps_of(model, concatenated([piece, *waiting], len(piece.time) + samples))._replace(start=begin)
-            (track,) = run_steps(model, [ahead], prepared=prepared, smoothing=True)
+            (track,) = run_steps(model, [ahead], prepared=prepared, smoothing=True, engine=engine)
+            engine = track.engine
             count = len(piece.time) // runner.block
             estimate = smooth(model, track, lag=lag)
             runner.put(piece, estimate.mean[:, :count], estimate.cov[:, :count])
-            (track,) = run_steps(model, [steps_of(model, piece)._replace(start=begin)], prepared=prepared)
+            again = steps_of(model, piece)._replace(start=begin)
+            (track,) = run_steps(model, [again], prepared=prepared, engine=engine)
             state = track.state
             runner.note(track)
             report(runner.summary)
@@ -467,14 +478,16 @@ class _Stored(Sequence[Steps]):
         return steps_of(self.runner.model, self.piece(number))
 
 
-def _smooth_from_disk(runner: _Runner, cut: Iterator[Piece], report: Callable[[Summary], None]) -> None:
+def _smooth_from_disk(runner: _Runner, cut: Iterator[Piece], report: Callable[[Summary], None], engine: Engine) -> None:
     """All measurements: the pieces are stored, used forwards and backwards, and their results written in order."""
     with tempfile.TemporaryDirectory(prefix="fwnkf-") as folder:
         paths: list[Path] = []
 
         def finish() -> None:
             stored = _Stored(runner, paths)
-            for number, estimate in zip(reversed(range(len(paths))), smooth_parts(runner.model, stored), strict=True):
+            for number, estimate in zip(
+                reversed(range(len(paths))), smooth_parts(runner.model, stored, engine), strict=True
+            ):
                 np.savez(paths[number].with_suffix(".result.npz"), mean=estimate.mean.cpu(), cov=estimate.cov.cpu())
             for number, path in enumerate(paths):
                 piece = stored.piece(number)
@@ -541,7 +554,7 @@ def smooth_in_chunks(
 
 
 @torch.no_grad()
-def smooth_parts(model: Filter, parts: Sequence[Steps]) -> Iterator[Smoothed]:
+def smooth_parts(model: Filter, parts: Sequence[Steps], engine: Engine = "auto") -> Iterator[Smoothed]:
     """Filter and smooth a recording in parts; yields them from the last to the first.
 
     Every part is used twice, so ``parts`` may read them from disk. Between the two passes only the states between
@@ -551,7 +564,7 @@ def smooth_parts(model: Filter, parts: Sequence[Steps]) -> Iterator[Smoothed]:
 
     prepared = model.prepare()
     begins: list[tuple[Mapping[str, Any] | None, Tensor | None]] = [(parts[0].start, None)]
-    for track in run_steps(model, parts, smoothing=True, prepared=prepared):
+    for track in run_steps(model, parts, smoothing=True, prepared=prepared, engine=engine):
         begins.append(({"state": track.state}, last_factor(model, track, begins[-1][1])))
     log_weight, last = track.linear.log_weight, None
     for number in reversed(range(len(parts))):
