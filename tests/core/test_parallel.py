@@ -216,6 +216,19 @@ def test_a_slow_line_settles_in_few_steps_of_doubling() -> None:
     assert covs.shape[1] < 50_000
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("missing", [0.0, 0.1])
+def test_an_unstable_state_that_nothing_drives_is_that_of_the_recursion(way: str, missing: float) -> None:
+    """Elements of many steps grow as 1.01ᵗ, and lose what the recursion keeps; the check of their ends must find it."""
+    run = problem(n=2, m=1, batch=1, steps=2000, missing=missing)
+    F, H = torch.tensor([[[1.01, 0.1], [0.0, 0.9]]]).double(), torch.tensor([[1.0, 0.0]]).double()
+    run = run._replace(F=F, H=H, Q=torch.zeros(1, 2, 2).double(), y=0 * run.y, mean=0 * run.mean)
+    expected = plainly(run)["cov"]
+    std = np.sqrt(np.diagonal(expected, axis1=-2, axis2=-1))
+    found = np.sqrt(np.diagonal(WAYS[way](run).cov.numpy(), axis1=-2, axis2=-1))
+    np.testing.assert_allclose(found[..., 0], std[..., 0], rtol=1e-6)
+
+
 def test_a_covariance_that_cannot_be_factored_is_said() -> None:
     run = problem(missing=0.2)
     for way, function in WAYS.items():

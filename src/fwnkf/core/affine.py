@@ -97,7 +97,7 @@ def varying_recursion(
 ) -> Float[Tensor, "b T n k"]:
     """``x_t = A_t x_{t-1} + u_t`` for ``k`` columns that share their ``A``, from ``x_{-1} = start``."""
     batch, steps, n, width = u.shape
-    if A.is_cuda or A.is_meta:
+    if A.device.type != "cpu":
         prefix = prefixes(_connect, Affine(A.transpose(0, 1), u.transpose(0, 1)))
         return (prefix.A @ start + prefix.u).transpose(0, 1)
     chunks = chunks_of(steps, wide=batch * width > 4 * n or batch >= 64, entries=batch * n * (n + width))

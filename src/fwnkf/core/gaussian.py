@@ -1,4 +1,4 @@
-"""Gaussian algebra: prediction, conditioning, densities. Matrices are factored here and in ``riccati`` only.
+"""Gaussian algebra: prediction, conditioning, densities. Matrices are factored here, in ``riccati`` and in the scans.
 
 Conditioning solves a small linear system. There are three implementations, which agree up to rounding:
 

@@ -48,6 +48,9 @@ SETTLED = 64
 LONGEST = 4096
 """Steps that are computed at once at most, which bounds the memory beside that of the result."""
 
+JOINED = 64
+"""Roots of the last digit, in standard deviations, by which the end of a chunk may differ from the start of the next."""
+
 RECORDED = 2_500_000
 """Entries of all covariances up to which gradients keep every step, about a gigabyte; parts of longer runs are computed
 again in the backward pass, which takes about a third more time."""
@@ -59,7 +62,8 @@ WIDE = 2000
 def filter_scan(run: LinearRun, square_root: bool = False) -> LinearTrack:
     """The Kalman filter of a linear model over all steps of a batch of recordings.
 
-    It agrees with the recursion up to rounding. Where ``ok`` is False in any step, the recursion would have skipped an
+    It agrees with the recursion up to rounding, which is checked (:func:`joined`); what does not is computed in shorter
+    pieces, at worst one step after the other. Where ``ok`` is False in any step, the recursion would have skipped an
     update that cannot be skipped here: use the recursion for that recording.
 
     ``square_root`` carries factors of covariances, for what float32 cannot hold otherwise; there are no gradients then.
@@ -67,11 +71,11 @@ def filter_scan(run: LinearRun, square_root: bool = False) -> LinearTrack:
     run = of_one_kind(run)
     if square_root:
         return _root_tree(run)
-    if run.y.is_meta or run.y.is_cuda:
-        return _completed(run, _tree(run))
-    if is_constant(run):
-        return _constant(run)
-    return _completed(run, _chunked_in_parts(run))
+    if not run.y.is_meta and is_constant(run):
+        track = _constant(run)
+        if track is not None:
+            return track
+    return _completed(run, _chunked_in_parts(run) if run.y.device.type == "cpu" else _tree(run))
 
 
 def of_one_kind(run: LinearRun) -> LinearRun:
@@ -82,6 +86,24 @@ def of_one_kind(run: LinearRun) -> LinearRun:
 def is_constant(run: LinearRun) -> bool:
     """Whether all steps are of one length, with all channels measured."""
     return run.kind is None and bool((run.weight == 1).all())
+
+
+@torch.no_grad()
+def joined(cov: Tensor, by_step: Tensor, mean: Tensor | None = None, mean_by_step: Tensor | None = None) -> bool:
+    """Whether beliefs found by elements of many steps are those to which single steps lead, in units of their spread.
+
+    An unstable state that no noise drives grows within an element until rounding is all that is left of the others; the
+    recursion, which forgets with every measurement, keeps them.
+    """
+    if cov.is_meta or not cov.numel():
+        return True
+    eps = torch.finfo(cov.dtype).eps
+    std = torch.diagonal(by_step, dim1=-2, dim2=-1).clamp_min(0).sqrt()
+    fine = ((cov - by_step).abs() <= JOINED * eps**0.5 * std.unsqueeze(-1) * std.unsqueeze(-2)).all()
+    if mean is not None and mean_by_step is not None:
+        size = JOINED * (eps**0.5 * std + eps * mean_by_step.abs())
+        fine = fine & ((mean - mean_by_step).abs() <= size).all()
+    return bool(fine)
 
 
 # ---- elements: what some steps make of any belief before them -------------------------------------------------------
@@ -189,16 +211,30 @@ class Beliefs(NamedTuple):
 
 def _tree(run: LinearRun) -> Beliefs:
     mean, cov, parts = run.mean, run.cov, []
-    for place in groups(run.y.shape[1], run.cov.numel(), run.y):
+    places = groups(run.y.shape[1], run.cov.numel(), run.y)
+    while places:
+        place = places.pop(0)
         piece = _piece(run, place)
         elements = Element(*(item.transpose(0, 1) for item in _first_elements(piece)))
-        prefix = prefixes(combine, elements)
-        means, covs = (item.transpose(0, 1) for item in after(prefix, mean, cov))
+        means, covs = (item.transpose(0, 1) for item in after(prefixes(combine, elements), mean, cov))
         # the last step of each prefix again as the recursion makes it: exactly symmetric, positive semidefinite
         before = (torch.cat((mean.unsqueeze(1), means[:, :-1]), 1), torch.cat((cov.unsqueeze(1), covs[:, :-1]), 1))
-        parts.append(_one_step(piece, *before))
-        mean, cov = parts[-1].mean[:, -1], parts[-1].cov[:, -1]
+        found = _one_step(piece, *before)
+        shorter = _shorter(place)
+        if shorter and not joined(covs, found.cov, means, found.mean):
+            places = shorter + places
+            continue
+        parts.append(found)
+        mean, cov = found.mean[:, -1], found.cov[:, -1]
     return Beliefs(*(torch.cat(items, 1) for items in zip(*parts, strict=True)))
+
+
+def _shorter(place: slice) -> list[slice]:
+    """Steps in parts of which elements grow less; none for a single step."""
+    length = -(-(place.stop - place.start) // 16)
+    if place.stop - place.start == 1:
+        return []
+    return [slice(start, min(start + length, place.stop)) for start in range(place.start, place.stop, length)]
 
 
 @torch.no_grad()
@@ -206,7 +242,9 @@ def _root_tree(run: LinearRun) -> LinearTrack:
     """As :func:`_tree`, with factors; the steps are those of :func:`_one_step` with factors too."""
     mean, U, parts = run.mean, factor_psd(run.cov), []
     roots = factor_psd(run.Q)
-    for place in groups(run.y.shape[1], run.cov.numel(), run.y):
+    places = groups(run.y.shape[1], run.cov.numel(), run.y)
+    while places:
+        place = places.pop(0)
         piece = _piece(run, place)
         F, root_Q = _matrices(piece._replace(Q=roots))
         weight, shift = piece.weight, _shift(piece)
@@ -221,6 +259,10 @@ def _root_tree(run: LinearRun) -> LinearTrack:
         innovation = (piece.y - prior @ run.H.mT) * weight
         prior_cov, cov = (symmetrize(item @ item.mT) for item in (prior_factor, factor))
         at = Beliefs(prior, prior_cov, prior + matvec(K, innovation), cov, K)
+        shorter = _shorter(place)
+        if shorter and not joined(factors @ factors.mT, cov, means, at.mean):
+            places = shorter + places
+            continue
         parts.append((*at[2:4], *at[:2], *_measured(piece, None, at)))
         mean, U = at.mean[:, -1], factor[:, -1]
     return LinearTrack(*(torch.cat(items, 1) for items in zip(*parts, strict=True)))
@@ -283,23 +325,31 @@ def _chunked(run: LinearRun) -> Beliefs:
     batch, steps, _ = run.y.shape
     n = run.F.shape[-1]
     chunks = chunks_of(steps, wide=batch * n * n > WIDE, entries=batch * n * n)
-    inputs, H, R = _Inside(run, chunks), run.H, dense(run.R)
-    mean, cov = run.mean.unsqueeze(1), run.cov.unsqueeze(1)
     if chunks.number > 1:
-        element = _chunk_elements(inputs, H, R)
-        mean, cov = _connected(Element(*(item.unflatten(0, (batch, -1)) for item in element)), run.mean, run.cov)
-    mean, cov = mean.flatten(0, 1), cov.flatten(0, 1)
+        inputs = _Inside(run, chunks)
+        element = Element(*(item.unflatten(0, (batch, -1)) for item in _chunk_elements(inputs, run.H, dense(run.R))))
+        for connect in (_connected, _connected_one_by_one):
+            mean, cov = connect(element, run.mean, run.cov)
+            ends, found = _recursion(inputs, run, mean.flatten(0, 1), cov.flatten(0, 1))
+            end, end_cov = (item.unflatten(0, (batch, -1))[:, :-1] for item in ends)
+            if joined(cov[:, 1:], end_cov, mean[:, 1:], end):
+                return found
+    return _recursion(_Inside(run, Chunks(1, steps)), run, run.mean, run.cov)[1]
+
+
+def _recursion(inputs: _Inside, run: LinearRun, mean: Tensor, cov: Tensor) -> tuple[tuple[Tensor, Tensor], Beliefs]:
+    """The plain recursion inside all chunks: the beliefs after them, and those of every step."""
+    H, R, (batch, steps, _) = run.H, dense(run.R), run.y.shape
     found: list[Beliefs] = []
     for item in inputs:
         prior, prior_cov = _predicted(mean, cov, item)
         mean, cov, K, _, _ = _updated(prior, prior_cov, item, H, R)
         found.append(Beliefs(prior, prior_cov, mean, cov, K))
-    return Beliefs(
-        *(
-            torch.stack([item.unflatten(0, (batch, -1)) for item in items], 2).flatten(1, 2)[:, :steps]
-            for items in zip(*found, strict=True)
-        )
+    every = (
+        torch.stack([item.unflatten(0, (batch, -1)) for item in items], 2).flatten(1, 2)[:, :steps]
+        for items in zip(*found, strict=True)
     )
+    return (mean, cov), Beliefs(*every)
 
 
 class _Inside:
@@ -396,6 +446,16 @@ def _connected(chunks: Element, mean: Tensor, cov: Tensor) -> tuple[Tensor, Tens
     )
 
 
+def _connected_one_by_one(chunks: Element, mean: Tensor, cov: Tensor) -> tuple[Tensor, Tensor]:
+    """As :func:`_connected`, without elements of more than a chunk."""
+    means, covs = [mean], [cov]
+    for items in zip(*(part.unbind(1)[:-1] for part in chunks), strict=True):
+        mean, cov = after(Element(*items), means[-1], covs[-1])
+        means.append(mean)
+        covs.append(cov)
+    return torch.stack(means, 1), torch.stack(covs, 1)
+
+
 # ---- what follows from the beliefs ----------------------------------------------------------------------------------
 
 
@@ -452,8 +512,11 @@ def _predicted_precisely(run: LinearRun, before: Tensor, prior_cov: Tensor) -> B
 # ---- constant matrices ----------------------------------------------------------------------------------------------
 
 
-def _constant(run: LinearRun) -> LinearTrack:
-    """The steps of the transient, with a gain of their own each, then those with the gain of the steady state."""
+def _constant(run: LinearRun) -> LinearTrack | None:
+    """The steps of the transient, with a gain of their own each, then those with the gain of the steady state.
+
+    None where the covariances found by doubling are not those of the recursion.
+    """
     F, Q, H, noise, (_, steps, m) = run.F[0], run.Q[0], run.H, run.R, run.y.shape
     same = len(run.cov) == 1 or bool((run.cov == run.cov[:1]).all())
     start = run.cov[:1] if same else run.cov
@@ -466,6 +529,8 @@ def _constant(run: LinearRun) -> LinearTrack:
     K, inverse = solved.split((len(F), m), -2)
     IKH = remaining(K, H)
     cov = joseph_of(prior_cov, IKH, K, noise)
+    if not joined(covs, cov[:, : covs.shape[1]]):
+        return None
 
     settled = prior_cov.shape[1] - 1  # steps before the last gain, which is that of the rest
     shift = None if run.shift is None else torch.nn.functional.pad(run.shift[:, 1:], (0, 0, 0, 1))
@@ -547,6 +612,7 @@ def settling(
 ) -> Float[Tensor, "b S n n"]:
     """Covariances after the updates of the first steps, until they no longer change or ``steps`` are reached.
 
+    >>> from fwnkf.core.gaussian import FullNoise
     >>> one = torch.ones(1, 1, dtype=torch.float64)
     >>> settling(one, one, one, FullNoise(one), 2 * one.unsqueeze(0), 3).flatten()  # 2/3, 5/8, 13/21: to (√5 - 1) / 2
     tensor([0.6667, 0.6250, 0.6190], dtype=torch.float64)

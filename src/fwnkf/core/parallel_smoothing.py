@@ -140,7 +140,7 @@ def _smoothed_back(back: _Links, u: Tensor, end: Tensor, end_cov: Tensor) -> tup
     x = varying_recursion(E, shared.flip(1), begin).flip(1)
     mean = x.squeeze(0).permute(2, 0, 1) if same else x.squeeze(-1)
     steps, n = E.shape[1], E.shape[-1]
-    if E.is_cuda or E.is_meta:
+    if E.device.type != "cpu":
         zero = torch.zeros_like(E)
         elements = Element(E, zero[..., 0], L, zero[..., 0], zero)
         found = prefixes(combine, Element(*(item.transpose(0, 1) for item in elements)))
