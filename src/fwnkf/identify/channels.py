@@ -24,18 +24,15 @@ from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from ..filters.parts.level import Level
 from ..filters.parts.lines import Lines
 from ..shapes import Float
-from .likelihood import DIFFERENCE, Local, maximise
+from .channel_likelihood import SLOWEST, ChannelLikelihood, width_limits
+from .likelihood import maximise
 
 POLE_RADIUS = 0.99999
 LEAKED = 3
 """First bins that are not compared: a window leaks the level of the signal into them."""
 ITERATIONS = 60
-SLOWEST = 0.05
-"""Smallest decay of the slope in 1/s: over a minute no different from none."""
 WHITE_SHARE = 0.3
 """Least white noise, as a share of the lowest parts of the spectrum: a model without any would trust single samples."""
-PRIOR_SPREAD = 3.0
-"""Standard deviation of a prior about the start, in logarithms, for parameters that the spectrum does not determine."""
 STARTS = 3
 """Places tried for one more line."""
 SILENT = 1e-4
@@ -134,20 +131,11 @@ def fit_channel(
 
     lowest_white = WHITE_SHARE * float(density.quantile(0.05))
 
-    def function(raw: Tensor, start: Tensor) -> Local:
-        around = torch.cat((raw.unsqueeze(0), raw + DIFFERENCE * torch.eye(len(raw)).to(raw)))
-        logs = _log_spectrum(around, omega, rate, floor, lowest_white)
-        slope = (logs[1:] - logs[0]) / DIFFERENCE
-        ratio = density * (-logs[0]).exp()
-        away = (raw - start) / PRIOR_SPREAD**2
-        value = float(-half * (logs[0] + ratio).sum() - 0.5 * away @ (raw - start))
-        gradient = half * slope @ (ratio - 1) - away
-        information = half * slope @ slope.mT + torch.eye(len(raw)).to(raw) / PRIOR_SPREAD**2
-        return Local(value if math.isfinite(value) else -math.inf, gradient, information)
+    likelihood = ChannelLikelihood(omega.numpy(), density.numpy(), half, rate, floor, lowest_white)
 
     def maximised(model: ChannelModel) -> tuple[ChannelModel, float]:
         start = _raw(model, floor, lowest_white)
-        raw, local = maximise(lambda raw: function(raw, start), start, iterations=ITERATIONS, tolerance=0.05)
+        raw, local = maximise(lambda raw: likelihood(raw, start), start, iterations=ITERATIONS, tolerance=0.05)
         return _model(raw, rate, floor, lowest_white), local.value
 
     best, value = max((maximised(start) for start in _starts(omega, density, rate)), key=lambda pair: pair[1])
@@ -263,7 +251,7 @@ def _decay(raw: Tensor, rate: float) -> Tensor:
 def _line_values(raw: Tensor, rate: float, floor: float) -> tuple[Tensor, Tensor, Tensor]:
     """Frequency, bandwidth and variance of lines, ``[..., k]`` each."""
     table = raw.unflatten(-1, (-1, 3))
-    width = table[..., 1].exp().clamp(1e-4 * rate, 0.5 * rate)
+    width = table[..., 1].exp().clamp(*width_limits(rate))
     return floor + (0.5 * rate - floor) * table[..., 0].sigmoid(), width, table[..., 2].exp()
 
 
