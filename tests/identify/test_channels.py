@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import torch
 
 from fwnkf.core.integrate import discretize
 from fwnkf.errors import DataError
+from fwnkf.identify import channels
+from fwnkf.identify.channel_likelihood import ChannelLikelihood
 from fwnkf.identify.channels import ChannelModel, Line, channels_filter, fit_channel
 from fwnkf.identify.likelihood import StepMatrices
 from fwnkf.identify.whittle import model_density
@@ -35,6 +38,22 @@ def test_the_matrices_are_those_of_the_continuous_model(decay):
     model = ChannelModel(200.0, 9.0, decay, 0.04)
     torch.testing.assert_close(model.matrices()[0], F, rtol=1e-12, atol=1e-15)
     torch.testing.assert_close(model.matrices()[2], Q, rtol=1e-6, atol=1e-18)
+
+
+@pytest.mark.parametrize("decay", [0.06, 0.19, 0.21, 30.0])
+def test_the_likelihood_has_the_spectrum_of_the_model_and_its_derivatives(decay):
+    rate, floor, lowest = MODEL.rate, 8.0, 0.003
+    likelihood = ChannelLikelihood(OMEGA[3:].numpy(), np.ones(1022), 1.0, rate, floor, lowest)
+    raw = channels._raw(replace(MODEL, decay=decay), floor, lowest)
+
+    def modelled(raw: torch.Tensor) -> torch.Tensor:
+        return channels._log_spectrum(raw, OMEGA[3:], rate, floor, lowest).exp()
+
+    power, slopes = likelihood.spectrum(raw.numpy())
+    np.testing.assert_allclose(power, modelled(raw).numpy(), rtol=1e-8)
+    for slope, change in zip(slopes, 1e-5 * torch.eye(len(raw)).double(), strict=True):
+        wanted = (modelled(raw + change) - modelled(raw - change)).numpy() / 2e-5
+        np.testing.assert_allclose(slope, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
 
 
 def simulated(model: ChannelModel, steps: int, seed: int) -> np.ndarray:

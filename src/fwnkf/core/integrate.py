@@ -12,7 +12,7 @@ from ..shapes import Float
 from . import rotation
 from .gaussian import symmetrize
 from .layout import Layout
-from .values import readable
+from .values import observed, readable
 
 Rate = Callable[[Tensor], Tensor]
 """The derivative of the state as a tangent vector: for a quaternion the angular rate in the body frame."""
@@ -95,10 +95,12 @@ def discretize(
     contains ``e^{-A dt}``, which overflows. ``F - I`` is carried instead of ``F``, which would lose the digits of slow
     motions beside fast ones.
 
-    Without gradients it is the operator ``fwnkf::discretize``, so that a traced program contains it as a whole.
+    Without gradients it is the operator ``fwnkf::discretize`` where a program is traced, so that it contains it as a
+    whole. Elsewhere it is called directly: the first call of an operator of one's own imports the compiler of PyTorch,
+    which takes seconds.
     """
     arguments = (drift, B.to(drift), density.to(drift), dt)
-    if torch.is_grad_enabled() and any(item.requires_grad for item in arguments):
+    if (torch.is_grad_enabled() and any(item.requires_grad for item in arguments)) or not observed(*arguments):
         return discretize_with(*arguments, doublings=None)
     return torch.ops.fwnkf.discretize(*arguments)
 

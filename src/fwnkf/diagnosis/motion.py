@@ -14,9 +14,13 @@ from dataclasses import replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..core.riccati import steady_state
-from ..identify.channels import SLOWEST, ChannelModel
+from ..errors import ConfigError
+from ..identify.channel_likelihood import SLOWEST
+from ..identify.channels import ChannelModel, stacked_matrices
+from ..native.steady import squared_errors
 from .innovations import PIECES, SHORTEST, warm_up
 from .series import Pieces, Series, pieces
 
@@ -85,28 +89,39 @@ def _cut(series: Series) -> Pieces:
 @torch.no_grad()
 def _squared_errors(models: Sequence[Sequence[ChannelModel]], cut: Pieces) -> Array:
     """Mean square of one-step prediction errors with the steady-state gain, ``[channels, models of each]``."""
-    size = 2 + 2 * max(len(model.lines) for row in models for model in row)
+    F, H, Q, R = stacked_matrices([model for row in models for model in row])
     shape = (len(models), len(models[0]))
-    F, H, Q, R = (
-        torch.stack(items).unflatten(0, shape)
-        for items in zip(*(_matrices(model, size) for row in models for model in row), strict=True)
+    F, H, gain = (item.unflatten(0, shape) for item in (F, H, steady_state(F, H, Q, R).gain))
+    counted = cut.mask & torch.from_numpy(cut.sample >= 0).unsqueeze(-1)
+    try:
+        total = _compiled(F, H, gain, cut.y, cut.mask, counted)
+    except ConfigError:  # no compiler
+        total = _looped(F, H, gain, cut.y, cut.mask, counted)
+    mean = total / counted.sum((0, 1)).clamp_min(1).unsqueeze(-1).numpy()
+    return np.where(np.isfinite(mean), mean, np.inf)
+
+
+def _compiled(F: Tensor, H: Tensor, gain: Tensor, y: Tensor, known: Tensor, counted: Tensor) -> Array:
+    """The sums of squares of all channels; states move in pairs, the blocks of the diagonal of ``F``."""
+    pairs = torch.arange(F.shape[-1]).unflatten(0, (-1, 2))
+    matrix, output = F[..., pairs[:, :, None], pairs[:, None, :]], H[..., 0, pairs[:, 0]]
+    each = (
+        matrix,
+        gain.unflatten(-2, (-1, 2)).squeeze(-1),
+        output,
+        *(item.movedim(-1, 0) for item in (y, known, counted)),
     )
-    gain, forward, ahead = steady_state(F, H, Q, R).gain.mT, F.mT, (H @ F).mT
-    y, known = (item.permute(1, 2, 0)[:, :, None, :, None] for item in (cut.y, cut.mask.double()))  # [T, C, 1, B, 1]
-    counted = known * torch.from_numpy(cut.sample >= 0).T[:, None, None, :, None]
-    x = torch.zeros(*shape, len(cut.y), size, dtype=F.dtype)
-    total = torch.zeros(shape, dtype=F.dtype)
-    for sample, present, counts in zip(y, known, counted, strict=True):
+    return np.stack([squared_errors(*channel) for channel in zip(*(item.numpy() for item in each), strict=True)])
+
+
+def _looped(F: Tensor, H: Tensor, gain: Tensor, y: Tensor, known: Tensor, counted: Tensor) -> Array:
+    """As :func:`_compiled`, step by step in PyTorch."""
+    forward, ahead, by = F.mT, (H @ F).mT, gain.mT
+    steps = (item.permute(1, 2, 0)[:, :, None, :, None].to(F) for item in (y, known, counted))  # [T, C, 1, B, 1]
+    x = torch.zeros(*F.shape[:2], len(y), F.shape[-1], dtype=F.dtype)
+    total = torch.zeros(F.shape[:2], dtype=F.dtype)
+    for sample, present, counts in zip(*steps, strict=True):
         error = (sample - x @ ahead) * present
         total += (counts * error.square()).sum((-2, -1))
-        x = x @ forward + error @ gain
-    mean = total / counted.sum((0, 3, 4)).clamp_min(1)
-    return torch.where(mean.isfinite(), mean, torch.inf).numpy()
-
-
-def _matrices(model: ChannelModel, size: int) -> tuple[torch.Tensor, ...]:
-    """Those of the model, with states that do nothing up to ``size``: all models then have the same shape."""
-    F, H, Q, R = model.matrices()
-    more = size - len(F)
-    pad = torch.nn.functional.pad
-    return pad(F, (0, more, 0, more)), pad(H, (0, more)), pad(Q, (0, more, 0, more)), R
+        x = x @ forward + error @ by
+    return total.numpy()

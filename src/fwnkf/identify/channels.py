@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..core import oscillators
+from ..core.gaussian import block_diagonal
 from ..core.linear import LinearSystem
 from ..errors import DataError
 from ..filters.base import Filter
@@ -24,18 +25,15 @@ from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from ..filters.parts.level import Level
 from ..filters.parts.lines import Lines
 from ..shapes import Float
-from .likelihood import DIFFERENCE, Local, maximise
+from .channel_likelihood import SLOWEST, ChannelLikelihood, width_limits
+from .likelihood import maximise
 
 POLE_RADIUS = 0.99999
 LEAKED = 3
 """First bins that are not compared: a window leaks the level of the signal into them."""
 ITERATIONS = 60
-SLOWEST = 0.05
-"""Smallest decay of the slope in 1/s: over a minute no different from none."""
 WHITE_SHARE = 0.3
 """Least white noise, as a share of the lowest parts of the spectrum: a model without any would trust single samples."""
-PRIOR_SPREAD = 3.0
-"""Standard deviation of a prior about the start, in logarithms, for parameters that the spectrum does not determine."""
 STARTS = 3
 """Places tried for one more line."""
 SILENT = 1e-4
@@ -88,17 +86,41 @@ class ChannelModel:
 
     def matrices(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """``F, H, Q, R`` for one sample: signal, slope, and two states for each line."""
-        phi, rho, first, cross, late = _discrete(_raw(self), self.rate)
-        one, zero = torch.ones_like(phi), torch.zeros_like(phi)
-        F, Q = (torch.stack(items).reshape(2, 2) for items in ((one, phi, zero, rho), (first, cross, cross, late)))
-        H = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
-        if self.lines:
-            table = torch.tensor([[line.hz, line.bandwidth_hz, line.std] for line in self.lines], dtype=torch.float64)
-            radius = torch.exp(-math.pi * table[:, 1] / self.rate)
-            A, drive = oscillators.transition(radius, 2 * math.pi * table[:, 0] / self.rate)
-            F, Q = torch.block_diag(F, A), torch.block_diag(Q, drive)
-            H = torch.cat((H, oscillators.output(table[None, :, 2])), -1)
-        return F, H, Q, torch.tensor([[self.white]], dtype=torch.float64)
+        F, H, Q, R = stacked_matrices([self])
+        return F[0], H[0], Q[0], R[0]
+
+
+def stacked_matrices(models: Sequence[ChannelModel]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """``F, H, Q, R`` of models of one rate for one sample, as batches; where a model has fewer lines, they are zero.
+
+    >>> model = ChannelModel(rate=100.0, drive=4.0, decay=1.0, white=0.01, lines=(Line(20.0, 1.0, 0.5),))
+    >>> [tuple(item.shape) for item in stacked_matrices([model, replace(model, lines=())])]
+    [(2, 4, 4), (2, 1, 4), (2, 4, 4), (2, 1, 1)]
+    """
+    rate, count = models[0].rate, max(len(model.lines) for model in models)
+    raw = torch.stack([_raw(replace(model, lines=())) for model in models])
+    phi, rho, first, cross, late = _discrete(raw, rate)
+    one, zero = torch.ones_like(phi), torch.zeros_like(phi)
+    F, Q = (
+        torch.stack(items, -1).unflatten(-1, (2, 2)) for items in ((one, phi, zero, rho), (first, cross, cross, late))
+    )
+    H = F.new_tensor([[1.0, 0.0]]).expand(len(models), 1, 2)
+    R = F.new_tensor([model.white for model in models]).reshape(-1, 1, 1)
+    if count:
+        none = Line(0.25 * rate, 0.1 * rate, 0.0)
+        table = F.new_tensor(
+            [
+                [(line.hz, line.bandwidth_hz, line.std) for line in (*model.lines, *[none] * count)][:count]
+                for model in models
+            ]
+        )
+        A, drive = oscillators.transition(
+            torch.exp(-math.pi * table[..., 1] / rate), 2 * math.pi * table[..., 0] / rate
+        )
+        F, Q = block_diagonal(F, A), block_diagonal(Q, drive)
+        spread = torch.stack((table[..., 2], torch.zeros_like(table[..., 2])), -1).flatten(-2)
+        H = torch.cat((H, spread.unsqueeze(-2)), -1)
+    return F, H, Q, R
 
 
 def fit_channel(
@@ -134,20 +156,11 @@ def fit_channel(
 
     lowest_white = WHITE_SHARE * float(density.quantile(0.05))
 
-    def function(raw: Tensor, start: Tensor) -> Local:
-        around = torch.cat((raw.unsqueeze(0), raw + DIFFERENCE * torch.eye(len(raw)).to(raw)))
-        logs = _log_spectrum(around, omega, rate, floor, lowest_white)
-        slope = (logs[1:] - logs[0]) / DIFFERENCE
-        ratio = density * (-logs[0]).exp()
-        away = (raw - start) / PRIOR_SPREAD**2
-        value = float(-half * (logs[0] + ratio).sum() - 0.5 * away @ (raw - start))
-        gradient = half * slope @ (ratio - 1) - away
-        information = half * slope @ slope.mT + torch.eye(len(raw)).to(raw) / PRIOR_SPREAD**2
-        return Local(value if math.isfinite(value) else -math.inf, gradient, information)
+    likelihood = ChannelLikelihood(omega.numpy(), density.numpy(), half, rate, floor, lowest_white)
 
     def maximised(model: ChannelModel) -> tuple[ChannelModel, float]:
         start = _raw(model, floor, lowest_white)
-        raw, local = maximise(lambda raw: function(raw, start), start, iterations=ITERATIONS, tolerance=0.05)
+        raw, local = maximise(lambda raw: likelihood(raw, start), start, iterations=ITERATIONS, tolerance=0.05)
         return _model(raw, rate, floor, lowest_white), local.value
 
     best, value = max((maximised(start) for start in _starts(omega, density, rate)), key=lambda pair: pair[1])
@@ -263,7 +276,7 @@ def _decay(raw: Tensor, rate: float) -> Tensor:
 def _line_values(raw: Tensor, rate: float, floor: float) -> tuple[Tensor, Tensor, Tensor]:
     """Frequency, bandwidth and variance of lines, ``[..., k]`` each."""
     table = raw.unflatten(-1, (-1, 3))
-    width = table[..., 1].exp().clamp(1e-4 * rate, 0.5 * rate)
+    width = table[..., 1].exp().clamp(*width_limits(rate))
     return floor + (0.5 * rate - floor) * table[..., 0].sigmoid(), width, table[..., 2].exp()
 
 

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.gaussian import block_diagonal, dense, factored_density, solve_psd
+from ..core.gaussian import block_diagonal, dense, factored_density
 from ..core.riccati import linear_filter, transient
 from ..errors import NumericalFailureError
 from ..filters import engines
@@ -318,14 +319,21 @@ def maximise(
     for number in range(iterations):
         if stop is not None and stop():
             break
+        # in NumPy, whose operations on a few numbers take a tenth of the time of PyTorch's
+        gradient, information = here.gradient.numpy(), here.information.numpy()
         # a ridge of one part in a million million of the largest entry keeps directions without information in place
-        scale = here.information.diagonal()
+        scale = information.diagonal()
         ridge = damping * scale + 1e-12 * scale.max() + 1e-9
-        step = solve_psd(here.information + ridge.diag(), here.gradient.unsqueeze(-1))[0].squeeze(-1)
-        step = step * (limit / step.abs().max()).clamp_max(1.0)
-        promise = float(step @ here.gradient - 0.5 * step @ here.information @ step)
+        try:
+            move = np.linalg.solve(information + np.diag(ridge), gradient)
+        except np.linalg.LinAlgError:
+            break
+        largest = np.abs(move).max()
+        move = move * min(limit / largest, 1.0) if largest > 0 else move
+        promise = float(move @ gradient - 0.5 * move @ information @ move)
         if not promise > tolerance or damping > 1e8:
             break
+        step = torch.from_numpy(move)
         there = function(raw + step)
         if there.value > here.value:
             gain = (there.value - here.value) / promise
