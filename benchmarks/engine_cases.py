@@ -59,14 +59,17 @@ class Case(NamedTuple):
         return given
 
 
-def simulated(F: Array, factor: Array, H: Array, R: Array, x: Array, steps: int, random: np.random.Generator) -> Array:
-    """Measurements of ``x⁺ = F x + factor w``; ``F`` and ``factor`` are of one step, or of every step."""
+def simulated(
+    F: Array, factor: Array, H: Array, R: Array, x: Array, index: Array, random: np.random.Generator
+) -> Array:
+    """Measurements of ``x⁺ = F x + factor w``; ``index`` says for every step which of ``F`` and ``factor`` it has."""
+    steps = len(index)
     y = np.empty((steps, len(H)))
     drawn = random.standard_normal((steps, len(x)))
     noise = random.standard_normal((steps, len(H))) * np.sqrt(R)
     for t in range(steps):
         if t > 0:
-            x = (F @ x + factor @ drawn[t]) if F.ndim == 2 else (F[t] @ x + factor[t] @ drawn[t])
+            x = F[index[t]] @ x + factor[index[t]] @ drawn[t]
         y[t] = H @ x + noise[t]
     return y
 
@@ -91,7 +94,8 @@ def turn(steps: int, rate: float = 0.3, seed: int = 0) -> Case:
 def linear(F: Array, Q: Array, H: Array, R: Array, steps: int, seed: int = 0) -> Case:
     """A regular record of a model with constant matrices, all of it measured."""
     n, random = len(F), np.random.default_rng(seed)
-    y = simulated(F, np.linalg.cholesky(Q), H, R, random.standard_normal(n), steps, random)
+    start, index = random.standard_normal(n), np.zeros(steps, int)
+    y = simulated(F[None], np.linalg.cholesky(Q)[None], H, R, start, index, random)
     matrices = {"F": F, "H": H, "Q": Q, "R": np.diag(R)}
     filter = fwnkf.KF(**{name: torch.from_numpy(value) for name, value in matrices.items()}, dt=1 / RATE)
     return Case(filter, F, Q, H, R, np.zeros(n), np.eye(n), y)
@@ -167,6 +171,14 @@ class Tracker(NamedTuple):
         return fwnkf.EKF(system.double())
 
 
+def rebuilt(filter: fwnkf.Filter, solve: str, dtype: torch.dtype) -> fwnkf.Filter:
+    """A Kalman filter with the same matrices, in another form or precision."""
+    system = filter.system
+    with torch.no_grad():
+        given = {"F": system.F, "H": system.H, "Q": system.Q(), "R": system.R()}
+    return fwnkf.KF(**given, continuous=system.config.continuous, dt=system.dt, solve=solve).to(dtype)
+
+
 LEARNED = ("density", "bias_std", "seconds", "variances")
 
 
@@ -182,11 +194,12 @@ def tracker(steps: int, every_step_differs: bool = False, mount: bool = True, se
     if not every_step_differs:
         dt = np.round(dt * 1e6) / 1e6
     filter = model.filter()
+    lengths, index = np.unique(dt, return_inverse=True)
     with torch.no_grad():
-        F, _, Q = filter.system.matrices(torch.from_numpy(dt))
+        F, _, Q = filter.system.matrices(torch.from_numpy(lengths))
         regular = [item.numpy() for item in filter.system.matrices(None)]
     x = random.standard_normal(12) * np.repeat([1.0, 1.0, 1.0, 0.3], 3)
-    y = simulated(F.numpy(), np.linalg.cholesky(Q.numpy()), model.H, model.R, x, steps, random)
+    y = simulated(F.numpy(), np.linalg.cholesky(Q.numpy()), model.H, model.R, x, index, random)
     y[random.random(y.shape) < 0.2] = np.nan
     cov = np.diag(np.repeat([1.0, 1.0, 1.0, 0.09], 3))
     return Case(filter, regular[0], regular[2], model.H, model.R, np.zeros(12), cov, y, dt, model)

@@ -297,3 +297,41 @@ def filterpy_filter(case: Case) -> Run:
         return Result(mean, cov, total, innovation)
 
     return run
+
+
+# ---- our own exported step ------------------------------------------------------------------------------------------
+
+
+def step_in_c(model: Any, y: Array) -> Run:
+    """The step that ``fwnkf export --to c`` writes for a filter, called in a loop in C that keeps its outputs."""
+    import torch
+    from export import Generated
+
+    folder = Path(tempfile.mkdtemp())
+    made = Generated("step", model, folder, torch.float64)
+    (folder / "loop.c").write_text(f"""\
+#include <string.h>
+#include "step.c"
+void run(const void *unused, const real *y, const real *u, long steps, real *mean, real *cov, real *innovation,
+         real *log_likelihood)
+{{
+    step_state state;
+    step_output out;
+    const real dt = {model.nominal_step!r};
+    const real *given = y;
+    (void)unused, (void)u, (void)dt, (void)log_likelihood;
+    step_init(&state);
+    for (long t = 0; t < steps; ++t) {{
+        y = given + t * {made.channels};
+        step_step({made.arguments("dt")});
+        memcpy(mean + t * (sizeof out.mean / sizeof *mean), out.mean, sizeof out.mean);
+        memcpy(cov + t * (sizeof out.cov / sizeof *cov), out.cov, sizeof out.cov);
+        memcpy(innovation + t * {made.channels}, out.innovation, sizeof out.innovation);
+    }}
+}}
+""")
+    library = folder / "loop.so"
+    subprocess.run(["gcc", "-std=gnu99", *FLAGS, "-o", library, "loop.c", "-lm"], cwd=folder, check=True)
+    size, tangent = model.layout.size, model.layout.tangent_size
+    run = by_hand(ctypes.CDLL(str(library)).run, np.zeros(1), y, None, size, tangent)
+    return lambda: run()._replace(log_likelihood=None)
