@@ -55,15 +55,16 @@ COLOURS = {
     "statsmodels": "#7a9a3a",
 }
 NOTE = """\
-One thread, float64, CPU seconds. Candidates take turns in one process; a ratio is the median over the rounds of the ratio
-within a round, with its quartiles. Every candidate returns means, covariances, the log-likelihood and, where it has them,
-innovations, into memory that it takes anew. Results are compared first: *difference* is the largest over all steps, of
-means and covariances in standard deviations, of log-likelihoods and gradients relative to their size. `auto` is what
-`filter.run(y)` does; `scan` needs no compiler. Models: *n = 4* is a target that turns at a known rate. *n = 12* are three
-axes of position, velocity, acceleration and a slow bias of the tracker, whose axes are turned against those of the
-motion; time stamps are in whole microseconds, uniform within 20 % of the nominal step. Without turn or mount the axes are
-*independent*, which the engine finds and uses. The programs by hand are in `benchmarks/engine`: dense, of fixed size,
-`-O3 -march=native`. The strapdown by hand computes nothing for a sensor that measured nothing."""
+One thread, float64, CPU seconds. Candidates take turns in one process; a ratio is the median over the rounds of the
+ratio within a round, with its quartiles. Every candidate returns means, covariances, the log-likelihood and, where it
+has them, innovations, into memory that it takes anew. Results are compared first: *difference* is the largest over
+all steps, of means and covariances in standard deviations, of log-likelihoods and gradients relative to their size.
+`auto` is what `filter.run(y)` does; `scan` needs no compiler. Models: *n = 4* is a target that turns at a known rate.
+*n = 12* are three axes of position, velocity, acceleration and a slow bias of the tracker, whose axes are turned
+against those of the motion; time stamps are in whole microseconds, uniform within 20 % of the nominal step. Without
+turn or mount the axes are *independent*, which the engine finds and uses. The programs by hand are in
+`benchmarks/engine`: dense, of fixed size, `-O3 -march=native`. The strapdown by hand computes nothing for a sensor
+that measured nothing."""
 
 
 def write_page(rows: Sequence[Row], path: Path) -> None:
@@ -143,11 +144,8 @@ def _compared(row: Row, limit: Limit) -> dict[str, object]:
     told |= {"at most": limit.most, "held": "not measured", "difference": row.get("difference", {}).get(limit.other)}
     if not own or not other:
         return told
-    if limit.ours not in ("auto", "scan"):
-        unit = 1.0, " s"
-    else:
-        unit = 1e6 / row["steps"], " µs"
-    # in turns: the ratio within a round is that under the same load; where one was measured once, it is beside its median
+    unit = (1e6 / row["steps"], " µs") if limit.ours in ("auto", "scan") else (1.0, " s")
+    # within a round both met the same load; what was measured once stands beside the median of the other
     pairs = (
         zip(own, other, strict=True) if len(own) == len(other) else ((item, statistics.median(other)) for item in own)
     )
@@ -192,8 +190,8 @@ def _wrapped_lengths() -> list[str]:
     from engine_processes import CHUNK
 
     text = f"""\
-The model of n = 4. Ours runs {CHUNK:,} steps at a time and drops what it returned, as a run that writes a file does; the
-others take the whole record. Memory is what a process takes beside the record itself."""
+The model of n = 4. Ours runs {CHUNK:,} steps at a time and drops what it returned, as a run that writes a file does;
+the others take the whole record. Memory is what a process takes beside the record itself."""
     return [" ".join(text.split())]
 
 

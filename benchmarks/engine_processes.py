@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 import fwnkf
+from fwnkf.errors import FwnkfError
 
 BENCHMARKS = Path(__file__).resolve().parent
 Done = set[tuple[str, str, int]]
@@ -126,9 +127,14 @@ def of_agreement(options: argparse.Namespace, done: Done) -> Iterator[Row]:
             reference = rivals.Result(kept["mean"], kept["cov"], kept["likelihood"], kept["innovation"])
             # the state of a Kalman filter is its belief
             state = fwnkf.Gaussian(*(torch.from_numpy(item[-1:]) for item in reference[:2]))
-            for engine in far:
+            for engine in list(far):
                 start = {"prior": prior} if states[engine] is None else {"state": states[engine]}
-                track = case.filter.run(**part, **start, engine=engine)
+                try:
+                    track = case.filter.run(**part, **start, engine=engine)
+                except FwnkfError as error:
+                    print(f"{engine}: {error}", flush=True)
+                    del far[engine]
+                    continue
                 states[engine] = track.state
                 outputs = track.mean[0], track.cov[0], track.log_likelihood.sum(), track.innovation[0]
                 far[engine].append(difference(rivals.Result(*outputs), reference))
@@ -167,7 +173,7 @@ def of_precision(options: argparse.Namespace, done: Done) -> Iterator[Row]:
                             model.run(**given, engine=engine, outputs=RETURNED)  # compiles
                             begin = time.process_time()
                             track = model.run(**given, engine=engine, outputs=RETURNED)
-                        except fwnkf.FwnkfError:
+                        except FwnkfError:
                             continue  # an engine without this form
                     taken[label] = [time.process_time() - begin]
                     outputs = (track.mean[0], track.cov[0], track.log_likelihood[0], track.innovation[0])
