@@ -63,7 +63,16 @@ class Measurement(NamedTuple):
 # ---- ours -----------------------------------------------------------------------------------------------------------
 
 
-def ours(case: cases.Case | cases.Inertial, engine: str) -> Run:
+CASES: dict[str, Callable[[int], Any]] = {
+    "n = 4, m = 2, regular": cases.turn,
+    "n = 12, m = 3, a fifth missing, irregular": cases.tracker,
+    "attitude, System.of": cases.attitude,
+    "strapdown, sensors at 5 and 50 of 200 Hz": partial(cases.strapdown, own_rates=True),
+    "FW-NKF with lines, level and GRU 64": cases.learned_noise,
+}
+
+
+def ours(case: cases.Case | cases.Inertial | cases.Learned, engine: str) -> Run:
     """All of means, covariances, innovations and the log-likelihood."""
     inputs = case.inputs
 
@@ -118,7 +127,7 @@ def of_filters(steps: int) -> Iterator[Measurement]:
             "statsmodels": rivals.statsmodels_filter(case),
             "C by hand": rivals.c_by_hand(case),
             "cuthbert": rivals.cuthbert_filter(case),
-            **({"filterpy": rivals.filterpy_filter(case), "loop": ours(case, "loop")} if steps == LENGTHS[0] else {}),
+            **({"filterpy": rivals.filterpy_filter(case)} if steps == LENGTHS[0] else {}),
         }
 
     def irregular(**options: bool) -> Mapping[str, Run]:
@@ -128,16 +137,15 @@ def of_filters(steps: int) -> Iterator[Measurement]:
             **{engine: ours(case, engine) for engine in ENGINES},
             "C by hand": rivals.c_by_hand(case),
             "dynamax": rivals.dynamax_filter(case),
-            **({"loop": ours(case, "loop")} if steps == LENGTHS[0] else {}),
         }
 
-    slow = ("loop", "filterpy")
+    slow = ("filterpy",)
     yield Measurement("filter", "n = 4, m = 2, regular", steps, partial(regular, 0.3), slow)
     yield Measurement("filter", "n = 4, m = 2, regular, axes independent", steps, partial(regular, 0.0), slow)
     case = "n = 12, m = 3, a fifth missing, irregular"
-    yield Measurement("filter", case, steps, irregular, slow)
-    yield Measurement("filter", f"{case}, no two steps alike", steps, partial(irregular, every_step_differs=True), slow)
-    yield Measurement("filter", f"{case}, axes independent", steps, partial(irregular, mount=False), slow)
+    yield Measurement("filter", case, steps, irregular)
+    yield Measurement("filter", f"{case}, no two steps alike", steps, partial(irregular, every_step_differs=True))
+    yield Measurement("filter", f"{case}, axes independent", steps, partial(irregular, mount=False))
 
 
 def of_smoothers(steps: int) -> Iterator[Measurement]:
@@ -173,8 +181,7 @@ def of_gradients(steps: int) -> Iterator[Measurement]:
 def of_extended(steps: int) -> Iterator[Measurement]:
     def candidates(name: str, make: Callable[[int], cases.Inertial]) -> Mapping[str, Run]:
         case = make(steps)
-        slow = {"loop": ours(case, "loop")} if steps == LENGTHS[0] else {}
-        return {"auto": ours(case, "auto"), "Eigen by hand": rivals.eigen_by_hand(name, case), **slow}
+        return {"auto": ours(case, "auto"), "Eigen by hand": rivals.eigen_by_hand(name, case)}
 
     own_rates = partial(cases.strapdown, own_rates=True)
     for case, name, make in (
@@ -182,20 +189,17 @@ def of_extended(steps: int) -> Iterator[Measurement]:
         ("strapdown, all sensors in every step", "strapdown", cases.strapdown),
         ("strapdown, sensors at 5 and 50 of 200 Hz", "strapdown", own_rates),
     ):
-        yield Measurement("extended", case, steps, partial(candidates, name, make), ("loop",))
+        yield Measurement("extended", case, steps, partial(candidates, name, make))
 
 
 def of_learned(steps: int) -> Iterator[Measurement]:
     def candidates() -> Mapping[str, Run]:
-        model = cases.learned_noise()
-        y = torch.from_numpy(cases.turn(steps).y)[None]
+        case = cases.learned_noise(steps)
 
-        @torch.no_grad()
         def run() -> Result:
-            track = model.run(y, engine="auto", outputs=RETURNED[:3])
-            return Result(track.mean[0], track.cov[0], None, track.innovation[0])
+            return ours(case, "auto")()._replace(log_likelihood=None)
 
-        return {"auto": run, "its step, called from C": rivals.step_in_c(model, y[0].numpy())}
+        return {"auto": run, "its step, called from C": rivals.step_in_c(case.filter, case.y)}
 
     yield Measurement("learned", "FW-NKF with lines, level and GRU 64", steps, candidates)
 
@@ -221,18 +225,29 @@ def of_batches() -> Iterator[Measurement]:
     yield Measurement("batch", name, RECORDS * RECORD_STEPS, candidates)
 
 
+def of_loops(steps: int) -> Iterator[Measurement]:
+    """What the loop costs, on records that are short enough for it."""
+
+    def candidates(make: Callable[[int], cases.Case | cases.Inertial | cases.Learned]) -> Mapping[str, Run]:
+        case = make(steps)
+        return {engine: ours(case, engine) for engine in ("loop", *ENGINES)}
+
+    for name, make in CASES.items():
+        yield Measurement("loop", name, steps, partial(candidates, make), ("loop",))
+
+
 def of_sizes(steps: int) -> Iterator[Measurement]:
     def candidates(n: int) -> Mapping[str, Run]:
         case = cases.chain(n, steps)
         return {
-            **{engine: ours(case, engine) for engine in (*ENGINES, "loop")},
+            **{engine: ours(case, engine) for engine in ENGINES},
             "C by hand": rivals.c_by_hand(case),
             "dynamax": rivals.dynamax_filter(case),
             "statsmodels": rivals.statsmodels_filter(case),
         }
 
     for n in (2, 4, 8, 16, 32, 64):
-        yield Measurement("sizes", f"n = {n}", steps, partial(candidates, n), ("loop",))
+        yield Measurement("sizes", f"n = {n}", steps, partial(candidates, n))
 
 
 PARTS: dict[str, Callable[[], Iterator[Measurement]]] = {
@@ -242,6 +257,7 @@ PARTS: dict[str, Callable[[], Iterator[Measurement]]] = {
     "extended": lambda: (item for steps in LENGTHS for item in of_extended(steps)),
     "learned": lambda: (item for steps in LENGTHS for item in of_learned(steps)),
     "batch": of_batches,
+    "loop": lambda: of_loops(4000),
     "sizes": lambda: of_sizes(5000),
 }
 """Measured in this process, all candidates in turn. :data:`engine_processes.PARTS` need processes of their own."""
@@ -306,16 +322,11 @@ def measured(item: Measurement, rounds: int) -> dict[str, Any]:
 
 def quick() -> int:
     """Every engine on short records beside the loop; the number of those that disagree."""
-    made: dict[str, cases.Case | cases.Inertial] = {
-        "n = 4, m = 2, regular": cases.turn(300),
-        "n = 12, m = 3, a fifth missing, irregular": cases.tracker(300),
-        "attitude, System.of": cases.attitude(50),
-        "strapdown, sensors at their own rates": cases.strapdown(100, own_rates=True),
-    }
     wrong = 0
-    for name, case in made.items():
+    for name, make in CASES.items():
+        case = make(100)
         reference = ours(case, "loop")()
-        for engine in ("auto", *(ENGINES if isinstance(case, cases.Case) else ())):
+        for engine in ("native", "scan") if isinstance(case, cases.Case) else ("native",):
             try:
                 far = difference(ours(case, engine)(), reference)
             except FwnkfError as error:
@@ -338,6 +349,7 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="measure parts that are there already")
     parser.add_argument("--before", type=Path, help="a checkout of the release that commands are compared with")
     parser.add_argument("--store", type=Path, default=Path("results/engine"), help="folder of long reference runs")
+    parser.add_argument("--reference-steps", type=int, default=1_000_000, help="steps of the part agreement")
     parser.add_argument("--markdown", type=Path, help="write the page, and its drawings into ../images")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
@@ -346,7 +358,8 @@ def main() -> int:
         return quick()
     if options.rows is None:
         parser.error("--rows FILE is needed")
-    rivals.one_thread()
+    if any(name in PARTS for name in options.parts):
+        rivals.one_thread()
     rows = stored(options.rows)
     done = set() if options.again else {(row["part"], row["case"], row["steps"]) for row in rows}
     for name in options.parts:

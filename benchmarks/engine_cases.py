@@ -304,9 +304,21 @@ def strapdown(steps: int, own_rates: bool = False, seed: int = 0) -> Inertial:
     return Inertial(fwnkf.EKF(system), y, u, mean, cov, numbers, 15)
 
 
-def learned_noise() -> fwnkf.Filter:
+class Learned(NamedTuple):
+    """A filter whose step is not linear, and a record."""
+
+    filter: fwnkf.Filter
+    y: Array
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """What ``filter.run`` takes."""
+        return {"y": torch.from_numpy(self.y)[None]}
+
+
+def learned_noise(steps: int) -> Learned:
     """An FW-NKF of two channels with lines, a level and a GRU of 64; weights at random, as after some training."""
-    case = turn(1)
+    case = turn(steps)
     matrices = {name: torch.from_numpy(getattr(case, name)) for name in "FHQ"}
     system = fwnkf.LinearSystem.of(**matrices, R=torch.from_numpy(np.diag(case.R)), dt=1 / RATE)
     lines = fwnkf.Lines(hz=[12.0, 31.0], bandwidth_hz=1.0, std=0.1)
@@ -315,4 +327,4 @@ def learned_noise() -> fwnkf.Filter:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.02 * torch.randn_like(parameter))
-    return model
+    return Learned(model, case.y)
