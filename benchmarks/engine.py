@@ -323,7 +323,7 @@ def measured(item: Measurement, rounds: int) -> dict[str, Any]:
 def quick() -> int:
     """Every engine on short records beside the loop; the number of those that disagree."""
     wrong = 0
-    for name, make in CASES.items():
+    for name, make in list(CASES.items())[:3]:  # the others take their compiler as long as all of these together
         case = make(100)
         reference = ours(case, "loop")()
         for engine in ("native", "scan") if isinstance(case, cases.Case) else ("native",):

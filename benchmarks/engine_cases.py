@@ -1,6 +1,7 @@
 """The models and records of ``engine.py``: as filters of this library, and as plain numbers for the others.
 
-Everything is float64. A record is that of the model itself, so that every filter works in its usual range.
+Everything is float64. Targets stay within a hundred metres: a model of free motion is not simulated, because it leaves
+for 10⁸ m within the longest records, where rounding would be all that results differ by.
 """
 
 from __future__ import annotations
@@ -59,19 +60,10 @@ class Case(NamedTuple):
         return given
 
 
-def simulated(
-    F: Array, factor: Array, H: Array, R: Array, x: Array, index: Array, random: np.random.Generator
-) -> Array:
-    """Measurements of ``x⁺ = F x + factor w``; ``index`` says for every step which of ``F`` and ``factor`` it has."""
-    steps = len(index)
-    y = np.empty((steps, len(H)))
-    drawn = random.standard_normal((steps, len(x)))
-    noise = random.standard_normal((steps, len(H))) * np.sqrt(R)
-    for t in range(steps):
-        if t > 0:
-            x = F[index[t]] @ x + factor[index[t]] @ drawn[t]
-        y[t] = H @ x + noise[t]
-    return y
+def wandering(seconds: Array, axes: int) -> Array:
+    """Positions of a target that turns, rises and sinks within a hundred metres."""
+    turns = 0.3 * seconds[:, None] - np.array([0.0, 0.5, 0.2])[:axes] * np.pi
+    return 40.0 * np.cos(turns) + 10.0 * np.sin(np.array([0.71, 0.83, 0.97])[:axes] * seconds[:, None])
 
 
 def turn(steps: int, rate: float = 0.3, seed: int = 0) -> Case:
@@ -87,18 +79,16 @@ def turn(steps: int, rate: float = 0.3, seed: int = 0) -> Case:
         moved = np.array([[s, -c], [c, s]])
     F = np.block([[np.eye(2), moved], [np.zeros((2, 2)), velocity]])
     Q = np.kron([[h**3 / 3, h**2 / 2], [h**2 / 2, h]], np.eye(2))
-    H, R = np.eye(2, 4), np.array([0.04, 0.04])
-    return linear(F, Q, H, R, steps, seed)
+    return linear(F, Q, np.eye(2, 4), np.array([0.04, 0.04]), wandering(h * np.arange(steps), 2), seed)
 
 
-def linear(F: Array, Q: Array, H: Array, R: Array, steps: int, seed: int = 0) -> Case:
-    """A regular record of a model with constant matrices, all of it measured."""
+def linear(F: Array, Q: Array, H: Array, R: Array, true: Array, seed: int) -> Case:
+    """A regular record of a model with constant matrices, from what its channels would measure without noise."""
     n, random = len(F), np.random.default_rng(seed)
-    start, index = random.standard_normal(n), np.zeros(steps, int)
-    y = simulated(F[None], np.linalg.cholesky(Q)[None], H, R, start, index, random)
+    y = true + random.standard_normal(true.shape) * np.sqrt(R)
     matrices = {"F": F, "H": H, "Q": Q, "R": np.diag(R)}
     filter = fwnkf.KF(**{name: torch.from_numpy(value) for name, value in matrices.items()}, dt=1 / RATE)
-    return Case(filter, F, Q, H, R, np.zeros(n), np.eye(n), y)
+    return Case(filter, F, Q, H, R, np.zeros(n), 1e3 * np.eye(n), y)
 
 
 def chain(n: int, steps: int, seed: int = 0) -> Case:
@@ -109,7 +99,11 @@ def chain(n: int, steps: int, seed: int = 0) -> Case:
     F = torch.linalg.matrix_exp(torch.from_numpy(drift) / RATE).numpy()
     Q = np.diag([1e-8] * count + [1.0 / RATE] * count)
     H = np.eye(n)[sorted({0, count - 1})]
-    return linear(F, Q, H, np.full(len(H), 1e-4), steps, seed)
+    x, true, drawn = np.zeros(n), np.empty((steps, len(H))), np.random.default_rng(seed + 1).standard_normal((steps, n))
+    for t in range(steps):
+        x = F @ x + np.sqrt(np.diagonal(Q)) * drawn[t]
+        true[t] = H @ x
+    return linear(F, Q, H, np.full(len(H), 1e-4), true, seed)
 
 
 class Tracker(NamedTuple):
@@ -194,14 +188,16 @@ def tracker(steps: int, every_step_differs: bool = False, mount: bool = True, se
     if not every_step_differs:
         dt = np.round(dt * 1e6) / 1e6
     filter = model.filter()
-    lengths, index = np.unique(dt, return_inverse=True)
     with torch.no_grad():
-        F, _, Q = filter.system.matrices(torch.from_numpy(lengths))
         regular = [item.numpy() for item in filter.system.matrices(None)]
-    x = random.standard_normal(12) * np.repeat([1.0, 1.0, 1.0, 0.3], 3)
-    y = simulated(F.numpy(), np.linalg.cholesky(Q.numpy()), model.H, model.R, x, index, random)
+    decay = np.exp(-dt / model.seconds)[:, None]
+    bias = model.bias_std * random.standard_normal((steps, 3))
+    for t in range(1, steps):
+        bias[t] = decay[t] * bias[t - 1] + np.sqrt(1 - decay[t] ** 2) * bias[t]
+    y = wandering(np.cumsum(dt), 3) @ model.H[:, :3].T + bias
+    y += random.standard_normal(y.shape) * np.sqrt(model.R)
     y[random.random(y.shape) < 0.2] = np.nan
-    cov = np.diag(np.repeat([1.0, 1.0, 1.0, 0.09], 3))
+    cov = np.diag(np.repeat([1e3, 1e2, 1e1, 0.1], 3))
     return Case(filter, regular[0], regular[2], model.H, model.R, np.zeros(12), cov, y, dt, model)
 
 

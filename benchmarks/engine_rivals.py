@@ -7,6 +7,7 @@ memory that is taken in every call, as that of a result must be.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import subprocess
 import tempfile
@@ -45,6 +46,7 @@ def one_thread() -> None:
 # ---- by hand --------------------------------------------------------------------------------------------------------
 
 
+@functools.cache
 def compiled(source: str, *flags: str) -> Any:
     """A program of the folder as a library."""
     with tempfile.TemporaryDirectory() as made:
