@@ -118,6 +118,8 @@ def our_gradient(case: cases.Case, engine: str) -> tuple[Callable[[], tuple[Any,
 
 
 def of_filters(steps: int) -> Iterator[Measurement]:
+    slow = {"cuthbert": rivals.cuthbert_filter, "filterpy": rivals.filterpy_filter}
+
     def regular(rate: float) -> Mapping[str, Run]:
         case = cases.turn(steps, rate)
         return {
@@ -126,8 +128,7 @@ def of_filters(steps: int) -> Iterator[Measurement]:
             "dynamax": rivals.dynamax_filter(case),
             "statsmodels": rivals.statsmodels_filter(case),
             "C by hand": rivals.c_by_hand(case),
-            "cuthbert": rivals.cuthbert_filter(case),
-            **({"filterpy": rivals.filterpy_filter(case)} if steps == LENGTHS[0] else {}),
+            **({name: make(case) for name, make in slow.items()} if steps == LENGTHS[0] else {}),
         }
 
     def irregular(**options: bool) -> Mapping[str, Run]:
@@ -139,9 +140,9 @@ def of_filters(steps: int) -> Iterator[Measurement]:
             "dynamax": rivals.dynamax_filter(case),
         }
 
-    slow = ("filterpy",)
-    yield Measurement("filter", "n = 4, m = 2, regular", steps, partial(regular, 0.3), slow)
-    yield Measurement("filter", "n = 4, m = 2, regular, axes independent", steps, partial(regular, 0.0), slow)
+    once = ("filterpy",)
+    yield Measurement("filter", "n = 4, m = 2, regular", steps, partial(regular, 0.3), once)
+    yield Measurement("filter", "n = 4, m = 2, regular, axes independent", steps, partial(regular, 0.0), once)
     case = "n = 12, m = 3, a fifth missing, irregular"
     yield Measurement("filter", case, steps, irregular)
     yield Measurement("filter", f"{case}, no two steps alike", steps, partial(irregular, every_step_differs=True))
@@ -346,6 +347,7 @@ def main() -> int:
     parser.add_argument("--parts", nargs="+", choices=(*every, "page"), default=list(every))
     parser.add_argument("--rows", type=Path, help="file of JSON lines, continued if it is there")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--longest", type=int, default=10**9, help="leave out records of more steps")
     parser.add_argument("--again", action="store_true", help="measure parts that are there already")
     parser.add_argument("--before", type=Path, help="a checkout of the release that commands are compared with")
     parser.add_argument("--store", type=Path, default=Path("results/engine"), help="folder of long reference runs")
@@ -365,7 +367,7 @@ def main() -> int:
     for name in options.parts:
         if name in PARTS:
             for item in PARTS[name]():
-                if item.key not in done:
+                if item.key not in done and item.steps <= options.longest:
                     store(options.rows, measured(item, options.rounds))
         elif name in engine_processes.PARTS:
             for row in engine_processes.PARTS[name](options, done):

@@ -29,6 +29,7 @@ def test_the_kalman_filter_in_c_is_that_of_the_loop(make):
 
 
 @needs_eigen
+@pytest.mark.slow  # Eigen takes its compiler half a minute
 @pytest.mark.parametrize(
     ("name", "make"),
     [
