@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 
-__all__ = ["interleave"]
+__all__ = ["interleave", "interleaved"]
 
 
 def interleave(
@@ -32,6 +32,27 @@ def interleave(
     >>> taken["long"] > taken["short"]
     True
     """
+    taken = interleaved(candidates, rounds, calls, clock)
+    return {name: statistics.median(values) for name, values in taken.items()}
+
+
+def interleaved(
+    candidates: Mapping[str, Callable[[], object]],
+    rounds: int,
+    calls: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """As :func:`interleave`, with the seconds of every round instead of their median.
+
+    Args:
+        candidates, rounds, calls, clock: as there.
+
+    Returns:
+        Seconds per call of each round, by name.
+
+    >>> [len(values) for values in interleaved({"sum": lambda: sum(range(10))}, rounds=3).values()]
+    [3]
+    """
     taken: dict[str, list[float]] = {name: [] for name in candidates}
     for call in candidates.values():
         call()
@@ -41,4 +62,4 @@ def interleave(
             for _ in range(calls):
                 call()
             taken[name].append((clock() - begin) / calls)
-    return {name: statistics.median(values) for name, values in taken.items()}
+    return taken
