@@ -97,6 +97,8 @@ class FitReport:
     """CPU time."""
     stopped: bool = False
     """Whether the fit was stopped before it converged."""
+    engine: str = "loop"
+    """What evaluated the likelihood, see :meth:`fwnkf.Filter.run`."""
 
     def as_dict(self) -> dict[str, Any]:
         """The report as values of JSON.

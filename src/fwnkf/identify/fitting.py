@@ -125,6 +125,7 @@ def fit(
     )
     first = learned_parameters(plain, course.learn)
     likelihood = course.evaluate(plain, first, train)
+    report(f"the likelihood is evaluated by engine {likelihood.engine!r}")
     skip = min(data.y.shape[1] // 10, 100)
     before = consistency(likelihood, first.start, skip=skip)
     given = dict(zip(first.names, first.values(first.start).tolist(), strict=True))
@@ -150,6 +151,7 @@ def fit(
         iterations=say.count,
         seconds=time.process_time() - began,
         stopped=stop is not None and stop(),
+        engine=chosen.engine,
     )
     return Fit(chosen.model.to(dtype).eval(), summary, train, test)
 

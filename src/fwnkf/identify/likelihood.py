@@ -146,6 +146,11 @@ class Likelihood:
         self.compiled = engines.compiles() and engines.is_linear(model, None)
         self.side_by_side = self._can_batch()
 
+    @property
+    def engine(self) -> Engine:
+        """What runs the filter."""
+        return "native" if self.compiled else "loop"
+
     def gather(self, function: Callable[..., Result], raw: Float[Tensor, " p"], *arguments: Any) -> list[Result]:
         """``function(likelihood, raw, *arguments)`` for each part in which the records are evaluated; here one."""
         return [function(self, raw, *arguments)]

@@ -122,6 +122,7 @@ def fit(
         say(f"training for {steps} steps instead of {options.steps}, so that the run ends with a validation")
     say(memory.check(memory.estimate(model, records, plan, options), options))
     module = TrainingModule(model, experiment, plan, protocol.split.val, steps)
+    say(f"the filter is run by engine {module.engine!r}")
     checkpoints = CheckpointCallback(folder, options.monitor, options.patience, options.save_seconds, begin)
     trainer = _trainer(experiment, folder, steps, checkpoints)
     record = {**_record(experiment, protocol, model, command), "steps": 0, "cpu_seconds": 0.0}

@@ -17,6 +17,7 @@ from ..core.trajectory import Trajectory
 from ..core.tree import tree_map
 from ..data.protocols import Records
 from ..errors import NumericalFailureError
+from ..filters import engines
 from ..filters.base import Filter
 from ..metrics.accuracy import summarize
 from ..metrics.consistency import nis
@@ -39,7 +40,11 @@ class TrainingModule(lightning.LightningModule):
         self.loss = weighted_sum(experiment.loss)
         self.carry: Any = None
         self._advance: Callable[..., Any] | None = None
-        if experiment.trainer.compile:
+        options = experiment.trainer
+        whole = options.truncate is None and options.recompute is None
+        scans = whole and plan.chunk >= engines.LINEAR_STEPS and engines.is_linear(model, model.prepare())
+        self.engine = "scan: all steps at once" if scans else "compiled steps" if options.compile else "loop"
+        if options.compile and not scans:
             warnings.filterwarnings("ignore", message=".*_prims_common.check.*")
             # a single step of fixed sizes: unrolling several steps takes minutes to compile and is no faster
             self._advance = torch.compile(model.advance, fullgraph=True, dynamic=False)
