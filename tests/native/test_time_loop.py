@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import fwnkf
-from fwnkf.core.scan import scan
+from fwnkf.core.scan import length_of, scan
 from fwnkf.core.tree import named_leaves
 from fwnkf.errors import ConfigError
 from fwnkf.filters import base
@@ -34,13 +34,20 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("FWNKF_CACHE", str(tmp_path_factory.getbasetemp() / "native"))
 
 
-def in_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Filters run over time in C."""
+LOOP: dict[str, Any] = {"engine": "loop"}
+"""The engine that calls ``scan``, whatever the filter; by :func:`in_c` that is the generated loop."""
+
+
+def in_c(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let ``engine="loop"`` run the generated loop; the list has the number of steps of each run."""
+    made: list[int] = []
 
     def replaced(body: Any, state: Any, inputs: Any, *, first: Any = None, **_: Any) -> Any:
+        made.append(length_of(inputs))
         return scan_native(body, state, inputs, first=first)
 
     monkeypatch.setattr(base, "scan", replaced)
+    return made
 
 
 def assert_agree(actual: Any, expected: Any) -> None:
@@ -72,9 +79,11 @@ def runs(name: str, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[An
     inputs.y[1, 7, 0] = torch.nan
     given = (*inputs, make_prior(model, 3))
     with torch.no_grad():
-        expected = model.run(*given, **options)
-        in_c(monkeypatch)
-        return model.run(*given, **options), expected
+        expected = model.run(*given, **LOOP, **options)
+        made = in_c(monkeypatch)
+        actual = model.run(*given, **LOOP, **options)
+    assert made == [40]
+    return actual, expected
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -103,12 +112,13 @@ def test_a_run_that_was_cut_and_continued_has_the_same_bits(name: str, monkeypat
     case = CASES[name]
     model = case.build(torch.float64).requires_grad_(False)
     inputs = make_inputs(case, torch.float64, steps=40)
-    in_c(monkeypatch)
+    made, prior = in_c(monkeypatch), make_prior(model, 3)
     with torch.no_grad():
-        whole = model.run(*inputs, make_prior(model, 3))
-        begin = model.run(*inputs.part(0, 13), make_prior(model, 3))
-        rest = model.run(*inputs.part(13, 40), state=begin.state)
-        alone = model.run(*inputs.items(slice(1, 2)), fwnkf.Gaussian(*(part[1:2] for part in make_prior(model, 3))))
+        whole = model.run(*inputs, prior, **LOOP)
+        begin = model.run(*inputs.part(0, 13), prior, **LOOP)
+        rest = model.run(*inputs.part(13, 40), state=begin.state, **LOOP)
+        alone = model.run(*inputs.items(slice(1, 2)), fwnkf.Gaussian(*(part[1:2] for part in prior)), **LOOP)
+    assert made == [40, 13, 27, 40]
     for field in ("mean", "cov", "innovation", "status"):
         joined = torch.cat([getattr(begin, field), getattr(rest, field)], 1)
         assert_same_bits(joined, getattr(whole, field), field)
@@ -125,9 +135,10 @@ def test_rejected_steps_leave_the_state(monkeypatch: pytest.MonkeyPatch):
     assert u is not None
     u[0, 4] = torch.nan
     with torch.no_grad():
-        expected = model.run(y, u, mask, dt)
-        in_c(monkeypatch)
-        actual = model.run(y, u, mask, dt)
+        expected = model.run(y, u, mask, dt, **LOOP)
+        made = in_c(monkeypatch)
+        actual = model.run(y, u, mask, dt, **LOOP)
+    assert made == [12]
     assert int(expected.status[0, 4]) & int(fwnkf.Status.REJECTED)
     assert_agree(actual, expected)
 
@@ -163,6 +174,20 @@ def test_trees_types_and_lengths(steps: int, begin: Any):
     actual = scan_native(body, state, inputs, first=begin)
     assert_agree(actual, scan(body, state, inputs, first=begin))
     assert all(torch.equal(a, b) for a, b in zip(state, kept, strict=True))
+
+
+def test_forward_derivatives_are_recorded():
+    """Their zero tangents have no memory, and their shapes are found without numbers."""
+
+    def step(state: Tensor, inputs: Any) -> Any:
+        def column(direction: Tensor) -> Tensor:
+            given = (torch.zeros_like(state),), (direction.expand_as(state),)
+            return torch.func.jvp(lambda d: torch.cat((((state + d) ** 2).sin() / 3, state), -1), *given)[1]
+
+        return 0.5 * state + inputs[0], torch.func.vmap(column, out_dims=-1)(torch.eye(2).to(state))
+
+    state, inputs = torch.ones(2, 2, dtype=torch.float64), [torch.rand(2, 5, 2, dtype=torch.float64)]
+    assert_agree(scan_native(step, state, inputs), scan(step, state, inputs))
 
 
 def test_inputs_need_not_be_contiguous():

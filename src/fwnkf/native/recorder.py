@@ -41,6 +41,8 @@ def record(function: Callable[..., Sequence[Tensor]], arguments: Sequence[Tensor
             results = torch.func.functionalize(function, remove="mutations")(*arguments)
     except _ValueReadError as error:
         raise ConfigError(str(error)) from error
+    except (RuntimeError, TypeError) as error:  # it has run before, so these are of the recording
+        raise ConfigError(f"the step cannot be recorded, so there is no C for it: {error}") from error
     mode.graph.output([mode.node(item) for item in results])
     mode.graph.eliminate_dead_code()
     return Recording(mode.graph, mode.constants)
@@ -72,6 +74,8 @@ class _Recorder(TorchDispatchMode):
         found = self._nodes.get(id(item))
         if found is not None:
             return found
+        if item._is_zerotensor():  # of a forward derivative; it has no memory
+            item = torch.zeros(item.shape, dtype=item.dtype)
         key: Any = id(item)
         if item.numel() <= SMALL:
             key = (item.shape, item.dtype, item.detach().contiguous().numpy().tobytes())
@@ -96,6 +100,8 @@ class _Recorder(TorchDispatchMode):
         if torch.Tag.data_dependent_output in func.tags:
             raise _ValueReadError(f"the step reads the value of a tensor ({func}), so there is no C for it")
         results = func(*args, **kwargs)
+        if isinstance(results, Tensor) and results.is_meta:  # forward derivatives find shapes of zeros so
+            return results
         nodes, options = tree_map(lambda item: self.node(item) if isinstance(item, Tensor) else item, (args, kwargs))
         key = (func, _hashable(nodes), _hashable(options))
         if key not in self._known:
