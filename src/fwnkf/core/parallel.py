@@ -49,7 +49,7 @@ LONGEST = 4096
 """Steps that are computed at once at most, which bounds the memory beside that of the result."""
 
 JOINED = 64
-"""Roots of the last digit, in standard deviations, by which the end of a chunk may differ from the next start."""
+"""Roots of the last digit, in standard deviations, by which a chunk may end beside the start of the next."""
 
 RECORDED = 2_500_000
 """Entries of all covariances up to which gradients keep every step, about a gigabyte; parts of longer runs are computed
