@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -35,9 +35,8 @@ from ..shapes import Float
 from ..types import Gaussian, Status, StepOutput
 from .outputs import covariance_factor
 
-if TYPE_CHECKING:
-    from .base import Filter
-
+Filter = Any
+"""A :class:`fwnkf.Filter`, which imports this module."""
 Result = TypeVar("Result")
 Engine = Literal["auto", "loop", "scan", "native"]
 OUTPUTS = StepOutput._fields

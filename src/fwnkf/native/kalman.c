@@ -28,7 +28,7 @@ typedef double real;
 enum { FACTORIZATION_FAILED = 1, PRECISION_LOST = 4, REJECTED = 256 };
 
 typedef struct {
-    int64_t records, steps, kinds, channels, width, controls, terms, reported;
+    int64_t records, steps, kinds, channels, width, controls, terms, entries, reported;
     int64_t predicts_first, shared;
     const real *F, *Q, *B;    /* [kinds][N][N], [kinds][N][N], [kinds][N][controls] */
     const real *H, *R;        /* [M][N], [M][M] */
@@ -38,6 +38,8 @@ typedef struct {
     const real *dt;           /* [records][steps] in units of the series; NULL without a series */
     const int64_t *index;     /* [records][steps]: which of the kinds; or NULL */
     const int64_t *forced;    /* [records][steps]: statuses of other blocks, which fail together; or NULL */
+    const real *series;       /* [terms][entries]: coefficients of F - I and Q in the length of a step; or NULL */
+    const int32_t *entry;     /* [entries]: their places in F, then, from N N on, in Q */
     const int32_t *channel;   /* [M]: the places of the channels in y */
     const int32_t *state;     /* [N]: the places of the states in the outputs, which have `width` coordinates */
     real norm;                /* of the drift over one unit of the series */
@@ -112,13 +114,13 @@ static void symmetrize(real P[N][N])
     }
 }
 
-/* A P Aᵀ + add, exactly symmetric */
-static APART void congruence(const real A[N][N], const real AT[N][N], const real P[N][N], const real add[N][N],
-                       real out[N][N])
+/* A P Aᵀ + add for a symmetric P, exactly symmetric; as A (A P)ᵀ, which twice leaves out the zeros of A */
+static APART void congruence(const real A[N][N], const real P[N][N], const real add[N][N], real out[N][N])
 {
-    real half[N][N], full[N][N];
+    real half[N][N], turned[N][N], full[N][N];
     product(A, P, half);
-    product(half, AT, full);
+    transpose((const void *)half, turned);
+    product(A, (const void *)turned, full);
     for (int i = 0; i < N; ++i) {
         for (int j = 0; j < N; ++j) { out[i][j] = full[i][j] + add[i][j]; }
     }
@@ -132,13 +134,14 @@ static void discretize(const Arguments *a, real length, const real *u, real F[N]
     for (real norm = a->norm * length; norm > (real)0.5 && doublings < 2048; norm *= (real)0.5) { ++doublings; }
     real h = length, added[N], moved[N][N], by[N][N];
     for (int k = 0; k < doublings; ++k) { h *= (real)0.5; }
-    real *f = &F[0][0], *q = &Q[0][0];
+    real *f = &F[0][0], *q = &Q[0][0], values[2 * N * N];
+    const int64_t used = a->entries;
     for (int i = 0; i < N * N; ++i) { f[i] = q[i] = 0; }
     for (int i = 0; i < N; ++i) { added[i] = 0; }
+    for (int64_t i = 0; i < used; ++i) { values[i] = 0; }
     for (int64_t k = a->terms - 1; k >= 0; --k) {
-        const real *cf = a->F + k * N * N, *cq = a->Q + k * N * N;
-        for (int i = 0; i < N * N; ++i) { f[i] = h * (f[i] + cf[i]); }
-        for (int i = 0; i < N * N; ++i) { q[i] = h * (q[i] + cq[i]); }
+        const real *terms = a->series + k * used;
+        for (int64_t i = 0; i < used; ++i) { values[i] = h * (values[i] + terms[i]); }
         if (u) {
             for (int i = 0; i < N; ++i) {
                 const real *row = a->B + (k * N + i) * a->controls;
@@ -147,6 +150,10 @@ static void discretize(const Arguments *a, real length, const real *u, real F[N]
                 added[i] = h * (added[i] + sum);
             }
         }
+    }
+    for (int64_t i = 0; i < used; ++i) { /* entries of F, then of Q, that are not always zero */
+        const int32_t place = a->entry[i];
+        if (place < N * N) { f[place] = values[i]; } else { q[place - N * N] = values[i]; }
     }
     for (int k = 0; k < doublings; ++k) { /* F is less the identity here */
         product(F, Q, moved);
@@ -210,19 +217,27 @@ static int finite(const real *values, int count)
     return sum == 0;
 }
 
+/* |A| times the standard deviations of P, from the transpose of A */
+static void absolute(const real AT[N][N], const real P[N][N], real out[N])
+{
+    real sum[N];
+    for (int i = 0; i < N; ++i) { sum[i] = 0; }
+    for (int k = 0; k < N; ++k) {
+        const real std = P[k][k] > 0 ? SQRT(P[k][k]) : 0;
+        for (int i = 0; i < N; ++i) { sum[i] += ABS(AT[k][i]) * std; }
+    }
+    for (int i = 0; i < N; ++i) { out[i] = sum[i]; }
+}
+
 /* ---- the step of a covariance ----------------------------------------------------------------------------------- */
 
 static void prediction(const real F[N][N], const real Q[N][N], const real P[N][N], real prior[N][N], int *precise)
 {
-    real FT[N][N], std[N];
+    real FT[N][N], sum[N];
     transpose(F, FT);
-    congruence(F, FT, P, Q, prior);
-    for (int i = 0; i < N; ++i) { std[i] = P[i][i] > 0 ? SQRT(P[i][i]) : 0; }
-    for (int i = 0; i < N; ++i) {
-        real sum = 0;
-        for (int j = 0; j < N; ++j) { sum += ABS(F[i][j]) * std[j]; }
-        *precise &= prior[i][i] >= ROUNDINGS * EPS * sum * sum;
-    }
+    congruence(F, P, Q, prior);
+    absolute((const void *)FT, P, sum);
+    for (int i = 0; i < N; ++i) { *precise &= prior[i][i] >= ROUNDINGS * EPS * sum[i] * sum[i]; }
 }
 
 /* The gain and what an update makes of the covariance. */
@@ -315,7 +330,7 @@ static APART void update(const Arguments *a, const real *weight, const real prio
             for (int j = 0; j < N; ++j) { noise[i][j] += k * RK[q][j]; }
         }
     }
-    congruence(A, AT, prior, noise, P);
+    congruence((const void *)A, prior, (const void *)noise, P);
     /* bounds on rounding: keeps_digits and _resolved of core/gaussian.py */
     real before[N], after[N];
     for (int i = 0; i < N; ++i) {
@@ -333,11 +348,12 @@ static APART void update(const Arguments *a, const real *weight, const real prio
         step->inverse_std[q] = 1 / SQRT(S[q][q]);
         step->precise &= !step->measured[q] || R[q][q] > 100 * EPS * held * held;
     }
+    real left[N];
+    absolute((const void *)AT, prior, left);
     for (int i = 0; i < N; ++i) {
-        real left = 0, spread = before[i];
-        for (int k = 0; k < N; ++k) { left += ABS(A[i][k]) * before[k]; }
+        real spread = before[i];
         for (int q = 0; q < M; ++q) { spread += ABS(step->KT[q][i]) * step->reach[q]; }
-        step->precise &= P[i][i] >= ROUNDINGS * EPS * left * left;
+        step->precise &= P[i][i] >= ROUNDINGS * EPS * left[i] * left[i];
         step->spread[i] = spread;
     }
     step->finite = finite(&P[0][0], N * N) && finite(&S[0][0], M * M);
@@ -574,10 +590,9 @@ int64_t kalman_smoother(const Arguments *a, int64_t follows, Following *followin
             real *m = a->mean + at * N;
             real(*P)[N] = (void *)(a->cov + at * N * N);
             if (t < T - 1 || follows) {
-                real E[N][N], ET[N][N], A[N][N], AT[N][N], sum[N][N], EQ[N][N], added[N][N];
+                real E[N][N], A[N][N], sum[N][N], added[N][N];
                 backward_gain((const void *)P, (const void *)next->F, (const void *)next->prior_cov,
                               (const void *)next->cov, E, cross && t < T - 1 ? cross + (at + 1) * N * N : NULL);
-                transpose((const void *)E, ET);
                 product((const void *)E, (const void *)next->F, A);
                 for (int i = 0; i < N; ++i) {
                     for (int j = 0; j < N; ++j) {
@@ -585,14 +600,13 @@ int64_t kalman_smoother(const Arguments *a, int64_t follows, Following *followin
                         sum[i][j] = next->cov[i][j] + next->Q[i][j];
                     }
                 }
-                transpose((const void *)A, AT);
                 /* (I - E F) P (I - E F)ᵀ + E (Q + Ps) Eᵀ: nothing is subtracted */
-                product((const void *)E, (const void *)sum, EQ);
-                product((const void *)EQ, (const void *)ET, added);
+                memset(added, 0, sizeof added);
+                congruence((const void *)E, (const void *)sum, (const void *)added, added);
                 for (int i = 0; i < N; ++i) {
                     for (int j = 0; j < N; ++j) { m[i] += E[i][j] * (next->mean[j] - next->prior_mean[j]); }
                 }
-                congruence((const void *)A, (const void *)AT, (const void *)P, (const void *)added, next->cov);
+                congruence((const void *)A, (const void *)P, (const void *)added, next->cov);
                 memcpy(P, next->cov, sizeof next->cov);
             } else {
                 memcpy(next->cov, P, sizeof next->cov);
@@ -712,7 +726,7 @@ int64_t kalman_gradient(const Arguments *a, const real *scale, real *gF, real *g
                     seen[i][j] = sum;
                 }
             }
-            congruence((const void *)AT, (const void *)A, (const void *)L, (const void *)seen, next);
+            congruence((const void *)AT, (const void *)L, (const void *)seen, next);
             for (int i = 0; i < N; ++i) {
                 for (int q = 0; q < M; ++q) { r[i] += step.measured[q] ? H[q][i] * e[q] : 0; }
             }
@@ -740,7 +754,7 @@ int64_t kalman_gradient(const Arguments *a, const real *scale, real *gF, real *g
             }
             transpose(F, FT);
             memset(seen, 0, sizeof seen);
-            congruence((const void *)FT, F, (const void *)L, (const void *)seen, next);
+            congruence((const void *)FT, (const void *)L, (const void *)seen, next);
             memcpy(L, next, sizeof L);
             real back[N];
             for (int i = 0; i < N; ++i) {

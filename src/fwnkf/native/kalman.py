@@ -29,8 +29,37 @@ OPTIMISATION = ("-O2", "-ftree-vectorize", "-ffp-contract=fast")
 LARGEST = 64
 """States up to which there is compiled code: larger matrices are better multiplied by PyTorch."""
 
-COUNTS = ("records", "steps", "kinds", "channels", "width", "controls", "terms", "reported", "predicts_first", "shared")
-INPUTS = ("F", "Q", "B", "H", "R", "factor", "y", "weight", "u", "dt", "index", "forced", "channel", "state")
+COUNTS = (
+    "records",
+    "steps",
+    "kinds",
+    "channels",
+    "width",
+    "controls",
+    "terms",
+    "entries",
+    "reported",
+    "predicts_first",
+    "shared",
+)
+INPUTS = (
+    "F",
+    "Q",
+    "B",
+    "H",
+    "R",
+    "factor",
+    "y",
+    "weight",
+    "u",
+    "dt",
+    "index",
+    "forced",
+    "series",
+    "entry",
+    "channel",
+    "state",
+)
 OUTPUTS = ("mean", "cov", "prior_mean", "prior_cov", "innovation", "innovation_cov", "log_density", "status")
 
 
@@ -144,14 +173,22 @@ class Part:
             "dt": run.dt if lengths is not None else None,
             "index": run.kind if lengths is None else None,
             "forced": None,
+            "series": None,
+            "entry": None,
             "channel": seen.to(torch.int32),
             "state": at.to(torch.int32),
         }
+        entries = 0
+        if lengths is not None:
+            terms = torch.cat([item.flatten(1) for item in (self.held["F"], self.held["Q"])], 1)  # type: ignore[union-attr]
+            entry = (terms != 0).any(0).nonzero().flatten()
+            self.held |= {"series": terms[:, entry], "entry": entry.to(torch.int32)}
+            entries = len(entry)
         self.held = {name: None if item is None else item.detach().contiguous() for name, item in self.held.items()}
         records, steps, channels = run.y.shape
         self.arguments = STRUCTURES[dtype](
             records=records, steps=steps, kinds=len(F), channels=channels, controls=controls, terms=len(F),
-            predicts_first=int(run.predicts_first), shared=int(shared), norm=0.0 if lengths is None else lengths.norm,
+            entries=entries, predicts_first=int(run.predicts_first), shared=int(shared), norm=0.0 if lengths is None else lengths.norm,
         )  # fmt: skip
         for name, item in (*self.held.items(), ("start_mean", self.start_mean), ("start_cov", self.start_cov)):
             setattr(self.arguments, name, None if item is None else item.data_ptr())
