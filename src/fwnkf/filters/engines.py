@@ -147,7 +147,7 @@ def linear_run(
         return None
     if F.ndim == 2:
         F, B, Q = F[None], B[None], Q[None]
-    run = LinearRun(F, Q.expand_as(F), H, R, y, weight, *belief, kind, None, predicts_first)
+    run = LinearRun(F, Q.expand_as(F), H, R, y, weight, belief.mean, belief.cov, kind, predicts_first=predicts_first)
     if u is None:
         return run._replace(continuous=continuous, dt=lengths)
     if compiled:

@@ -188,7 +188,8 @@ class Part:
         records, steps, channels = run.y.shape
         self.arguments = STRUCTURES[dtype](
             records=records, steps=steps, kinds=len(F), channels=channels, controls=controls, terms=len(F),
-            entries=entries, predicts_first=int(run.predicts_first), shared=int(shared), norm=0.0 if lengths is None else lengths.norm,
+            entries=entries, predicts_first=int(run.predicts_first), shared=int(shared),
+            norm=0.0 if lengths is None else lengths.norm,
         )  # fmt: skip
         for name, item in (*self.held.items(), ("start_mean", self.start_mean), ("start_cov", self.start_cov)):
             setattr(self.arguments, name, None if item is None else item.data_ptr())
