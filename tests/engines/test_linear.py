@@ -14,6 +14,7 @@ from fwnkf.core.trajectory import Trajectory
 from fwnkf.core.tree import tree_leaves
 from fwnkf.filters.base import Filter
 from fwnkf.filters.engines import OUTPUTS, EngineError
+from fwnkf.native.kalman import tabulated
 
 STEPS = 80
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-3}
@@ -198,3 +199,16 @@ def test_gradients_of_the_likelihood_are_those_of_the_loop(continuous_time: bool
     for one, other in zip(gradients(engine), gradients("loop"), strict=True):
         if other is not None:
             assert float((one - other).abs().max()) <= 1e-8 * float(other.abs().max())
+
+
+@pytest.mark.parametrize("longest", [0.5, 400.0], ids=["series", "doubled"])
+@pytest.mark.parametrize("case", ["continuous", "lines and drift"])
+@torch.no_grad()
+def test_matrices_of_many_lengths_are_those_of_single_steps(case: str, longest: float):
+    model = CASES[case](torch.float64)
+    lengths = longest * torch.rand(50, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    stated = model.linear_model()
+    found = tabulated(stated.continuous, lengths)
+    expected = model.linear_model(dt=lengths * model.system.dt)
+    for one, other in zip(found, (expected.F, expected.B, expected.Q), strict=True):
+        assert float((one - other).abs().max()) <= 1e-12 * float(other.abs().max())

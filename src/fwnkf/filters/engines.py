@@ -42,6 +42,8 @@ Engine = Literal["auto", "loop", "scan", "native"]
 OUTPUTS = StepOutput._fields
 """What a run can return for every step."""
 
+FEW_LENGTHS = 32
+"""Lengths of steps above which their matrices are evaluated as series."""
 LINEAR_STEPS = 200
 """Steps of a record from which on a linear model is not run by the loop."""
 TRACED_STEPS = 3_000
@@ -141,7 +143,11 @@ def linear_run(
             continuous, lengths = stated.continuous, dt / model.system.dt
         else:
             different, kind = torch.unique(dt, return_inverse=True)
-            stated = model.linear_model(prepared, different)
+            if stated.continuous is not None and len(different) > FEW_LENGTHS:
+                F, B, Q = kalman.tabulated(stated.continuous, different / model.system.dt)
+                stated = stated._replace(F=F, B=B, Q=Q)
+            else:
+                stated = model.linear_model(prepared, different)
     F, B, H, Q, R = stated[1:6]
     if F is None or B is None or H is None or Q is None or R is None or not _through_origin(model):
         return None

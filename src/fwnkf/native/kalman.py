@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from ..core.gaussian import FullNoise, dense
-from ..core.linear_run import LinearRun
+from ..core.integrate import discretize
+from ..core.linear_run import Continuous, LinearRun
 from ..errors import ConfigError, NumericalFailureError
 from ..shapes import Bool, Float
 from ..types import Status
@@ -26,6 +27,8 @@ from .compilers import shared_library
 SOURCE = Path(__file__).with_suffix(".c")
 OPTIMISATION = ("-O2", "-ftree-vectorize", "-ffp-contract=fast")
 """Flags of the compiler: products are written in vectors, so that more takes seconds to compile and gains nothing."""
+SERIES_NORM = 0.5
+"""Norm of the drift over a step up to which a series is exact to rounding, as in ``kalman.c``."""
 LARGEST = 64
 """States up to which there is compiled code: larger matrices are better multiplied by PyTorch."""
 
@@ -145,6 +148,21 @@ def series(A: Float[Tensor, "D D"], B: Float[Tensor, "D p"], density: Float[Tens
     size = A.abs()
     norm = min(float(size.sum(-1).max()), float(size.sum(-2).max())) if used == terms else 0.0
     return Series(stacked[0], stacked[2], stacked[1], norm)
+
+
+def tabulated(
+    continuous: Continuous, lengths: Float[Tensor, " k"]
+) -> tuple[Float[Tensor, "k D D"], Float[Tensor, "k D p"], Float[Tensor, "k D D"]]:
+    """``F``, ``B`` and ``Q`` of steps of many lengths: as series, or by doubling where steps are too long for them."""
+    A, B, density, factor = continuous
+    known = series(A, B, density)
+    if known.norm * float(lengths.max()) > SERIES_NORM:
+        F, Gamma, Q = discretize(A, B, density, lengths)
+    else:
+        powers = lengths.unsqueeze(-1) ** torch.arange(1, len(known.F) + 1, device=A.device)
+        F, Gamma, Q = (torch.tensordot(powers, item, 1) for item in (known.F, known.B, known.Q))
+        F = F + torch.eye(len(A), dtype=A.dtype, device=A.device)
+    return F, Gamma, Q if factor is None else Q * factor
 
 
 class Part:
