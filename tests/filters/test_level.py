@@ -13,6 +13,7 @@ from fwnkf import Level, Lines
 from fwnkf.core.linear import LinearSystem
 from fwnkf.core.tree import named_leaves
 from fwnkf.errors import ConfigError
+from fwnkf.native.compilers import c_compiler
 
 from ..systems import continuous_matrices
 from ..tolerances import assert_close, assert_same_bits
@@ -59,6 +60,30 @@ def test_the_estimates_are_those_of_the_plain_filter_and_the_level_is_a_running_
                 kept = math.exp(-seen.sum() / 2 * length / SECONDS)
                 level = kept * level + (1 - kept) * nis * freedom / (freedom - 2)
             assert_close(ours.cov[row, t], level * plain.cov[row, t])
+
+
+@pytest.mark.skipif(c_compiler() is None, reason="no C compiler")
+@pytest.mark.parametrize("irregular", [False, True])
+def test_a_run_by_compiled_code_follows_the_level_as_the_loop_does(generator, irregular):
+    """In two parts, of which the second goes on from the first."""
+    y, mask = record(generator, 300)
+    y[:, 100:140] *= 30
+    dt = 2 * STEP * torch.rand(2, 300, generator=generator).double() if irregular else None
+    model, outputs = build(SECONDS), ("cov", "prior_cov", "innovation_cov", "mean")
+    tracks = {}
+    for engine in ("loop", "native"):
+        first = model.run(y[:, :120], mask=mask[:, :120], dt=None if dt is None else dt[:, :120], engine=engine)
+        rest = None if dt is None else dt[:, 120:]
+        tracks[engine] = model.run(y[:, 120:], mask=mask[:, 120:], dt=rest, state=first.state, engine=engine)
+        assert tracks[engine].engine == engine
+    assert torch.equal(tracks["native"].status, tracks["loop"].status)
+    for name in outputs:
+        assert_close(getattr(tracks["native"], name), getattr(tracks["loop"], name), "joint")
+    for (name, found), (_, wanted) in zip(
+        *(named_leaves(tracks[key].state) for key in ("native", "loop")), strict=True
+    ):
+        torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-10, msg=name)
+    assert model.run(y, mask=mask, dt=dt).engine == "native"
 
 
 def test_time_without_an_update_counts_at_the_next_one():

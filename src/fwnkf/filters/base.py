@@ -778,7 +778,7 @@ class Filter(nn.Module):
             raise ConfigError(f"{by_loop[0]}=… is for engine='loop'")
         tried: tuple[Engine, ...] = (engine,) if engine != "auto" else ("loop",)
         if engine == "auto" and not by_loop:
-            tried = engines.choose(self, prepared, state, inputs, engine_steps or inputs.y.shape[1])
+            tried = engines.choose(self, prepared, state, inputs, engine_steps or inputs.y.shape[1], smoothing)
         for name in tried:
             try:
                 track = self._run_on(

@@ -96,7 +96,9 @@ def is_linear(model: Filter, prepared: Any) -> bool:
     return model.linear_model(prepared).kind == "constant"
 
 
-def choose(model: Filter, prepared: Any, state: Any, inputs: Inputs, steps: int) -> tuple[Engine, ...]:
+def choose(
+    model: Filter, prepared: Any, state: Any, inputs: Inputs, steps: int, smoothing: bool = False
+) -> tuple[Engine, ...]:
     """The engines for a run in the order in which they are tried; the last one always serves."""
     tensors = (prepared, state, inputs)
     if steps < LINEAR_STEPS or is_transformed(*tensors):
@@ -106,9 +108,20 @@ def choose(model: Filter, prepared: Any, state: Any, inputs: Inputs, steps: int)
     native = on_cpu and not gradients and compiles()
     if is_linear(model, prepared):
         return ("native", "scan", "loop") if native else ("scan", "loop")
+    if native and not smoothing and at_level_one(model, prepared) is not None:
+        return ("native", "loop")
     if native and steps >= TRACED_STEPS and len(inputs.y) <= TRACED_RECORDS:
         return ("native", "loop")
     return ("loop",)
+
+
+def at_level_one(model: Filter, prepared: Any) -> Filter | None:
+    """The linear filter whose covariances a filter states at a level that follows the innovations; None for others.
+
+    In float64 alone: whether a covariance is within the rounding of a state depends on the level.
+    """
+    plain: Filter | None = getattr(model, "at_level_one", lambda: None)()
+    return plain if plain is not None and plain.dtype == torch.float64 and is_linear(plain, prepared) else None
 
 
 # ---- linear models ---------------------------------------------------------------------------------------------------

@@ -36,14 +36,18 @@ from ..core.linear_run import Continuous
 from ..core.linearize import repeated, second_order_correction
 from ..core.motion import Nominal
 from ..core.networks import JacobianNetwork, add_residual
+from ..core.preprocess import Inputs
 from ..core.shaped import Shaper, condition_shaped, shaper_blocks
 from ..core.smoothing import LinearStep, Measurement, StatedCovariance
 from ..core.system import System
+from ..core.trajectory import Trajectory
 from ..errors import ConfigError, shown
 from ..registry import FILTERS, at_least
 from ..shapes import Float
 from ..types import Gaussian, Statistics, StepOutput
+from . import engines
 from .base import Filter, LinearModel, Prediction, adopt, arguments, stated_model
+from .engines import Engine
 from .networks import CellWeights, GRUStack
 from .outputs import step_output
 from .parts import encoder as encoding
@@ -843,6 +847,50 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         Q = None if linear.Q is None else before[:, None, None] * linear.Q
         linear = linear._replace(Q=Q, update=StatedCovariance(self.joint_covariance(state)))
         return state, discounting.with_level(out, before, after), linear
+
+    def at_level_one(self) -> FrequencyWeightedNeuralKalmanFilter | None:
+        """The same filter without the level of all covariances, on which its estimates do not depend; None without.
+
+        Returns:
+            A filter that shares everything else with this one.
+        """
+        if not self._discounts:
+            return None
+        plain = copy.copy(self)
+        plain.config = dataclasses.replace(self.config, level=None)
+        return plain
+
+    def _run_on(
+        self,
+        engine: Engine,
+        prepared: Any,
+        state: Any,
+        inputs: Inputs,
+        predicts_first: bool,
+        smoothing: bool,
+        outputs: Sequence[str] | None,
+        **options: Any,
+    ) -> Trajectory:
+        """As for other filters, but that a level of all covariances is followed after a run of the filter without."""
+        plain = None if engine != "native" or smoothing else engines.at_level_one(self, prepared)
+        if plain is None:
+            return super()._run_on(engine, prepared, state, inputs, predicts_first, smoothing, outputs, **options)
+        level, (start, elapsed) = self.config.level, state.levels
+        assert level is not None
+        wanted = engines.OUTPUTS if outputs is None else (*outputs, "innovation", "innovation_cov")
+        begin = state._replace(levels=())
+        track = engines.run_linear(plain, prepared, begin, inputs, predicts_first, engine, wanted, False)
+        if track is None:  # a system with a constant term
+            return super()._run_on(engine, prepared, state, inputs, predicts_first, smoothing, outputs, **options)
+        step = torch.full_like(inputs.weight[..., 0], self.system.dt) if inputs.dt is None else inputs.dt.clone()
+        step[:, 0] = step[:, 0] * predicts_first + elapsed
+        out = StepOutput(**{name: getattr(track, name) for name in engines.OUTPUTS})
+        after = discounting.followed(level, self.freedom, start, out, inputs.weight, step)
+        before = torch.cat((start.unsqueeze(-1), after[:, :-1]), -1)
+        out = engines.selected(discounting.with_level(out, before, after), outputs)
+        assert track.state is not None
+        state = track.state._replace(levels=(after[:, -1], torch.zeros_like(elapsed)))
+        return Trajectory(**out._asdict(), state=state, linear=None, weight=track.weight)
 
     def _rows(self, prepared: Prepared, state: HypothesesState) -> Prepared:
         """What was prepared for each hypothesis, for the rows of a batch."""

@@ -80,7 +80,8 @@ class ChannelLikelihood:
         slope[2] = white
         total = slope[0] + (self.lowest_white + white)
         for place in range(0, len(lines), 3):
-            self._line(*lines[place : place + 3], slope[3 + place : 6 + place])
+            logit, log_width, log_variance = lines[place : place + 3]
+            self._line(logit, log_width, log_variance, slope[3 + place : 6 + place])
             total += slope[5 + place]
         return total, slope
 

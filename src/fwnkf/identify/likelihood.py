@@ -33,6 +33,9 @@ Result = TypeVar("Result")
 DIFFERENCE = 1e-6
 """Change of a raw parameter for its derivative; rounding and curvature are then both below 1e-5."""
 
+SAME_STEP = 1e-9
+"""Relative difference up to which steps have the length of the system's own."""
+
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
@@ -141,10 +144,19 @@ class Likelihood:
             data.y.new_tensor([item]) if regular and item is not None else None for item in (step, first)
         )
         self.time_invariant = regular and is_time_invariant(model, self.dt)
+        self.nominal = data.prior_at == "first_measurement" and self._is_nominal(step)
         truth = data.truth
         self.knows_truth = truth is not None and bool(truth.isfinite().all(-1).any())
         self.compiled = engines.compiles() and engines.is_linear(model, None)
-        self.side_by_side = self._can_batch()
+        # compiled code takes one parameter vector after the other
+        self.side_by_side = not self.compiled and self._can_batch()
+        if self.compiled:
+            parameters.as_numbers()
+
+    def _is_nominal(self, step: float | None) -> bool:
+        """Whether all steps after the first have the length of the system's own, to rounding."""
+        system = self.model.system
+        return step is not None and system is not None and abs(step / system.dt - 1) < SAME_STEP
 
     @property
     def engine(self) -> Engine:
@@ -225,6 +237,8 @@ class Likelihood:
 
     def _runs(self, raws: Tensor, steps: int, engine: Engine = "loop") -> list[Predictions]:
         inputs = self.data.first(steps)
+        if self.nominal:  # one discretisation for all steps, and covariances that records share
+            inputs["dt"] = None
         outputs = ("innovation", "innovation_cov", *(("mean", "cov") if self.knows_truth else ()))
 
         def run(raw: Tensor) -> tuple[Tensor, ...]:

@@ -35,6 +35,8 @@ TRIED = 4
 NEAR = 20.0
 """Difference of Whittle's log-likelihood within which the exact one decides."""
 ITERATIONS = 40
+KEPT = 16
+"""Responses of motions that are kept: as many as a gradient in the constants of a system needs."""
 SMALL = 1e-14
 """Frequency of drift, in radians per step: zero but for the logit that stores it."""
 
@@ -121,25 +123,83 @@ def model_density(linear: StepMatrices, omega: Float[Tensor, " f"]) -> Tensor:
     return W @ linear.Q.to(W.dtype) @ W.mH + linear.R
 
 
+class Densities:
+    """:func:`model_density` for many models over the same frequencies, of which most differ in their noise alone.
+
+    The response of the motion is kept for as long as its matrices stay, and that of oscillators, whose states move in
+    pairs, needs no factorisation.
+
+    Args:
+        omega: radians per sample.
+        states: number of the coordinates that are not noise states.
+
+    >>> one, omega = torch.eye(1).double(), torch.tensor([0.5]).double()
+    >>> linear = StepMatrices(0.5 * one, one, one, one)
+    >>> bool(torch.isclose(Densities(omega, 1)(linear), model_density(linear, omega)).all())
+    True
+    """
+
+    def __init__(self, omega: Float[Tensor, " f"], states: int) -> None:
+        self.omega, self.states = omega, states
+        self.delay = torch.exp(-1j * omega)[:, None, None]
+        self.known: dict[bytes, Tensor] = {}
+
+    def __call__(self, linear: StepMatrices) -> Tensor:
+        """Complex cross-spectra ``[f, m, m]``."""
+        F, H, Q, R = linear
+        n, size = self.states, F.shape[-1]
+        pairs = (torch.arange(size) - n).div(2, rounding_mode="floor").where(torch.arange(size) >= n, -1)
+        apart = pairs.unsqueeze(-1) != pairs
+        if (size - n) % 2 or bool(F[apart].any()) or bool(Q[apart].any()):
+            return model_density(linear, self.omega)
+        parts = [self._motion(F[:n, :n], H[:, :n])]
+        if size > n:
+            parts.append(self._oscillators(F[n:, n:], H[:, n:]))
+        W = torch.cat(parts, -1)
+        return W @ Q.to(W.dtype) @ W.mH + R
+
+    def _motion(self, F: Tensor, H: Tensor) -> Tensor:
+        key = F.numpy().tobytes() + H.numpy().tobytes()
+        if key not in self.known:
+            if len(self.known) >= KEPT:
+                self.known.pop(next(iter(self.known)))
+            inside = torch.eye(len(F), dtype=F.dtype) - self.delay * F
+            right = H.mT.to(inside.dtype).expand(len(self.omega), *H.mT.shape)
+            self.known[key] = torch.linalg.solve(inside.mT, right).mT
+        return self.known[key]
+
+    def _oscillators(self, F: Tensor, H: Tensor) -> Tensor:
+        """``H (I - F / z)⁻¹`` by the inverses of its blocks."""
+        at = torch.arange(0, len(F), 2)
+        a, b, c, d = F[at, at], F[at, at + 1], F[at + 1, at], F[at + 1, at + 1]
+        first, second, z = H[:, at], H[:, at + 1], self.delay
+        scale = 1 / ((1 - z * a) * (1 - z * d) - z * z * (b * c))
+        rows = first * (1 - z * d) + second * (z * c), first * (z * b) + second * (1 - z * a)
+        return torch.stack([row * scale for row in rows], -1).flatten(-2)
+
+
 def whittle(model: Filter, parameters: Parameters, spectra: MeasuredSpectra, batch: bool) -> Callable[[Tensor], Local]:
     """Whittle's log-likelihood as a function of raw parameters, with gradient and information."""
 
-    def density(raw: Tensor) -> Tensor:
+    densities = Densities(spectra.omega, model.layout.tangent_size)
+
+    def matrices(raw: Tensor) -> StepMatrices:
         parameters.install(raw)
-        return torch.view_as_real(model_density(linearized(model, spectra.at, spectra.dt), spectra.omega))
+        return linearized(model, spectra.at, spectra.dt)
 
     @torch.no_grad()
     def local(raw: Tensor) -> Local:
         around = torch.cat((raw.unsqueeze(0), raw + DIFFERENCE * torch.eye(len(raw)).to(raw)))
-        parts = torch.func.vmap(density)(around) if batch else torch.stack([density(row) for row in around])
+        rows = zip(*torch.func.vmap(matrices)(around), strict=True) if batch else map(matrices, around)
+        values = torch.stack([densities(StepMatrices(*row)) for row in rows])
         parameters.install(raw)  # tensors of a batch do not live longer than vmap
-        values = torch.view_as_complex(parts)
         here = values[0]
         half = 0.5 * spectra.samples * spectra.weight
-        ratio = torch.linalg.solve(here, spectra.density)
+        solved = torch.linalg.solve if here.shape[-1] > 1 else _divided
+        ratio = solved(here, spectra.density)
         log_det = torch.linalg.slogdet(here).logabsdet
         value = -(half * (log_det + ratio.diagonal(dim1=-2, dim2=-1).real.sum(-1))).sum()
-        slope = torch.linalg.solve(here, (values[1:] - here) / DIFFERENCE)  # f⁻¹ ∂f
+        slope = solved(here, (values[1:] - here) / DIFFERENCE)  # f⁻¹ ∂f
         excess = ratio - torch.eye(here.shape[-1]).to(ratio)
         gradient = (half * torch.einsum("pfij,fji->pf", slope, excess).real).sum(-1)
         flat = slope * half.sqrt()[:, None, None]
@@ -148,6 +208,11 @@ def whittle(model: Filter, parameters: Parameters, spectra: MeasuredSpectra, bat
         return Local(number if math.isfinite(number) else -math.inf, gradient, information)
 
     return local
+
+
+def _divided(one: Tensor, other: Tensor) -> Tensor:
+    """What ``torch.linalg.solve`` gives for matrices of one number, in a tenth of its time."""
+    return other / one
 
 
 class Started(NamedTuple):

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ...core.gaussian import factored_density
 from ...errors import ConfigError
+from ...native.running_mean import running_mean
 from ...registry import PARTS, limited
 from ...shapes import Float
 from ...types import Status, StepOutput
@@ -76,17 +77,45 @@ def discounted(
     dt: Float[Tensor, " B"],
 ) -> Float[Tensor, " B"]:
     """The level of all covariances after a measurement; ``out`` is that of the filter at the level one."""
-    density = factored_density(out.innovation, out.innovation_cov, weight)
-    known = density.ok & ((out.status & int(Status.FACTORIZATION_FAILED)) == 0)
+    kept, squares = _forgotten(options, free, out.innovation, out.innovation_cov, out.status, weight, dt)
+    return (kept * level + (1 - kept) * squares).clamp(LOWEST, HIGHEST)
+
+
+def followed(
+    options: Level,
+    free: float,
+    level: Float[Tensor, " B"],
+    out: StepOutput,
+    weight: Float[Tensor, "B T m"],
+    dt: Float[Tensor, "B T"],
+) -> Float[Tensor, "B T"]:
+    """:func:`discounted` over all steps of recordings, by compiled code."""
+    kept, squares = _forgotten(options, free, out.innovation, out.innovation_cov, out.status, weight, dt)
+    return running_mean(kept, squares, level, LOWEST, HIGHEST)
+
+
+def _forgotten(
+    options: Level,
+    free: float,
+    innovation: Float[Tensor, "*B m"],
+    cov: Float[Tensor, "*B m m"],
+    status: Tensor,
+    weight: Float[Tensor, "*B m"],
+    dt: Float[Tensor, "*B"],
+) -> tuple[Float[Tensor, "*B"], Float[Tensor, "*B"]]:
+    """The share of a level that is kept over a step, and what the rest is replaced by."""
+    density = factored_density(innovation, cov, weight)
+    known = density.ok & ((status & int(Status.FACTORIZATION_FAILED | Status.REJECTED)) == 0)
     channels = weight.sum(-1)
     nis = torch.where(known, density.white.square().sum(-1), 0.0) / channels.clamp_min(1.0)
     kept = torch.exp(-torch.where(known, channels / weight.shape[-1], 0.0) * dt / options.seconds)
-    return (kept * level + (1 - kept) * (nis * free / (free - 2)).clamp_max(HIGHEST)).clamp(LOWEST, HIGHEST)
+    return kept, (nis * free / (free - 2)).clamp_max(HIGHEST)
 
 
-def with_level(out: StepOutput, before: Float[Tensor, " B"], after: Float[Tensor, " B"]) -> StepOutput:
+def with_level(out: StepOutput, before: Float[Tensor, "*B"], after: Float[Tensor, "*B"]) -> StepOutput:
     """The output with its covariances at the levels before and after the measurement."""
-    before, after = before[:, None, None], after[:, None, None]
+    levels = {"cov": after, "prior_cov": before, "innovation_cov": before}
+    stated = {name: getattr(out, name) for name in levels}
     return out._replace(
-        cov=after * out.cov, prior_cov=before * out.prior_cov, innovation_cov=before * out.innovation_cov
+        **{name: item * levels[name][..., None, None] for name, item in stated.items() if item is not None}
     )
