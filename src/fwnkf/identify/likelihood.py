@@ -33,8 +33,8 @@ Result = TypeVar("Result")
 DIFFERENCE = 1e-6
 """Change of a raw parameter for its derivative; rounding and curvature are then both below 1e-5."""
 
-SAME_STEP = 1e-9
-"""Relative difference up to which steps have the length of the system's own."""
+SAME_STEP = 1e-6
+"""Relative difference up to which steps have the length of the system's own: the rounding of float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +145,7 @@ class Likelihood:
             data.y.new_tensor([item]) if regular and item is not None else None for item in (step, first)
         )
         self.time_invariant = regular and is_time_invariant(model, self.dt)
-        self.nominal = data.prior_at == "first_measurement" and self._is_nominal(step)
+        self.nominal = self._is_nominal(step) and (data.prior_at == "first_measurement" or first == 0)
         truth = data.truth
         self.knows_truth = truth is not None and bool(truth.isfinite().all(-1).any())
         self.compiled = engines.compiles() and engines.is_linear(model, None)
@@ -235,8 +235,9 @@ class Likelihood:
 
     def _runs(self, raws: Tensor, steps: int, engine: Engine = "loop") -> list[Predictions]:
         inputs = self.data.first(steps)
-        if self.nominal:  # one discretisation for all steps, and covariances that records share
-            inputs["dt"] = None
+        if self.nominal and engine == "native":
+            # one discretisation for all steps, and covariances that records share; no time passes before the first
+            inputs |= {"dt": None, "prior_at": "first_measurement"}
         outputs = ("innovation", "innovation_cov", *(("mean", "cov") if self.knows_truth else ()))
 
         def run(raw: Tensor) -> tuple[Tensor, ...]:
