@@ -100,7 +100,8 @@ def test_gradient_and_information_agree_with_automatic_differentiation_and_simul
     likelihood.parameters.finish(likelihood.parameters.start)
     track = model.run(**likelihood.data.first(60))
     density = torch.distributions.Normal(0.0, track.innovation_cov[..., 0].sqrt()).log_prob(track.innovation).sum()
-    assert local.value == pytest.approx(float(density.detach()), rel=1e-10)
+    # steps of the nominal length to the rounding of float32 are taken as nominal by the likelihood
+    assert local.value == pytest.approx(float(density.detach()), rel=1e-8)
     density.backward()
     expected = torch.cat([states.raw_frequency.grad[0], states.raw_radius.grad[0]])  # type: ignore[union-attr,index]
     torch.testing.assert_close(local.gradient[:2], expected, rtol=1e-4, atol=1e-4)

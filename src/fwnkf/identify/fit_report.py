@@ -170,7 +170,8 @@ class ConsistencySums(NamedTuple):
 @torch.no_grad()
 def _sums_of_part(likelihood: Likelihood, raw: Float[Tensor, " p"], skip: int) -> ConsistencySums:
     part = likelihood.predictions(raw.unsqueeze(0))[0]
-    return _sums(part.residual[0], part.cov[0], part.weight, likelihood.value_of(part), skip)
+    cov = part.cov[0].expand(len(part.weight), -1, -1, -1)
+    return _sums(part.residual[0], cov, part.weight, likelihood.value_of(part), skip)
 
 
 def consistency_of(

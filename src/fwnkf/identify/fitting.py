@@ -195,6 +195,7 @@ def _choose_order(course: _Course, plain: _Stage, wanted: int | str) -> tuple[_S
     samples, batch = float(course.train.present.sum()), likelihood.side_by_side
     if likelihood.time_invariant:
         local = whittle(likelihood.model, likelihood.parameters, spectra, batch)(plain.raw)
+        likelihood.parameters.as_numbers(not batch)
         orders = [Order(0, local.value, plain._replace(local=local).bic(samples))]
     else:
         plain = course.maximise(likelihood, plain.raw)

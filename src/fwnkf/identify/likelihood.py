@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.gaussian import block_diagonal, dense, factored_density
+from ..core.gaussian import block_diagonal, dense, factored_density, safe_cholesky
 from ..core.riccati import linear_filter, transient
 from ..errors import NumericalFailureError
 from ..filters import engines
@@ -33,8 +33,8 @@ Result = TypeVar("Result")
 DIFFERENCE = 1e-6
 """Change of a raw parameter for its derivative; rounding and curvature are then both below 1e-5."""
 
-SAME_STEP = 1e-9
-"""Relative difference up to which steps have the length of the system's own."""
+SAME_STEP = 1e-6
+"""Relative difference up to which steps have the length of the system's own: the rounding of float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +86,7 @@ class Predictions(NamedTuple):
 
     residual: Float[Tensor, "V N T m"]
     cov: Float[Tensor, "V N T m m"]
+    """Of all records, or ``[V, 1, T, m, m]`` where they share it, because no sample of any is missing."""
     weight: Float[Tensor, "N T m"]
 
 
@@ -144,7 +145,7 @@ class Likelihood:
             data.y.new_tensor([item]) if regular and item is not None else None for item in (step, first)
         )
         self.time_invariant = regular and is_time_invariant(model, self.dt)
-        self.nominal = data.prior_at == "first_measurement" and self._is_nominal(step)
+        self.nominal = self._is_nominal(step) and (data.prior_at == "first_measurement" or first == 0)
         truth = data.truth
         self.knows_truth = truth is not None and bool(truth.isfinite().all(-1).any())
         self.compiled = engines.compiles() and engines.is_linear(model, None)
@@ -186,13 +187,15 @@ class Likelihood:
             density, factor, white = self._density(part)
             value += density
             residual, cov, weight = part
+            repeated = weight.shape[0] // cov.shape[1]
+            mask = weight[: cov.shape[1]]
             slope = _solved(factor, ((residual[1:] - residual[0]) / DIFFERENCE * weight).unsqueeze(-1)).squeeze(-1)
-            change = (cov[1:] - cov[0]) / DIFFERENCE * (weight.unsqueeze(-1) * weight.unsqueeze(-2))
+            change = (cov[1:] - cov[0]) / DIFFERENCE * (mask.unsqueeze(-1) * mask.unsqueeze(-2))
             change = _solved(factor, _solved(factor, change).mT)
             by_cov = 0.5 * ((change @ white.unsqueeze(-1)).squeeze(-1) * white - change.diagonal(dim1=-2, dim2=-1))
             gradient += (by_cov - slope * white).flatten(1).sum(-1)
-            flat = torch.cat((slope.flatten(1), math.sqrt(0.5) * change.flatten(1)), -1)
-            information += flat @ flat.mT
+            flat, of_cov = slope.flatten(1), change.flatten(1)
+            information += flat @ flat.mT + 0.5 * repeated * (of_cov @ of_cov.mT)
         return Local(value, gradient, information)
 
     def predictions(self, raws: Float[Tensor, "V p"]) -> list[Predictions]:
@@ -237,8 +240,9 @@ class Likelihood:
 
     def _runs(self, raws: Tensor, steps: int, engine: Engine = "loop") -> list[Predictions]:
         inputs = self.data.first(steps)
-        if self.nominal:  # one discretisation for all steps, and covariances that records share
-            inputs["dt"] = None
+        if self.nominal and engine == "native":
+            # one discretisation for all steps, and covariances that records share; no time passes before the first
+            inputs |= {"dt": None, "prior_at": "first_measurement"}
         outputs = ("innovation", "innovation_cov", *(("mean", "cov") if self.knows_truth else ()))
 
         def run(raw: Tensor) -> tuple[Tensor, ...]:
@@ -247,7 +251,14 @@ class Likelihood:
             assert track.weight is not None
             return (track.weight, *(getattr(track, name) for name in outputs))
 
-        weight, innovation, cov, *states = self._each(run, raws, batch=engine == "loop")
+        if engine == "loop":
+            weight, innovation, cov, *states = self._each(run, raws)
+        else:
+            rows = [run(raw) for raw in raws]
+            # compiled code states covariances that records share once
+            if all(row[2].stride(0) == 0 and bool((row[0] == 1).all()) for row in rows):
+                rows = [(*row[:2], row[2][:1], *row[3:]) for row in rows]
+            weight, innovation, cov, *states = (torch.stack(items) for items in zip(*rows, strict=True))
         parts = [Predictions(innovation, cov, weight[0])]
         if self.knows_truth:
             error, known = self._errors(states[0], innovation.shape[2])
@@ -263,10 +274,8 @@ class Likelihood:
         weight = known.expand(*error.shape[1:]).to(error)
         return error * weight, weight
 
-    def _each(
-        self, function: Callable[[Tensor], tuple[Tensor, ...]], raws: Tensor, batch: bool = True
-    ) -> tuple[Tensor, ...]:
-        if self.side_by_side and batch:
+    def _each(self, function: Callable[[Tensor], tuple[Tensor, ...]], raws: Tensor) -> tuple[Tensor, ...]:
+        if self.side_by_side:
             try:
                 return tuple(torch.func.vmap(function)(raws))
             finally:  # tensors of a batch do not live longer than vmap
@@ -299,6 +308,12 @@ class Likelihood:
     def _density(self, part: Predictions) -> tuple[float, Tensor, Tensor]:
         """Summed log density at the first parameter vector, the factor of the covariances, whitened residuals."""
         residual, cov, weight = part.residual[0], part.cov[0], part.weight
+        if len(cov) < len(residual):
+            factor, ok = safe_cholesky(cov)
+            white = _solved(factor, residual.unsqueeze(-1)).squeeze(-1)
+            log_det = 2 * len(residual) * factor.diagonal(dim1=-2, dim2=-1).log().sum()
+            value = -0.5 * float(white.square().sum() + log_det + residual.numel() * math.log(2 * math.pi))
+            return value if math.isfinite(value) and bool(ok.all()) else -math.inf, factor, white
         density = factored_density(residual, cov, weight)
         counted = weight.any(-1)
         value = float(density.log_prob[counted].sum()) if bool(density.ok[counted].all()) else -math.inf

@@ -180,12 +180,14 @@ class Densities:
 
 def whittle(model: Filter, parameters: Parameters, spectra: MeasuredSpectra, batch: bool) -> Callable[[Tensor], Local]:
     """Whittle's log-likelihood as a function of raw parameters, with gradient and information."""
-
     densities = Densities(spectra.omega, model.layout.tangent_size)
 
     def matrices(raw: Tensor) -> StepMatrices:
         parameters.install(raw)
         return linearized(model, spectra.at, spectra.dt)
+
+    if not batch:
+        batch = _agrees_in_batches(matrices, parameters)
 
     @torch.no_grad()
     def local(raw: Tensor) -> Local:
@@ -208,6 +210,24 @@ def whittle(model: Filter, parameters: Parameters, spectra: MeasuredSpectra, bat
         return Local(number if math.isfinite(number) else -math.inf, gradient, information)
 
     return local
+
+
+@torch.no_grad()
+def _agrees_in_batches(matrices: Callable[[Tensor], StepMatrices], parameters: Parameters) -> bool:
+    """Whether a batch of parameter vectors gives the matrices of one after the other; prepares for the one that does.
+
+    Filters whose runs are compiled were never asked.
+    """
+    raws = parameters.start + torch.tensor([[0.0], [0.1]]).to(parameters.start)
+    alone = [torch.stack(items) for items in zip(*map(matrices, raws), strict=True)]
+    parameters.as_numbers(False)
+    try:
+        agrees = all(map(torch.allclose, torch.func.vmap(matrices)(raws), alone))
+    except Exception:  # whatever a system does that cannot be batched
+        agrees = False
+    parameters.as_numbers(not agrees)
+    parameters.install(parameters.start)  # tensors of a batch do not live longer than vmap
+    return agrees
 
 
 def _divided(one: Tensor, other: Tensor) -> Tensor:
@@ -258,6 +278,7 @@ def add_oscillator(
         parameters.as_numbers(not batch)
         function = whittle(model, parameters, spectra, batch)
         raw, here = maximise(function, parameters.start, iterations=ITERATIONS)
+        parameters.as_numbers(not batch)  # as runs of the filter need them
         starts.append(Started(model, parameters, raw, here.value))
     top = max(starts, key=lambda start: start.score(spectra.samples))
     others = [start for start in starts if len(start.raw) != len(top.raw) and start.value > top.value - NEAR]
