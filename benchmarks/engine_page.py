@@ -55,19 +55,19 @@ COLOURS = {
     "statsmodels": "#7a9a3a",
 }
 NOTE = """\
-One thread, float64, CPU seconds. Candidates take turns in one process; a ratio is the median over the rounds of the
-ratio within a round, with its quartiles. Every candidate returns means, covariances, the log-likelihood and, where it
-has them, innovations, into memory that it takes anew. Results are compared first: *difference* is the largest over
-all steps, of means and covariances in standard deviations, of log-likelihoods and gradients relative to their size.
-dynamax adds 1e-9 to the diagonal of what it inverts, and statsmodels stops computing covariances that have nearly
-converged; both are timed as they are, and compared with that switched off as well (*exactly*), which must agree to
-1e-6. A row whose results disagree is not timed. `auto` is what `filter.run(y)` does; `scan` needs no compiler.
-Models: *n = 4* is a target that turns at a known rate. *n = 12* are three axes of position, velocity, acceleration
-and a slow bias of the tracker, whose axes are turned against those of the motion; time stamps are in whole
-microseconds, uniform within 20 % of the nominal step. Without turn or mount the axes are *independent*, which the
-engine finds and uses. The programs by hand are in `benchmarks/engine`: dense, of fixed size, `-O3 -march=native`; of
-the C the faster of two builds, with loops unrolled or not. The strapdown by hand computes nothing for a sensor that
-measured nothing."""
+One thread, float64, CPU seconds, records of seed 0, on a machine of two cores that other work shared, so that ratios
+say more than times. Candidates take turns in one process; a ratio is the median over the rounds of the ratio within a
+round, with its quartiles. Every candidate returns means, covariances, the log-likelihood and, where it has them,
+innovations, into memory that it takes anew. Results are compared first: *difference* is the largest over all steps,
+of means and covariances in standard deviations, of log-likelihoods and gradients relative to their size. dynamax adds
+1e-9 to the diagonal of what it inverts, and statsmodels stops computing covariances that have nearly converged; both
+are timed as they are, and compared with that switched off as well (*exactly*), which must agree to 1e-6. A row whose
+results disagree is not timed. `auto` is what `filter.run(y)` does; `scan` needs no compiler. Models: *n = 4* is a
+target that turns at a known rate. *n = 12* are three axes of position, velocity, acceleration and a slow bias of the
+tracker, whose axes are turned against those of the motion; time stamps are in whole microseconds, uniform within 20 %
+of the nominal step. Without turn or mount the axes are *independent*, which the engine finds and uses. The programs
+by hand are in `benchmarks/engine`: dense, of fixed size, `-O3 -march=native`; of the C the faster of two builds, with
+loops unrolled or not. The strapdown by hand computes nothing for a sensor that measured nothing."""
 
 
 def write_page(rows: Sequence[Row], path: Path) -> None:
@@ -143,7 +143,8 @@ def _limits(by_part: Mapping[str, Sequence[Row]]) -> Iterator[dict[str, object]]
 
 def _compared(row: Row, limit: Limit) -> dict[str, object]:
     own, other = (row["taken"].get(name) for name in (limit.ours, limit.other))
-    told: dict[str, object] = {"beside": limit.other, "ours": None, "theirs": None, "ratio": None, "quartiles": ""}
+    told: dict[str, object] = {"beside": limit.other, "ours": None, "theirs": None, "ratio": None}
+    told |= {"quartiles": "", "rounds": len(own or ())}
     told |= {"at most": limit.most, "held": "not measured", "difference": row.get("difference", {}).get(limit.other)}
     told["exactly"] = row.get("exact", {}).get(limit.other)
     if not own or not other:
