@@ -94,6 +94,8 @@ def assert_agree(found: Trajectory, loop: Trajectory, tolerance: float) -> None:
         assert float((one - other).abs().max()) <= tolerance * float(other.abs().max()), name
     close = (found.step_log_likelihood - loop.step_log_likelihood)[kept].abs().max()
     assert float(close) <= tolerance * float(loop.step_log_likelihood[kept].abs().max())
+    for cov in (found.cov, found.prior_cov, found.innovation_cov):
+        assert torch.equal(cov[kept], cov[kept].mT)
     for one, other in zip(tree_leaves(found.state), tree_leaves(loop.state), strict=True):
         assert one.shape == other.shape
         assert one.numel() == 0 or float((one - other).abs().max()) <= tolerance * max(1.0, float(other.abs().max()))

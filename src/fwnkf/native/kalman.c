@@ -122,9 +122,12 @@ static APART void congruence(const real A[N][N], const real P[N][N], const real 
     transpose((const void *)half, turned);
     product(A, (const void *)turned, full);
     for (int i = 0; i < N; ++i) {
-        for (int j = 0; j < N; ++j) { out[i][j] = full[i][j] + add[i][j]; }
+        for (int j = 0; j < N; ++j) { full[i][j] = (real)0.5 * (full[i][j] + add[i][j]); }
     }
-    symmetrize(out);
+    transpose((const void *)full, turned);
+    for (int i = 0; i < N; ++i) { /* symmetrised in whole rows, which are faster than pairs */
+        for (int j = 0; j < N; ++j) { out[i][j] = full[i][j] + turned[i][j]; }
+    }
 }
 
 /* The matrices of a step of any length from the series of F - I, B and Q in the length, doubled where it is long. */
@@ -212,9 +215,14 @@ static void matrices(const Arguments *a, int64_t at, const real **F, const real 
 
 static int finite(const real *values, int count)
 {
-    real sum = 0;
-    for (int i = 0; i < count; ++i) { sum += values[i] - values[i]; }
-    return sum == 0;
+    real sum[8] = {0}, rest = 0; /* several sums, which do not wait for each other */
+    int i = 0;
+    for (; i + 8 <= count; i += 8) {
+        for (int l = 0; l < 8; ++l) { sum[l] += values[i + l] - values[i + l]; }
+    }
+    for (; i < count; ++i) { rest += values[i] - values[i]; }
+    for (int l = 0; l < 8; ++l) { rest += sum[l]; }
+    return rest == 0;
 }
 
 /* |A| times the standard deviations of P, from the transpose of A */
@@ -381,6 +389,10 @@ static void write_cov(const Arguments *a, real *target, int64_t at, const real P
 {
     if (!target) { return; }
     real *out = target + at * a->width * a->width;
+    if (a->width == N && a->state[N - 1] == N - 1) { /* places are in order: these are all states */
+        memcpy(out, P, sizeof(real) * N * N);
+        return;
+    }
     for (int i = 0; i < N; ++i) {
         if (a->state[i] >= a->width) { continue; }
         for (int j = 0; j < N; ++j) {

@@ -145,7 +145,7 @@ def series(A: Float[Tensor, "D D"], B: Float[Tensor, "D p"], density: Float[Tens
         covariance = (moved + moved.mT) / (k + 1)
     used = 1 + max((k for k, items in enumerate(rows) if any(bool(item.any()) for item in items)), default=0)
     stacked = [torch.stack(items).contiguous() for items in zip(*rows[:used], strict=True)]
-    size = A.abs()
+    size = A.detach().abs()
     norm = min(float(size.sum(-1).max()), float(size.sum(-2).max())) if used == terms else 0.0
     return Series(stacked[0], stacked[2], stacked[1], norm)
 
