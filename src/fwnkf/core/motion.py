@@ -217,7 +217,11 @@ class Motion(nn.Module):
         return F.reshape(*lead, *F.shape[-2:]), B.reshape(*lead, *B.shape[-2:]), Q
 
     def continuous(self) -> Continuous | None:
-        """The linear model in continuous time, with the nominal step as its unit; None for a system without one."""
+        """The linear model in continuous time, with the nominal step as its unit.
+
+        Returns:
+            The model, or None for a system without one.
+        """
         return None
 
     def nominal(self) -> Nominal:

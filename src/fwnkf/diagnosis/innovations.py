@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,7 +91,7 @@ def innovations(model: Filter, series: Series) -> Innovations:
     Pieces overlap by a warm-up, so that each starts in the steady state of the filter; what differs from one long run
     is below the warm-up's decay.
     """
-    parts = [_counted(cut, tracks) for cut, tracks in runs(model, series)]
+    parts = [_counted(cut, tracks) for cut, tracks in runs(model, series, OUTPUTS)]
     chosen = series.columns(match_channels(model, series))
     at, values, variance, nis, log_likelihood, states, failed = (
         np.concatenate(items) for items in zip(*parts, strict=True)
@@ -132,7 +132,9 @@ def _step(model: Filter, series: Series) -> float | None:
 
 
 @torch.no_grad()
-def runs(model: Filter, series: Series) -> Iterator[tuple[Pieces, Iterator[tuple[slice, Trajectory]]]]:
+def runs(
+    model: Filter, series: Series, outputs: Sequence[str] | None = None
+) -> Iterator[tuple[Pieces, Iterator[tuple[slice, Trajectory]]]]:
     """Run a filter over the pieces of a series; the steps of each batch of pieces come in parts, with their place."""
     if model.preprocess is not None:
         raise DataError(
@@ -151,7 +153,7 @@ def runs(model: Filter, series: Series) -> Iterator[tuple[Pieces, Iterator[tuple
         count = max(STEPS, model.initial_steps)
         parts = Steps(y, None, cut.mask, dt, {"prior": prior}).parts(count)
         places = (slice(first, first + count) for first in range(0, y.shape[1], count))
-        yield cut, zip(places, run_steps(model, parts, outputs=OUTPUTS, steps=y.shape[1]), strict=True)
+        yield cut, zip(places, run_steps(model, parts, outputs=outputs, steps=y.shape[1]), strict=True)
 
 
 def _counted(cut: Pieces, tracks: Iterable[tuple[slice, Trajectory]]) -> tuple[NDArray[Any], ...]:

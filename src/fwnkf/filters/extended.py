@@ -122,7 +122,15 @@ class KalmanRecursion(SystemFilter):
         return made
 
     def stated_model(self, prepared: Any, dt: Tensor | None) -> LinearModel:
-        """The linear model of the system, for a filter that uses it as it is."""
+        """The linear model of the system, for a filter that uses it as it is.
+
+        Args:
+            prepared: what :meth:`prepare` returned; None computes it.
+            dt: the length of the step in seconds, or lengths of steps; None for the nominal one.
+
+        Returns:
+            The model.
+        """
         prepared = self.prepare() if prepared is None else prepared
         return stated_model(self.system, prepared.R, dt)
 
