@@ -71,8 +71,8 @@ class Chunks(NamedTuple):
     number: int
     length: int
 
-    def cut(self, item: Float[Tensor, "B T *S"]) -> Float[Tensor, "B C L *S"]:
-        """Time as chunks and steps inside them; what fills up the last chunk is zero."""
+    def cut(self, item: Tensor) -> Tensor:
+        """``[B, T, …]`` with time as chunks and steps inside them; what fills up the last chunk is zero."""
         missing = self.number * self.length - item.shape[1]
         if missing:
             item = torch.cat((item, item.new_zeros(item.shape[0], missing, *item.shape[2:])), 1)

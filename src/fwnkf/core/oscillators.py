@@ -15,7 +15,7 @@ from ..shapes import Float
 
 
 def transition(
-    radius: Float[Tensor, " c"], frequency: Float[Tensor, "... c"], ratio: Float[Tensor, "B"] | None = None
+    radius: Float[Tensor, "... c"], frequency: Float[Tensor, "... c"], ratio: Float[Tensor, "B"] | None = None
 ) -> tuple[Float[Tensor, "... s s"], Float[Tensor, "... s s"]]:
     """``A`` and ``Q`` of ``c`` oscillators side by side (``s = 2 c``); ``ratio`` is ``dt / dt₀`` per batch item."""
     if ratio is not None:

@@ -123,13 +123,13 @@ class Element(NamedTuple):
     J: Float[Tensor, "*B n n"]
 
 
-def after(element: Element, mean: Float[Tensor, "*B n"], cov: Float[Tensor, "*B n n"]) -> tuple[Tensor, Tensor]:
+def after(element: Element, mean: Float[Tensor, "*A n"], cov: Float[Tensor, "*B n n"]) -> tuple[Tensor, Tensor]:
     """The belief after the steps of an element."""
     AW = element.A @ _inverse(cov, element.J)
     return matvec(AW, mean + matvec(cov, element.eta)) + element.b, _moved_cov(AW, cov, element)
 
 
-def after_cov(element: Element, cov: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
+def after_cov(element: Element, cov: Float[Tensor, "*B n n"]) -> Float[Tensor, "*C n n"]:
     """The covariance after the steps of an element."""
     return _moved_cov(element.A @ _inverse(cov, element.J), cov, element)
 
