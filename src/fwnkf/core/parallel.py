@@ -309,7 +309,8 @@ class _Inputs(NamedTuple):
 def _chunked_in_parts(run: LinearRun) -> Beliefs:
     """The recursion over all steps; of what gradients need, that of :data:`RECORDED` entries is kept at a time."""
     length = max(1, RECORDED // run.cov.numel())
-    learned = any(item.requires_grad for item in tree_leaves(run) if isinstance(item, Tensor))
+    given = (run.F, run.Q, run.H, run.R, run.y, run.mean, run.cov, run.shift)
+    learned = any(item.requires_grad for item in tree_leaves(given))
     if run.y.shape[1] <= length or not (learned and torch.is_grad_enabled()):
         return _chunked(run)
     parts: list[Beliefs] = []
