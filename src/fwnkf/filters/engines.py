@@ -31,7 +31,7 @@ from ..errors import ConfigError, NumericalFailureError
 from ..native import kalman
 from ..native.compilers import library_compiler
 from ..native.identity import key_of
-from ..shapes import Float
+from ..shapes import Bool, Float
 from ..types import Gaussian, Status, StepOutput
 from .outputs import covariance_factor
 
@@ -89,11 +89,22 @@ def compiles() -> bool:
     return True
 
 
+def compiles_for(y: Tensor) -> bool:
+    """Whether compiled code runs on measurements of this device and dtype, and this machine has a compiler."""
+    return y.device.type == "cpu" and y.dtype in (torch.float32, torch.float64) and compiles()
+
+
 def is_linear(model: Filter, prepared: Any) -> bool:
     """Whether a filter is the exact Kalman filter of the linear model that it states."""
+    return _stated(model, prepared) is not None
+
+
+def _stated(model: Filter, prepared: Any) -> Any:
+    """The linear model whose exact Kalman filter a filter is, a :class:`fwnkf.filters.base.LinearModel`, or None."""
     if model.preprocess is not None or getattr(model.config, "solve", "auto") in ("square_root", "sequential"):
-        return False
-    return model.linear_model(prepared).kind == "constant"
+        return None
+    stated = model.linear_model(prepared)
+    return stated if stated.kind == "constant" else None
 
 
 def choose(
@@ -104,8 +115,7 @@ def choose(
     if steps < LINEAR_STEPS or is_transformed(*tensors):
         return ("loop",)
     gradients = needs_gradients(model, *tensors)
-    on_cpu = inputs.y.device.type == "cpu" and inputs.y.dtype in (torch.float32, torch.float64)
-    native = on_cpu and not gradients and compiles()
+    native = not gradients and compiles_for(inputs.y)
     if is_linear(model, prepared):
         return ("native", "scan", "loop") if native else ("scan", "loop")
     if native and not smoothing and at_level_one(model, prepared) is not None:
@@ -142,9 +152,9 @@ def linear_run(
     ``compiled`` leaves what controls add to compiled code, and the matrices of steps of any length too, unless they are
     to be ``tabulated``.
     """
-    if not is_linear(model, prepared):
+    stated = _stated(model, prepared)
+    if stated is None:
         return None
-    stated = model.linear_model(prepared)
     y, weight, u, dt = inputs
     belief = model.joint_belief(state)
     kind, lengths, continuous = None, None, None
@@ -175,10 +185,16 @@ def linear_run(
     return _without_rejected(run._replace(shift=(by * u.unsqueeze(-2)).sum(-1)), u)
 
 
+def _rejected(u: Float[Tensor, "B T p"], predicts_first: bool) -> Bool[Tensor, "B T"]:
+    """The steps that move by a control that is not finite."""
+    rejected = ~u.isfinite().all(-1)
+    rejected[:, 0] &= predicts_first
+    return rejected
+
+
 def _without_rejected(run: LinearRun, u: Tensor) -> LinearRun:
     """Steps whose control is not finite neither move nor measure anything."""
-    rejected = ~u.isfinite().all(-1)
-    rejected[:, 0] &= run.predicts_first
+    rejected = _rejected(u, run.predicts_first)
     assert run.shift is not None
     if not bool(rejected.any()):
         return run
@@ -207,9 +223,8 @@ def log_likelihood(
 ) -> Float[Tensor, " B"] | None:
     """The log-likelihood of a linear model with gradients by compiled code; None where it cannot be had."""
     tensors = (prepared, state, inputs)
-    here = inputs.y.device.type == "cpu" and inputs.y.dtype in (torch.float32, torch.float64)
     given = [item for item in (inputs.y, inputs.u, inputs.dt) if item is not None]
-    if not here or is_transformed(*tensors) or any(item.requires_grad for item in given) or not compiles():
+    if is_transformed(*tensors) or any(item.requires_grad for item in given) or not compiles_for(inputs.y):
         return None
     run = linear_run(model, prepared, state, inputs, predicts_first, compiled=True, tabulated=True)
     if run is None or run.F.shape[-1] > kalman.LARGEST:
@@ -282,7 +297,8 @@ def run_linear(
         return None
     n, size = model.layout.size, run.F.shape[-1]
     wanted = set(OUTPUTS if outputs is None or smoothing else outputs)
-    wanted |= {"innovation"} & {"innovation" if name == "shaped_innovation" else "" for name in wanted}
+    if "shaped_innovation" in wanted:  # which is the innovation: nothing shapes it in a linear filter
+        wanted.add("innovation")
     if engine == "native":
         check_native(model, prepared, state, inputs)
         names = [*wanted - {"shaped_innovation", "status"}, "log_density"]
@@ -301,8 +317,7 @@ def run_linear(
         found["shaped_innovation"] = found["innovation"]
     out = selected(StepOutput(*(found.get(name) for name in OUTPUTS)), outputs)  # type: ignore[arg-type]
     if inputs.u is not None and engine == "scan":
-        rejected = ~inputs.u.isfinite().all(-1)
-        rejected[:, 0] &= predicts_first
+        rejected = _rejected(inputs.u, predicts_first)
         out = out._replace(status=torch.where(rejected, int(Status.REJECTED), out.status))
     after = model.with_joint_belief(state, Gaussian(mean, cov))
     return Trajectory(

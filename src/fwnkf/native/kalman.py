@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,7 +74,7 @@ def _structure(real: Any) -> type[ctypes.Structure]:
 STRUCTURES = {torch.float64: _structure(ctypes.c_double), torch.float32: _structure(ctypes.c_float)}
 
 
-@cache
+@functools.cache
 def _library(states: int, channels: int, dtype: torch.dtype) -> Any:
     defines = f"#define N {states}\n#define M {channels}\n" + ("#define SINGLE\n" if dtype == torch.float32 else "")
     library = shared_library(defines + SOURCE.read_text(encoding="utf-8"), OPTIMISATION)
@@ -264,14 +263,12 @@ def kalman_filter(run: LinearRun, wanted: Sequence[str], width: int, reported: i
     Raises:
         ConfigError: there is no compiler, or the model is too large.
     """
-    (records, steps, channels), states = run.y.shape, run.F.shape[-1]
+    records, steps, channels = run.y.shape
     R = dense(run.R)
-    lengths = None
-    if run.continuous is not None and run.dt is not None:
-        lengths = series(*run.continuous[:3])
+    lengths = _series_of(run)
     shared = records > 1 and run.kind is None and run.dt is None
     shared = shared and bool((run.cov == run.cov[0]).all()) and bool((run.weight == 1).all())
-    blocks = [Block(list(range(states)), list(range(channels)))] if whole else _blocks(run, R)
+    blocks = [_everything(run)] if whole else _blocks(run, R)
     if max(len(block.states) for block in blocks) > LARGEST:
         raise ConfigError(f"compiled code is for at most {LARGEST} states that depend on each other")
     lead = (1 if shared else records, steps)
@@ -315,6 +312,16 @@ def kalman_filter(run: LinearRun, wanted: Sequence[str], width: int, reported: i
     return Filtered(expanded, mean, cov)
 
 
+def _series_of(run: LinearRun) -> Series | None:
+    """The series of the matrices, where steps have lengths of their own."""
+    return None if run.continuous is None or run.dt is None else series(*run.continuous[:3])
+
+
+def _everything(run: LinearRun) -> Block:
+    """The model as one block."""
+    return Block(list(range(run.F.shape[-1])), list(range(run.H.shape[-2])))
+
+
 def _blocks(run: LinearRun, R: Tensor) -> list[Block]:
     matrices = [run.F, run.Q, run.cov]
     if run.continuous is not None:
@@ -325,7 +332,7 @@ def _blocks(run: LinearRun, R: Tensor) -> list[Block]:
     alone = [block for block in found if not block.states or not block.channels]
     whole = [block for block in found if block.states and block.channels]
     if not whole:
-        return [Block(list(range(run.F.shape[-1])), list(range(run.H.shape[-2])))]
+        return [_everything(run)]
     first = whole[0]
     for block in alone:
         first = Block(sorted(first.states + block.states), sorted(first.channels + block.channels))
@@ -356,7 +363,7 @@ def kalman_smoother(run: LinearRun, filtered: dict[str, Tensor], following: list
     """
     (records, steps, _), size = run.y.shape, run.F.shape[-1]
     R = dense(run.R)
-    lengths = None if run.continuous is None or run.dt is None else series(*run.continuous[:3])
+    lengths = _series_of(run)
     names = ("mean", "cov", "prior_mean", "prior_cov")
     known = _with_last_belief(run, {name: filtered[name] for name in names}, filtered["status"])
     shape = (records, steps, size, size)
@@ -417,12 +424,11 @@ class _LogLikelihood(torch.autograd.Function):
     def backward(ctx: Any, *scales: Tensor) -> tuple[Tensor | None, ...]:
         run: LinearRun = ctx.run
         assert run.B is not None
-        states, channels = run.F.shape[-1], run.H.shape[-2]
-        part = Part(run, Block(list(range(states)), list(range(channels))), dense(run.R), None, shared=False)
+        part = Part(run, _everything(run), dense(run.R), None, shared=False)
         matrices = [torch.zeros_like(item, memory_format=torch.contiguous_format)
                     for item in (run.F, run.Q, run.B, run.H, dense(run.R), run.mean, run.cov)]  # fmt: skip
         outputs = {name: ctx.found[name].contiguous() for name in ("mean", "cov", "prior_mean", "prior_cov")}
-        part.call("kalman_gradient", outputs, states, 0, scales[0].contiguous(), *matrices)
+        part.call("kalman_gradient", outputs, part.size, 0, scales[0].contiguous(), *matrices)
         return None, *matrices
 
 
