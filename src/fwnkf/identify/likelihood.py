@@ -33,8 +33,8 @@ Result = TypeVar("Result")
 DIFFERENCE = 1e-6
 """Change of a raw parameter for its derivative; rounding and curvature are then both below 1e-5."""
 
-SAME_STEP = 1e-6
-"""Relative difference up to which steps have the length of the system's own: the rounding of float32."""
+SAME_STEP = 1e-9
+"""Relative difference up to which steps have the length of the system's own."""
 
 
 @dataclass(frozen=True, eq=False)
