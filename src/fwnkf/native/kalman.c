@@ -39,6 +39,7 @@ typedef struct {
     const int64_t *index;     /* [records][steps]: which of the kinds; or NULL */
     const int64_t *forced;    /* [records][steps]: statuses of other blocks, which fail together; or NULL */
     const real *series;       /* [terms][entries]: coefficients of F - I and Q in the length of a step; or NULL */
+    const real *longest;      /* [terms]: h up to which that many terms, and one more, are exact to rounding */
     const int32_t *entry;     /* [entries]: their places in F, then, from N N on, in Q */
     const int32_t *channel;   /* [M]: the places of the channels in y */
     const int32_t *state;     /* [N]: the places of the states in the outputs, which have `width` coordinates */
@@ -100,6 +101,41 @@ static APART void product(const real A[N][N], const real B[N][N], real out[N][N]
     }
 }
 
+/* out = base + Σ scale factor[q] rows[q] over `count` rows; factors are `stride` apart. Sums stay in registers. */
+static inline void add_rows(real *out, const real *base, real scale, const real *factor, int stride,
+                            const real rows[][N], int count)
+{
+    for (int j = 0; j < WIDE; j += 4 * LANES) {
+        vector sum[4];
+        const int wide = (WIDE - j) / LANES < 4 ? (WIDE - j) / LANES : 4;
+#pragma GCC unroll 4
+        for (int w = 0; w < 4; ++w) {
+            if (w < wide) { sum[w] = *(const vector *)(base + j + w * LANES); }
+        }
+        for (int q = 0; q < count; ++q) {
+            const real f = scale * factor[q * stride];
+#pragma GCC unroll 4
+            for (int w = 0; w < 4; ++w) {
+                if (w < wide) { sum[w] += f * *(const vector *)(rows[q] + j + w * LANES); }
+            }
+        }
+#pragma GCC unroll 4
+        for (int w = 0; w < 4; ++w) {
+            if (w < wide) { *(vector *)(out + j + w * LANES) = sum[w]; }
+        }
+    }
+    for (int j = WIDE; j < N; ++j) {
+        real sum = base[j];
+        for (int q = 0; q < count; ++q) { sum += scale * factor[q * stride] * rows[q][j]; }
+        out[j] = sum;
+    }
+}
+
+/* Where matrices of a model are not zero, found once for a run: columns of each row of F, states that channels see. */
+typedef struct {
+    int entries[N], column[N][N], states, seen[N], unseen[N];
+} Pattern;
+
 static APART void transpose(const real A[N][N], real out[N][N])
 {
     for (int i = 0; i < N; ++i) {
@@ -142,7 +178,9 @@ static void discretize(const Arguments *a, real length, const real *u, real F[N]
     for (int i = 0; i < N * N; ++i) { f[i] = q[i] = 0; }
     for (int i = 0; i < N; ++i) { added[i] = 0; }
     for (int64_t i = 0; i < used; ++i) { values[i] = 0; }
-    for (int64_t k = a->terms - 1; k >= 0; --k) {
+    int64_t needed = 0; /* found from the length alone: a run that is cut and continued has the same bits */
+    while (needed < a->terms - 1 && h > a->longest[needed]) { ++needed; }
+    for (int64_t k = needed; k >= 0; --k) {
         const real *terms = a->series + k * used;
         for (int64_t i = 0; i < used; ++i) { values[i] = h * (values[i] + terms[i]); }
         if (u) {
@@ -183,7 +221,6 @@ static void discretize(const Arguments *a, real length, const real *u, real F[N]
         F[i][i] += 1;
         shift[i] = added[i];
     }
-    symmetrize(Q);
     if (a->factor) {
         for (int i = 0; i < N * N; ++i) { q[i] *= a->factor[i]; }
     }
@@ -225,32 +262,90 @@ static int finite(const real *values, int count)
     return rest == 0;
 }
 
-/* |A| times the standard deviations of P, from the transpose of A */
-static void absolute(const real AT[N][N], const real P[N][N], real out[N])
-{
-    real sum[N];
-    for (int i = 0; i < N; ++i) { sum[i] = 0; }
-    for (int k = 0; k < N; ++k) {
-        const real std = P[k][k] > 0 ? SQRT(P[k][k]) : 0;
-        for (int i = 0; i < N; ++i) { sum[i] += ABS(AT[k][i]) * std; }
-    }
-    for (int i = 0; i < N; ++i) { out[i] = sum[i]; }
-}
-
 /* ---- the step of a covariance ----------------------------------------------------------------------------------- */
 
-static void prediction(const real F[N][N], const real Q[N][N], const real P[N][N], real prior[N][N], int *precise)
+static void find_pattern(const Arguments *a, Pattern *pattern)
 {
-    real FT[N][N], sum[N];
-    transpose(F, FT);
-    congruence(F, P, Q, prior);
-    absolute((const void *)FT, P, sum);
-    for (int i = 0; i < N; ++i) { *precise &= prior[i][i] >= ROUNDINGS * EPS * sum[i] * sum[i]; }
+    const real(*H)[N] = (const void *)a->H;
+    unsigned char used[N * N] = {0};
+    if (a->dt) {
+        for (int64_t i = 0; i < a->entries && a->entry[i] < N * N; ++i) { used[a->entry[i]] = 1; }
+        for (int i = 0; i < N; ++i) { used[i * N + i] = 1; }
+    } else {
+        for (int64_t kind = 0; kind < a->kinds; ++kind) {
+            for (int i = 0; i < N * N; ++i) { used[i] |= a->F[kind * N * N + i] != 0; }
+        }
+    }
+    pattern->states = 0;
+    for (int i = 0; i < N; ++i) {
+        pattern->entries[i] = 0;
+        for (int k = 0; k < N; ++k) {
+            if (used[i * N + k]) { pattern->column[i][pattern->entries[i]++] = k; }
+        }
+        pattern->unseen[i] = 1;
+        for (int q = 0; q < M; ++q) { pattern->unseen[i] &= H[q][i] == 0; }
+        if (!pattern->unseen[i]) { pattern->seen[pattern->states++] = i; }
+    }
+}
+
+/* A B without the zeros of A, in the columns from that of the diagonal on if `upper`; small matrices as a whole */
+static APART void sparse_product(const real A[N][N], const Pattern *pattern, const real B[N][N], int upper,
+                                 real out[N][N])
+{
+    if (N <= 6) {
+        product(A, B, out);
+        return;
+    }
+    for (int i = 0; i < N; ++i) {
+        const int *column = pattern->column[i], count = pattern->entries[i];
+        for (int j = upper ? i / LANES * LANES : 0; j < WIDE; j += 4 * LANES) {
+            vector sum[4] = {{0}, {0}, {0}, {0}};
+            const int wide = (WIDE - j) / LANES < 4 ? (WIDE - j) / LANES : 4;
+            for (int l = 0; l < count; ++l) {
+                const real a = A[i][column[l]];
+                const real *row = B[column[l]] + j;
+#pragma GCC unroll 4
+                for (int w = 0; w < 4; ++w) {
+                    if (w < wide) { sum[w] += a * *(const vector *)(row + w * LANES); }
+                }
+            }
+#pragma GCC unroll 4
+            for (int w = 0; w < 4; ++w) {
+                if (w < wide) { *(vector *)&out[i][j + w * LANES] = sum[w]; }
+            }
+        }
+        for (int j = WIDE; j < N; ++j) {
+            real sum = 0;
+            for (int l = 0; l < count; ++l) { sum += A[i][column[l]] * B[column[l]][j]; }
+            out[i][j] = sum;
+        }
+    }
+}
+
+static APART void prediction(const real F[N][N], const real Q[N][N], const real P[N][N], const Pattern *pattern,
+                             real prior[N][N], int *precise)
+{
+    real half[N][N], turned[N][N], std[N];
+    sparse_product(F, pattern, P, 0, half);
+    transpose((const void *)half, turned);
+    sparse_product(F, pattern, (const void *)turned, 1, prior);
+    for (int i = 0; i < N; ++i) {
+        for (int j = i; j < N; ++j) { prior[j][i] = prior[i][j] += Q[i][j]; }
+        std[i] = P[i][i] > 0 ? SQRT(P[i][i]) : 0;
+    }
+    for (int i = 0; i < N; ++i) {
+        real sum = 0;
+        for (int l = 0; l < pattern->entries[i]; ++l) {
+            const int k = pattern->column[i][l];
+            sum += ABS(F[i][k]) * std[k];
+        }
+        *precise &= prior[i][i] >= ROUNDINGS * EPS * sum * sum;
+    }
 }
 
 /* The gain and what an update makes of the covariance. */
-static APART void update(const Arguments *a, const real *weight, const real prior[N][N], real S[M][M], real P[N][N],
-                   Step *step)
+static APART void update(const Arguments *a, const Pattern *pattern, const real *weight, const real prior[N][N],
+                         real S[M][M], real P[N][N], Step *step)
 {
     const real(*H)[N] = (const void *)a->H;
     const real(*R)[M] = (const void *)a->R;
@@ -313,32 +408,22 @@ static APART void update(const Arguments *a, const real *weight, const real prio
         }
         for (int j = 0; j < N; ++j) { step->KT[q][j] = step->ok ? rows[q][j] : 0; }
     }
-    real AT[N][N], A[N][N], RK[M][N], noise[N][N]; /* A = I - K H: Joseph's form */
-    for (int k = 0; k < N; ++k) {
-        for (int j = 0; j < N; ++j) { AT[k][j] = k == j; }
-        for (int q = 0; q < M; ++q) {
-            const real h = H[q][k];
-            if (h == 0) { continue; }
-            for (int j = 0; j < N; ++j) { AT[k][j] -= h * step->KT[q][j]; }
+    /* Joseph's form (I - K H) P (I - K H)ᵀ + K R Kᵀ as X + (K R - X Hᵀ) Kᵀ with X = P - K (H P): K and H are narrow.
+       The rounding of X is corrected with X itself, so that it is computed once. */
+    real XT[N][N], WT[M][N], zero[N] = {0};
+    const real(*KT)[N] = (const void *)step->KT;
+    for (int k = 0; k < N; ++k) { add_rows(XT[k], prior[k], -1, &HP[0][k], N, KT, M); }
+    for (int p = 0; p < M; ++p) {
+        add_rows(WT[p], zero, 1, R[p], 1, KT, M);
+        for (int l = 0; l < pattern->states; ++l) {
+            const int k = pattern->seen[l];
+            add_rows(WT[p], WT[p], -1, &H[p][k], 1, (const void *)XT[k], 1);
         }
     }
-    transpose(AT, A);
-    for (int q = 0; q < M; ++q) {
-        for (int j = 0; j < N; ++j) { RK[q][j] = 0; }
-        for (int p = 0; p < M; ++p) {
-            const real r = R[q][p];
-            if (r == 0) { continue; }
-            for (int j = 0; j < N; ++j) { RK[q][j] += r * step->KT[p][j]; }
-        }
-    }
+    for (int k = 0; k < N; ++k) { add_rows(XT[k], XT[k], 1, &KT[0][k], N, (const void *)WT, M); }
     for (int i = 0; i < N; ++i) {
-        for (int j = 0; j < N; ++j) { noise[i][j] = 0; }
-        for (int q = 0; q < M; ++q) {
-            const real k = step->KT[q][i];
-            for (int j = 0; j < N; ++j) { noise[i][j] += k * RK[q][j]; }
-        }
+        for (int j = i; j < N; ++j) { P[i][j] = P[j][i] = (real)0.5 * (XT[i][j] + XT[j][i]); }
     }
-    congruence((const void *)A, prior, (const void *)noise, P);
     /* bounds on rounding: keeps_digits and _resolved of core/gaussian.py */
     real before[N], after[N];
     for (int i = 0; i < N; ++i) {
@@ -356,8 +441,17 @@ static APART void update(const Arguments *a, const real *weight, const real prio
         step->inverse_std[q] = 1 / SQRT(S[q][q]);
         step->precise &= !step->measured[q] || R[q][q] > 100 * EPS * held * held;
     }
-    real left[N];
-    absolute((const void *)AT, prior, left);
+    real left[N]; /* |I - K H| times the standard deviations */
+    for (int i = 0; i < N; ++i) { left[i] = pattern->unseen[i] * before[i]; }
+    for (int l = 0; l < pattern->states; ++l) {
+        const int k = pattern->seen[l];
+        real entry[N];
+        for (int i = 0; i < N; ++i) { entry[i] = i == k; }
+        for (int q = 0; q < M; ++q) {
+            for (int i = 0; i < N; ++i) { entry[i] -= H[q][k] * step->KT[q][i]; }
+        }
+        for (int i = 0; i < N; ++i) { left[i] += ABS(entry[i]) * before[k]; }
+    }
     for (int i = 0; i < N; ++i) {
         real spread = before[i];
         for (int q = 0; q < M; ++q) { spread += ABS(step->KT[q][i]) * step->reach[q]; }
@@ -487,6 +581,8 @@ int64_t kalman_filter(const Arguments *a)
     int64_t all = 0;
     Step *known = NULL;
     const int64_t T = a->steps;
+    Pattern pattern;
+    find_pattern(a, &pattern);
     if (a->shared && a->records > 1) {
         known = malloc(T * sizeof(Step));
         if (!known) { return -1; }
@@ -514,11 +610,11 @@ int64_t kalman_filter(const Arguments *a)
                 step->failed = a->forced && (a->forced[at] & FACTORIZATION_FAILED);
                 real next[N][N];
                 if (moves) {
-                    prediction((const void *)F, (const void *)Q, (const void *)P, prior, &step->precise);
+                    prediction((const void *)F, (const void *)Q, (const void *)P, &pattern, prior, &step->precise);
                 } else {
                     memcpy(prior, P, sizeof prior);
                 }
-                update(a, a->weight + at * a->channels, (const void *)prior, S, next, step);
+                update(a, &pattern, a->weight + at * a->channels, (const void *)prior, S, next, step);
                 write_cov(a, a->prior_cov, at, (const void *)prior);
                 write_cov(a, a->cov, at, (const void *)next);
                 if (a->innovation_cov) {
@@ -660,6 +756,8 @@ int64_t kalman_gradient(const Arguments *a, const real *scale, real *gF, real *g
     const int64_t T = a->steps;
     real(*sumH)[N] = (void *)gH;
     real(*sumR)[M] = (void *)gR;
+    Pattern pattern;
+    find_pattern(a, &pattern);
     for (int64_t b = 0; b < a->records; ++b) {
         real r[N], L[N][N]; /* derivatives at the belief after step t */
         memset(r, 0, sizeof r);
@@ -673,7 +771,7 @@ int64_t kalman_gradient(const Arguments *a, const real *scale, real *gF, real *g
             Step step;
             step.precise = 1;
             step.failed = 0;
-            update(a, a->weight + at * a->channels, prior, S, P, &step);
+            update(a, &pattern, a->weight + at * a->channels, prior, S, P, &step);
             for (int q = 0; q < M; ++q) {
                 real sum = 0;
                 for (int k = 0; k < N; ++k) { sum += H[q][k] * before[k]; }

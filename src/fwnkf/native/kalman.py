@@ -24,7 +24,7 @@ from ..types import Status
 from .compilers import shared_library
 
 SOURCE = Path(__file__).with_suffix(".c")
-OPTIMISATION = ("-O2", "-ftree-vectorize", "-ffp-contract=fast")
+OPTIMISATION = ("-O2", "-ftree-vectorize", "-fpeel-loops", "-ffp-contract=fast")
 """Flags of the compiler: products are written in vectors, so that more takes seconds to compile and gains nothing."""
 SERIES_NORM = 0.5
 """Norm of the drift over a step up to which a series is exact to rounding, as in ``kalman.c``."""
@@ -58,6 +58,7 @@ INPUTS = (
     "index",
     "forced",
     "series",
+    "longest",
     "entry",
     "channel",
     "state",
@@ -149,6 +150,22 @@ def series(A: Float[Tensor, "D D"], B: Float[Tensor, "D p"], density: Float[Tens
     return Series(stacked[0], stacked[2], stacked[1], norm)
 
 
+def longest(terms: Float[Tensor, "k e"]) -> Float[Tensor, " k"]:
+    """Lengths up to which the first one, two, … terms of series are exact to rounding.
+
+    >>> longest(torch.tensor([[1.0], [0.5]])).tolist()  # h + h² / 2
+    [2.9802322387695312e-08, inf]
+    """
+    size, order = terms.detach().abs(), torch.arange(len(terms), device=terms.device).unsqueeze(-1)
+    first = torch.where(size > 0, order, len(terms)).amin(0)  # the term that a series begins with
+    begins = size.gather(0, first.clamp(max=len(terms) - 1).unsqueeze(0))
+    # |later| hʲ ≤ |first| hⁱ ε / 8 holds for all shorter steps too
+    reach = (torch.finfo(size.dtype).eps / 8 * begins / size) ** (1.0 / (order - first).clamp(min=1))
+    reach = torch.where(size > 0, torch.where(order > first, reach, 0.0), torch.inf)
+    after = reach.amin(1).flip(0).cummin(0).values.flip(0)[1:] if terms.numel() else size.new_zeros(len(terms) - 1)
+    return torch.cat((after, after.new_full((1,), torch.inf)))
+
+
 def tabulated(
     continuous: Continuous, lengths: Float[Tensor, " k"]
 ) -> tuple[Float[Tensor, "k D D"], Float[Tensor, "k D p"], Float[Tensor, "k D D"]]:
@@ -191,6 +208,7 @@ class Part:
             "index": run.kind if lengths is None else None,
             "forced": None,
             "series": None,
+            "longest": None,
             "entry": None,
             "channel": seen.to(torch.int32),
             "state": at.to(torch.int32),
@@ -199,7 +217,8 @@ class Part:
         if lengths is not None:
             terms = torch.cat([item.flatten(1) for item in (self.held["F"], self.held["Q"])], 1)  # type: ignore[union-attr]
             entry = (terms != 0).any(0).nonzero().flatten()
-            self.held |= {"series": terms[:, entry], "entry": entry.to(torch.int32)}
+            every = torch.cat((terms[:, entry], lengths.B[:, at].flatten(1)), 1)
+            self.held |= {"series": terms[:, entry], "longest": longest(every), "entry": entry.to(torch.int32)}
             entries = len(entry)
         self.held = {name: None if item is None else item.detach().contiguous() for name, item in self.held.items()}
         records, steps, channels = run.y.shape
