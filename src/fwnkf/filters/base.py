@@ -886,11 +886,14 @@ class Filter(nn.Module):
                 return track
 
         def with_step(step: Callable[..., tuple[Any, ...]], moves: bool) -> Any:
-            def body(carry: Any, inputs: Any) -> tuple[Any, tuple[Tensor, StepOutput, LinearStep | None]]:
+            def body(carry: Any, inputs: Any) -> tuple[Any, tuple[Any, ...]]:
                 given = Inputs(*inputs)
                 after, used, out, linear = self._preprocessed_step(step, prepared, carry, given)
                 after, out = rejected(carry, after, out, *self._moved_by(given.u, given.dt, moves))
-                return after, (used, engines.selected(out, outputs), self._recorded(linear) if smoothing else None)
+                chosen = engines.selected(out, outputs)
+                # compiled code computes it in passing; over all steps PyTorch takes as long as for the filter itself
+                density = engines.log_density(chosen, used) if engine == "native" else None
+                return after, (used, chosen, self._recorded(linear) if smoothing else None, density)
 
             return body
 
@@ -899,15 +902,15 @@ class Filter(nn.Module):
         first = None if predicts_first else with_step(self._advance_held, moves=False)
         if engine == "native":
             key = engines.identity(self, prepared, smoothing, outputs)
-            state, (weight, out, steps) = engines.run_traced(body, state, inputs, first, key)
+            state, (weight, out, steps, density) = engines.run_traced(body, state, inputs, first, key)
         else:
-            state, (weight, out, steps) = scan(
+            state, (weight, out, steps, density) = scan(
                 body, state, inputs, first=first, truncate=truncate, checkpoint=checkpoint
             )
         linear = None
         if smoothing:
             linear = LinearSteps(self.joint_covariance(start if self.preprocess is None else start.filter), steps)
-        return Trajectory(**out._asdict(), state=state, linear=linear, weight=weight)
+        return Trajectory(**out._asdict(), state=state, linear=linear, weight=weight, log_density=density)
 
     forward = run
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ..core import parallel
+from ..core.gaussian import log_prob
 from ..core.integrate import discretize
 from ..core.linear_run import LinearRun, LinearTrack
 from ..core.parallel_smoothing import smooth_scan
@@ -165,7 +166,9 @@ def linear_run(
         if compiled and not tabulated and stated.continuous is not None:
             continuous, lengths = stated.continuous, dt / model.system.dt
         else:
-            different, kind = torch.unique(dt, return_inverse=True)
+            different = dt.reshape(-1)[:1]
+            if not bool((dt == different).all()):  # else one kind of step for all, and nothing to sort
+                different, kind = torch.unique(dt, return_inverse=True)
             if stated.continuous is not None and len(different) > FEW_LENGTHS:
                 F, B, Q = kalman.tabulated(stated.continuous, different / model.system.dt)
                 stated = stated._replace(F=F, B=B, Q=Q)
@@ -348,6 +351,13 @@ def selected(out: StepOutput, outputs: Sequence[str] | None) -> StepOutput:
         return out
     kept = {name: item if name in outputs or name == "status" else None for name, item in out._asdict().items()}
     return StepOutput(**kept)  # type: ignore[arg-type]
+
+
+def log_density(out: StepOutput, weight: Float[Tensor, "B m"]) -> Float[Tensor, " B"] | None:
+    """The logarithm of the likelihood of a step; None where its innovations are not wanted, or not those of channels."""
+    if out.innovation is None or out.innovation_cov is None or weight.shape != out.innovation.shape:
+        return None
+    return log_prob(out.innovation, out.innovation_cov, weight)[0]
 
 
 # ---- compiled steps --------------------------------------------------------------------------------------------------

@@ -266,7 +266,9 @@ class Filtered(NamedTuple):
     cov: Float[Tensor, "B D D"]
 
 
-def kalman_filter(run: LinearRun, wanted: Sequence[str], width: int, reported: int, *, whole: bool = False) -> Filtered:
+def kalman_filter(
+    run: LinearRun, wanted: Sequence[str], width: int, reported: int, *, whole: bool = False, share: bool = True
+) -> Filtered:
     """Filter recordings by compiled code.
 
     Args:
@@ -275,6 +277,7 @@ def kalman_filter(run: LinearRun, wanted: Sequence[str], width: int, reported: i
         width: number of coordinates, from the first, of which means and covariances are returned.
         reported: number of coordinates whose digits are examined beside their size.
         whole: run the model as one, also where it has independent parts.
+        share: compute covariances once for records that have the same.
 
     Returns:
         What was wanted, and the belief after the last step.
@@ -285,8 +288,8 @@ def kalman_filter(run: LinearRun, wanted: Sequence[str], width: int, reported: i
     records, steps, channels = run.y.shape
     R = dense(run.R)
     lengths = _series_of(run)
-    shared = records > 1 and run.kind is None and run.dt is None
-    shared = shared and bool((run.cov == run.cov[0]).all()) and bool((run.weight == 1).all())
+    alike = [run.cov, run.weight] if run.kind is None else [run.cov, run.weight, run.kind]
+    shared = share and records > 1 and run.dt is None and all(bool((item == item[0]).all()) for item in alike)
     blocks = [_everything(run)] if whole else _blocks(run, R)
     if max(len(block.states) for block in blocks) > LARGEST:
         raise ConfigError(f"compiled code is for at most {LARGEST} states that depend on each other")
@@ -307,10 +310,9 @@ def kalman_filter(run: LinearRun, wanted: Sequence[str], width: int, reported: i
     parts = [Part(run, block, R, lengths, shared) for block in blocks]
     for part in parts:
         part.filter(outputs, width, reported)
-    if shared and bool((parts[0].status & int(Status.REJECTED)).any()):
+    if shared and any(bool((part.status & int(Status.REJECTED)).any()) for part in parts):
         # a step that is rejected leaves its record a covariance of its own
-        alone = run._replace(kind=torch.zeros(records, steps, dtype=torch.int64))
-        return kalman_filter(alone, wanted, width, reported, whole=whole)
+        return kalman_filter(run, wanted, width, reported, whole=whole, share=False)
     failures = int(Status.REJECTED | Status.FACTORIZATION_FAILED)
     while True:  # a step that fails for one block fails for all
         status = functools.reduce(torch.bitwise_or, [part.status for part in parts])
