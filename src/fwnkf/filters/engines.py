@@ -354,7 +354,7 @@ def selected(out: StepOutput, outputs: Sequence[str] | None) -> StepOutput:
 
 
 def log_density(out: StepOutput, weight: Float[Tensor, "B m"]) -> Float[Tensor, " B"] | None:
-    """The logarithm of the likelihood of a step; None where its innovations are not wanted, or not those of channels."""
+    """The logarithm of the likelihood of a step; None where innovations are not wanted, or not those of channels."""
     if out.innovation is None or out.innovation_cov is None or weight.shape != out.innovation.shape:
         return None
     return log_prob(out.innovation, out.innovation_cov, weight)[0]
