@@ -105,6 +105,10 @@ def write_page(rows: Sequence[Row], path: Path) -> None:
     ]
     if timed:
         lines += ["", "## Microseconds for a step", "", *_table(list(map(_costs, timed)))]
+    if "profile" in by_part:
+        lines += ["", "## Where the time of the commands goes", ""]
+        lines += ["Shares by package (cProfile; compiled code and PyTorch's operators count for who calls them).", ""]
+        lines += _table([{"command": row["case"], **_shares(row)} for row in by_part["profile"]])
     images = path.parent.parent / "images"
     if "lengths" in by_part:
         _draw_lengths(by_part["lengths"], images / "engine-lengths.png")
@@ -167,6 +171,10 @@ def _compared(row: Row, limit: Limit) -> dict[str, object]:
 def _costs(row: Row) -> dict[str, object]:
     costs = {name: 1e6 * statistics.median(values) / row["steps"] for name, values in row["taken"].items()}
     return {"case": f"{row['part']}: {row['case']}", "steps": f"{row['steps']:,}", **costs}
+
+
+def _shares(row: Row) -> dict[str, object]:
+    return {f"{place + 1}.": f"{name} {100 * share:.0f} %" for place, (name, share) in enumerate(row["shares"].items())}
 
 
 def _differences(row: Row) -> dict[str, object]:

@@ -235,6 +235,51 @@ def _python(root: Path, *words: str, **variables: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+def of_profile(options: argparse.Namespace, done: Done) -> Iterator[Row]:
+    """Where the time of those commands goes: shares by package, those of built-in functions with who calls them."""
+    for name, command in COMMANDS.items():
+        if ("profile", name, 0) in done:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            root, statistics = BENCHMARKS.parent, f"{folder}/profile"
+            _python(root, "-m", "fwnkf.cli", "data", "example", f"{folder}/flight.csv")
+            _python(root, "-m", "cProfile", "-o", statistics, *(word.format(folder=folder) for word in command))
+            yield {"part": "profile", "case": name, "steps": 0, "shares": shares(statistics)}
+
+
+IMPORTS = "importing"
+
+
+def shares(path: str) -> dict[str, float]:
+    """Shares of the time of a profile, by package."""
+    import pstats
+
+    spent: dict[str, float] = {}
+    profile: Any = pstats.Stats(path)
+    for (file, _, _), (_, _, own, _, callers) in profile.stats.items():
+        if file == "~" and callers:  # a built-in function: with who calls it
+            for (caller, _, _), (_, _, part, _) in callers.items():
+                spent[package(caller)] = spent.get(package(caller), 0.0) + part
+        else:
+            spent[package(file)] = spent.get(package(file), 0.0) + own
+    total = sum(spent.values())
+    return {name: round(value / total, 3) for name, value in sorted(spent.items(), key=lambda item: -item[1])[:8]}
+
+
+def package(file: str) -> str:
+    """What a file belongs to: a folder of this package, or another package.
+
+    >>> package("/somewhere/src/fwnkf/native/kalman.py"), package("/lib/site-packages/torch/_ops.py")
+    ('fwnkf.native', 'torch')
+    """
+    parts = Path(file).parts
+    if "fwnkf" in parts:
+        return ".".join(parts[len(parts) - 1 - parts[::-1].index("fwnkf") :][:2]).removesuffix(".py")
+    if "site-packages" in parts:
+        return parts[parts.index("site-packages") + 1].removesuffix(".py")
+    return IMPORTS if "importlib" in file else "Python and others"
+
+
 # ---- fwnkf run ------------------------------------------------------------------------------------------------------
 
 RUN_SECONDS, RUN_RATE = 600, 1000
@@ -320,6 +365,7 @@ PARTS: dict[str, Callable[[argparse.Namespace, Done], Iterator[Row]]] = {
     "agreement": of_agreement,
     "precision": of_precision,
     "commands": of_commands,
+    "profile": of_profile,
     "run": of_run,
     "first": of_first,
 }
