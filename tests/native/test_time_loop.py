@@ -107,6 +107,19 @@ def test_what_a_smoother_needs_is_recorded(name: str, monkeypatch: pytest.Monkey
     assert_agree(*runs(name, monkeypatch, smoothing=True, prior_at="before_first_step"))
 
 
+@pytest.mark.parametrize("name", ["ekf-pendulum", "drift", "ekf-attitude"])
+@torch.no_grad()
+def test_the_likelihood_of_a_compiled_run_is_that_of_the_loop(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(compilers, "LEVELS", ((float("inf"), ("-O0",)),))
+    case = CASES[name]
+    model = case.build(torch.float64).requires_grad_(False)
+    inputs = make_inputs(case, torch.float64, steps=40)
+    compiled, loop = (model.run(*inputs, make_prior(model, 3), engine=engine) for engine in ("native", "loop"))
+    assert compiled.log_density is not None
+    assert loop.log_density is None
+    torch.testing.assert_close(compiled.log_likelihood, loop.log_likelihood, rtol=AGREEMENT, atol=0)
+
+
 @pytest.mark.parametrize("name", ["ekf-pendulum", "orders", "hypotheses-fallback"])
 def test_a_run_that_was_cut_and_continued_has_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch):
     case = CASES[name]
