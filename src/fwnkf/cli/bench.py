@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from .output import add_json, add_store, cell, print_json, print_text, store
@@ -33,7 +34,7 @@ def add(commands: Any) -> None:
 def add_data_flags(parser: argparse.ArgumentParser, required: bool = False, files: bool = False) -> None:
     """Add the options that select simulated records or, with ``files``, those of an experiment file."""
     if files:
-        described = f"{' or '.join(SIMULATED)}, or an experiment file whose data section is used"
+        described = f"{' or '.join(SIMULATED)}, an experiment file whose data section is used, or a folder of tables"
         parser.add_argument("--data", type=_data, metavar="DATA", help=described)
     else:
         parser.add_argument("--data", required=required, choices=SIMULATED, help="the simulated system")
@@ -44,9 +45,12 @@ def add_data_flags(parser: argparse.ArgumentParser, required: bool = False, file
 
 
 def _data(text: str) -> str:
-    """A simulated system, or the name of an experiment file."""
-    if text not in SIMULATED and not text.endswith((".yaml", ".yml")):
-        raise argparse.ArgumentTypeError(f"invalid choice: {text!r} (choose from {', '.join(SIMULATED)}, FILE.yaml)")
+    """A simulated system, the name of an experiment file, or tables."""
+    if text not in SIMULATED and not text.endswith((".yaml", ".yml")) and not Path(text).exists():
+        raise argparse.ArgumentTypeError(
+            f"invalid choice: {text!r} (choose from {', '.join(SIMULATED)}, FILE.yaml, or a folder of CSV or Parquet "
+            "files that exists)"
+        )
     return text
 
 

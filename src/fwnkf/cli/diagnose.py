@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..plain import printable
+from .columns import add_columns, chosen, open_chosen
 from .output import UsageError, add_json, command_line, print_status, say, split_names, table, to_json
-from .run import add_signal_flags
 
 if TYPE_CHECKING:
     from ..diagnosis.finding import Finding
@@ -42,7 +42,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--threshold", action="append", default=[], metavar="NAME=VALUE", help="change a threshold; may be repeated"
     )
-    add_signal_flags(parser)
+    add_columns(parser, controls=False)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -52,7 +52,6 @@ def run(options: argparse.Namespace) -> int:
     from ..diagnosis.diagnose import diagnose
     from ..diagnosis.thresholds import THRESHOLDS
     from ..errors import ConfigError
-    from ..logs import choose, open_log
 
     wanted = _fail_on(options.fail_on)
     if options.output is not None and options.output.suffix not in (".html", ".json"):
@@ -60,9 +59,10 @@ def run(options: argparse.Namespace) -> int:
     path = options.log.resolve() if options.log.name in ("", "..") else options.log  # a bag may be the folder one is in
     try:
         thresholds = THRESHOLDS.parsed(options.threshold)
-        log = choose(open_log(path), options.topic, options.field)
     except ConfigError as error:
         raise UsageError(str(error)) from error
+    choice = chosen(options, options.filter)
+    log = open_chosen(path, choice, only=True)
     folder = options.save or path.with_name(path.name + ".fixed")
     result = diagnose(
         log,

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .columns import add_columns, chosen, open_chosen
 from .output import UsageError, add_folder, add_json, read_folder, say, split_names
-from .run import add_signal_flags, signal_names
+from .run import signal_names
 
 if TYPE_CHECKING:
     from ..export.reference import Record
@@ -57,10 +58,7 @@ def add(commands: Any) -> None:
         action="store_true",
         help="--log: take the time steps from the time stamps instead of the rate of the filter",
     )
-    for option in ("channels", "controls"):
-        described = f"--to ros2, --log: a signal for each of the {option} of the filter, separated by commas"
-        parser.add_argument(f"--{option}", metavar="NAMES", default="", help=described)
-    add_signal_flags(parser)
+    add_columns(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -84,8 +82,8 @@ def run(options: argparse.Namespace) -> int:
     signals = {item: split_names(getattr(options, item)) for item in ("channels", "controls")}
     if options.to != "ros2" and options.log is None and any(signals.values()):
         raise UsageError("--channels and --controls name signals of ROS messages or of a log: use --to ros2 or --log")
-    if options.log is None and (options.stamps or options.topic or options.field):
-        raise UsageError("--stamps, --topic and --field are options for reading a log: they need --log")
+    if options.log is None and (options.stamps or options.topic or options.field or options.time):
+        raise UsageError("--stamps, --time, --topic and --field are options for reading a log: they need --log")
     if options.to != "c" and options.weights != "float":
         raise UsageError(f"--weights {options.weights} needs --to c")
     formats: dict[str, Callable[..., dict[str, Any]]]
@@ -102,11 +100,11 @@ def run(options: argparse.Namespace) -> int:
 def _records(model: Filter, options: argparse.Namespace) -> list[Record]:
     """The first steps of the log."""
     from ..data.log_blocks import SampleBlocks
-    from ..logs import choose, open_log
     from ..runtime.log_records import log_records
 
-    log = choose(open_log(options.log), options.topic, options.field)
-    blocks = SampleBlocks(log, signal_names(model, log, options.channels, options.controls))
+    choice = chosen(options, options.folder)
+    log = open_chosen(options.log, choice)
+    blocks = SampleBlocks(log, signal_names(model, log, choice.channels, choice.controls))
     return log_records(model, blocks, options.steps, options.stamps)
 
 
