@@ -53,7 +53,10 @@ def add(commands: Any) -> None:
         help="Q, R, oscillators, constants, or constants of the system by name (default: %(default)s)",
     )
     parser.add_argument(
-        "--oscillators", default="auto", metavar="N", help="oscillators per channel, or auto (default: by BIC)"
+        "--oscillators",
+        default="auto",
+        metavar="N",
+        help="oscillators per channel, or auto (default: as many as held-out records support)",
     )
     parser.add_argument(
         "--held-out",

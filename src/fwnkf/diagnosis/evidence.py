@@ -160,10 +160,14 @@ def gather(log: Log, thresholds: Thresholds, filter: Filter | None = None, truth
 
 
 def _own_streams(log: Log, known: Mapping[str, Stream], notes: list[str]) -> dict[str, Stream]:
-    """Columns under their own names: those asked for, or all where the log has no inertial sensor."""
+    """Columns under their own names: those asked for, or all where the log has nothing better.
+
+    Better are inertial sensors and, in a log with many topics, the motion of a vehicle.
+    """
     own = [source for source in log.sources() if source.role == OWN]
     wanted = [source for source in own if source.name in log.asked]
-    if not wanted and not log.asked and not any(role in known for role in SIGNALS):
+    better = SIGNALS if len(log.topics) == 1 else (*SIGNALS, "pose", "velocity")
+    if not log.asked and not any(role in known for role in better):
         wanted = own[:MOST_OWN]
     left = [source for source in own if source not in wanted]
     if left and not log.asked:
