@@ -84,6 +84,17 @@ def test_only_the_columns_asked_for_are_examined(tmp_path, capsys):
     assert not any(row["name"] == "gyro_y" for row in found["consistency"])
 
 
+def test_the_columns_of_a_fix_are_found_again(tmp_path, capsys):
+    path = tone(tmp_path / "radar.csv")
+    words = ["--fix", "--save", tmp_path / "fixed", "--channels", "height=px*100", "--time", "t"]
+    assert diagnosed(capsys, path, *words)["fix"]["outcome"] == "better"
+    assert main(["run", str(path), "--filter", str(tmp_path / "fixed"), "-o", str(tmp_path / "out.csv")]) == 0
+    height = np.genfromtxt(tmp_path / "out.csv", delimiter=",", names=True, comments="#")["height"]
+    raw = np.genfromtxt(path, delimiter=",", names=True)["px"]
+    assert np.corrcoef(height, raw)[0, 1] > 0.2
+    assert np.std(height[200:]) < 60 < np.std(100 * raw)
+
+
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory) -> Path:
     """A folder of logs and a filter that `fwnkf fit` wrote."""

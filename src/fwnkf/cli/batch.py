@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..extras import need
 from ..plain import printable
 from .columns import add_columns, chosen
-from .output import UsageError, add_html, add_json, print_status, say
+from .output import UsageError, add_html, add_json, check_readable, print_status, say
 
 if TYPE_CHECKING:
     from ..scale.batch import BatchResult, Progress
@@ -65,15 +66,16 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Filter; the exit code is 1 if an input was skipped in this run."""
-    from ..extras import need
-    from ..scale.batch import batch
-
     if not options.filter.is_dir():
         raise UsageError(f"--filter {options.filter} is not a folder")
     for name in ("workers", "batch_size"):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise UsageError(f"--{name.replace('_', '-')} {value}: expected an integer of at least 1")
+    if "://" not in options.input:
+        check_readable(options.input)
+    from ..scale.batch import batch
+
     if options.html is not None:
         need("matplotlib", extra="plot")  # known before the work, not after it
     choice = chosen(options, options.filter)

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import ConfigError
 from .output import UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ def chosen(options: argparse.Namespace, folder: Path | None = None) -> Choice:
     Raises:
         UsageError: an item does not follow the grammar.
     """
-    from ..errors import ConfigError
     from ..logs.choice import Choice, Pick
 
     given = vars(options)
@@ -66,8 +66,6 @@ def open_chosen(path: Path, choice: Choice, *, only: bool = False) -> Log:
     Raises:
         UsageError: a column was chosen that the log does not have.
     """
-    from ..errors import ConfigError
-
     try:
         return choice.open(path, only=choice.channels if only else ())
     except ConfigError as error:

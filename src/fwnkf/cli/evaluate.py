@@ -45,15 +45,15 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Score the filter; the exit code is 1 if an estimate or covariance is not finite."""
-    from .. import load
-    from ..evaluation.baselines import baselines
-    from ..evaluation.evaluate import evaluate
-
     flags = ("protocol", "scenario", "seed")
     unused = [f"--{name}" for name in flags if getattr(options, name) is not None]
     if unused and options.data is None:
         raise UsageError(f"{', '.join(unused)} needs --data")
     folder, run_info = read_folder(options)
+    from .. import load
+    from ..evaluation.baselines import baselines
+    from ..evaluation.evaluate import evaluate
+
     if run_info is not None:
         experiment = run_info.experiment
         method = str(experiment.get("name", run_info.name))

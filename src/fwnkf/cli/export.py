@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .columns import add_columns, chosen, open_chosen
-from .output import UsageError, add_folder, add_json, read_folder, say, split_names
+from .output import UsageError, add_folder, add_json, check_readable, read_folder, say, split_names
 from .run import signal_names
 
 if TYPE_CHECKING:
@@ -65,6 +65,11 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Export; the exit code is 1 if the exported filter differs from the filter by more than the limit."""
+    if options.steps < 0:
+        raise UsageError(f"--steps {options.steps} is negative; 0 writes the files without a comparison")
+    if options.log is not None:
+        check_readable(options.log)
+    folder, _ = read_folder(options)
     from .. import load
     from ..export.c import export_c
     from ..export.onnx import export_onnx
@@ -72,9 +77,6 @@ def run(options: argparse.Namespace) -> int:
     from ..export.ros2 import export_ros2
     from ..filters.factory import with_solve
 
-    if options.steps < 0:
-        raise UsageError(f"--steps {options.steps} is negative; 0 writes the files without a comparison")
-    folder, _ = read_folder(options)
     model = load(folder) if options.solve is None else with_solve(load(folder), options.solve)
     name = options.name or _identifier(options.folder.resolve().name)
     out = options.out or Path(f"{name}_{options.to}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..extras import need
 from .columns import add_columns, chosen
-from .output import UsageError, add_json, print_status, say, split_names, to_json
+from .output import UsageError, add_json, check_readable, print_status, say, split_names, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,6 +101,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read the tables, fit, and write filter and report."""
+    check_readable(options.data, "; give a folder of .csv or .parquet files, one such file, or an experiment (.yaml)")
     from ..checkpoint import check_writable
     from ..identify import fit
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigError
 from ..plain import printable
 from .columns import add_columns, chosen, open_chosen
-from .output import UsageError, add_json, print_progress, print_status, say
+from .output import UsageError, add_json, check_readable, print_progress, print_status, say
 
 if TYPE_CHECKING:
     from ..filters.base import Filter
@@ -75,6 +75,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the filter; the exit code is 1 if a step failed, or if many samples were lost."""
+    check_readable(options.log)
     if not options.filter.is_dir():
         raise UsageError(f"--filter {options.filter} is not a folder")
     tables = _tables(options.log)

@@ -16,6 +16,7 @@ from .columns import add_columns, chosen
 from .output import (
     UsageError,
     add_json,
+    check_readable,
     command_line,
     print_json,
     print_status,
@@ -83,6 +84,10 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Train the filter, score it with the baselines, and draw plots."""
+    if options.data is not None:
+        check_readable(options.data, "; give a folder of .csv or .parquet files, or one such file")
+    if str(options.experiment).endswith((".yaml", ".yml")):
+        check_readable(options.experiment)
     experiment, folder = _experiment(options)
     need("lightning", extra="train")  # imported after the checks, because it takes seconds
     from ..training.fit import StoppedError, fit

@@ -170,7 +170,7 @@ def _own_streams(log: Log, known: Mapping[str, Stream], notes: list[str]) -> dic
     if not log.asked and not any(role in known for role in better):
         wanted = own[:MOST_OWN]
     left = [source for source in own if source not in wanted]
-    if left and not log.asked:
+    if left and not log.asked and len(log.topics) == 1:
         columns = [name for source in left for name in source.columns]
         listed = ", ".join(columns[:8]) + (f" and {len(columns) - 8} more" if len(columns) > 8 else "")
         notes.append(f"not examined: {listed}; name those that matter with --channels")
