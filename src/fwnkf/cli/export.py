@@ -52,6 +52,14 @@ def add(commands: Any) -> None:
         default="float",
         help="--to c: store matrices of weights as integers, which takes less flash (default: float)",
     )
+    parser.add_argument(
+        "--joint", action="store_true", help="--to c: one filter, also where channels are independent of each other"
+    )
+    parser.add_argument(
+        "--fixed-step",
+        action="store_true",
+        help="--to c: all steps have the filter's own length; the code takes no dt, and less time",
+    )
     parser.add_argument("--log", type=Path, metavar="LOG", help="compare over the first samples of this log")
     parser.add_argument(
         "--stamps",
@@ -92,7 +100,9 @@ def run(options: argparse.Namespace) -> int:
     formats = {"c": export_c, "onnx": export_onnx, "pt2": export_pt2, "ros2": export_ros2}
     more: dict[str, Any] = signals if options.to == "ros2" else {}
     if options.to == "c":
-        more = {"weights": options.weights}
+        more = {"weights": options.weights, "by_axis": not options.joint, "fixed_step": options.fixed_step}
+    elif options.joint or options.fixed_step:
+        raise UsageError("--joint and --fixed-step need --to c")
     more["records"] = () if options.log is None or options.steps == 0 else _records(model, options)
     facts = formats[options.to](model, out, name, options.precision, outputs, options.steps, **more)
     say(options, facts, "\n".join(_lines(facts, out)))
@@ -149,4 +159,12 @@ def _memory(facts: dict[str, Any]) -> list[str]:
     ram = ", ".join(f"{name} {size:,}" for name, size in facts["ram"].items())
     flash = ", ".join(f"{size:,} ({target}, -Os)" for target, size in facts["flash"].items())
     constants = f"flash in bytes: constants {facts['constants']:,}"
-    return [f"RAM in bytes: {ram}", constants + (f"; code and constants {flash}" if flash else "")]
+    lines = [f"RAM in bytes: {ram}", constants + (f"; code and constants {flash}" if flash else "")]
+    if facts.get("axes"):
+        lines.insert(0, f"{len(facts['axes'])} filters by axis, which are independent: {', '.join(facts['axes'])}")
+    if "cycles" in facts:
+        rate = facts["rate_hz"]
+        share = "" if rate is None else f", {100 * facts['cycles'] * rate / 168e6:.2g} % of 168 MHz at {rate:.4g} Hz"
+        count = sum(facts["operations"].get(kind, 0) for kind in ("add", "multiply", "divide", "root"))
+        lines.append(f"a step: {count:,} operations, about {facts['cycles']:,} cycles of a Cortex-M4F{share}")
+    return lines + [f"warning: {warning}" for warning in facts.get("warnings", ())]
