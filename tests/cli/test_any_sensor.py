@@ -141,3 +141,32 @@ def test_csv_has_the_numbers_of_parquet(fitted, tmp_path):
     assert list(read.dtype.names) == table.column_names
     for name in table.column_names:
         assert np.array_equal(read[name], table.column(name).to_numpy())
+
+
+def test_an_encoder_is_coarse_and_not_clipped_where_it_stands(tmp_path, capsys):
+    time = np.arange(6000) / 1000
+    angle = np.clip(time - 0.3, 0, None) / 2 + 0.02 * np.sin(9 * time) * (time > 0.3)
+    path = write(tmp_path / "encoder.csv", "timestamp_us,counts", 1e6 * time, np.floor(angle * 1024))
+    found = diagnosed(capsys, path, "--fix", "--save", tmp_path / "fixed")
+    (coarse,) = [finding for finding in found["findings"] if finding["cause"] == "quantisation"]
+    assert coarse["figures"]["step"] == 1.0
+    assert coarse["figures"]["std"] == pytest.approx(1 / np.sqrt(12))
+    assert not any(finding["cause"] == "clipping" for finding in found["findings"])
+    assert found["fix"]["outcome"] in ("better", "unchanged")
+    assert main(["run", str(path), "--filter", str(tmp_path / "fixed"), "-o", str(tmp_path / "out.csv")]) == 0
+    speed = np.genfromtxt(tmp_path / "out.csv", delimiter=",", names=True, comments="#")["counts_slope"][3000:]
+    true = 1024 * (0.5 + 0.18 * np.cos(9 * time))[3000:]
+    assert np.std(speed - true) < 0.05 * 1000  # differences of counts come in steps of 1000 a second
+
+
+def test_a_sensor_that_clips_and_one_that_drifts(tmp_path, capsys):
+    generator, time = np.random.default_rng(5), np.arange(6000) / 100
+    pressure = np.clip(3 * np.sin(2 * np.pi * 0.2 * time) + 0.1 * generator.normal(size=6000), -2.5, 2.5)
+    scale = 20 + 0.01 * time + 0.05 * generator.normal(size=6000)
+    path = write(tmp_path / "tank.csv", "time [s],pressure [bar],mass [kg]", time, pressure, scale)
+    found = {finding["cause"]: finding for finding in diagnosed(capsys, path)["findings"]}
+    assert found["clipping"]["channels"] == ["pressure"]
+    assert abs(found["clipping"]["figures"]["limit"]) == pytest.approx(2.5)
+    assert found["drift"]["channels"] == ["mass"]
+    assert found["drift"]["figures"]["change"] == pytest.approx(0.6, rel=0.1)
+    assert "quantisation" not in found
