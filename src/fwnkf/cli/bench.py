@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from .output import add_json, add_store, cell, print_json, print_text, store
@@ -35,23 +34,13 @@ def add_data_flags(parser: argparse.ArgumentParser, required: bool = False, file
     """Add the options that select simulated records or, with ``files``, those of an experiment file."""
     if files:
         described = f"{' or '.join(SIMULATED)}, an experiment file whose data section is used, or a folder of tables"
-        parser.add_argument("--data", type=_data, metavar="DATA", help=described)
+        parser.add_argument("--data", metavar="DATA", help=described)
     else:
         parser.add_argument("--data", required=required, choices=SIMULATED, help="the simulated system")
     parser.add_argument("--protocol", choices=("paper", "strict"), help="evaluation protocol (default: strict)")
     parser.add_argument(
         "--scenario", choices=("white", "tone", "high_band", "drift", "pink"), help="measurement noise (default: white)"
     )
-
-
-def _data(text: str) -> str:
-    """A simulated system, the name of an experiment file, or tables."""
-    if text not in SIMULATED and not text.endswith((".yaml", ".yml")) and not Path(text).exists():
-        raise argparse.ArgumentTypeError(
-            f"invalid choice: {text!r} (choose from {', '.join(SIMULATED)}, FILE.yaml, or a folder of CSV or Parquet "
-            "files that exists)"
-        )
-    return text
 
 
 def run(options: argparse.Namespace) -> int:

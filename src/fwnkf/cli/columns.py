@@ -66,7 +66,9 @@ def open_chosen(path: Path, choice: Choice, *, only: bool = False) -> Log:
     Raises:
         UsageError: a column was chosen that the log does not have.
     """
+    from ..logs import choose, open_log
+
     try:
-        return choice.open(path, only=choice.channels if only else ())
+        return choose(open_log(path, time=choice.time), choice.topics, choice.fields, choice.channels if only else ())
     except ConfigError as error:
         raise UsageError(str(error)) from error

@@ -49,6 +49,11 @@ def run(options: argparse.Namespace) -> int:
     unused = [f"--{name}" for name in flags if getattr(options, name) is not None]
     if unused and options.data is None:
         raise UsageError(f"{', '.join(unused)} needs --data")
+    if options.data is not None and not _named(options.data) and not Path(options.data).exists():
+        raise UsageError(
+            f"--data: invalid choice: {options.data!r} (choose from {', '.join(SIMULATED)}, FILE.yaml, or a folder of "
+            "CSV or Parquet files that exists)"
+        )
     folder, run_info = read_folder(options)
     from .. import load
     from ..evaluation.baselines import baselines

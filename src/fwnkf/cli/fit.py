@@ -164,11 +164,13 @@ def _parts(options: argparse.Namespace) -> Iterator[Parts | None]:
 def _write(folder: Path, model: Filter, summary: dict[str, Any]) -> None:
     """Save filter and report."""
     from ..checkpoint import save
-    from ..logs.choice import Choice
+    from ..logs.choice import FILE, Choice
 
     (save(model, folder) / "report.json").write_text(to_json(summary) + "\n", encoding="utf-8")
     if "columns" in summary:
         Choice(**summary["columns"]).save(folder)
+    else:  # those of an earlier fit are others
+        (folder / FILE).unlink(missing_ok=True)
 
 
 def _tables(options: argparse.Namespace) -> tuple[System, dict[str, Any], dict[str, Any]]:

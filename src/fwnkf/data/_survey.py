@@ -76,7 +76,15 @@ class Columns:
 
     @classmethod
     def of(cls, folder: str | Path, choice: Choice) -> Columns:
-        """The columns that a user chose in the tables of a folder; the time is found where it was not named."""
+        """The columns that a user chose in the tables of a folder; the time is found where it was not named.
+
+        Args:
+            folder: the folder, or one file.
+            choice: the names.
+
+        Returns:
+            Their roles.
+        """
         time, fields = choice.time or None, choice.fields
         if time is None and Path(folder).exists():  # what is not there is reported where it is read
             time = time_column(read_header(find_tables(folder)[0]))

@@ -35,6 +35,17 @@ def evaluate_files(model: Filter, files: WholeFiles, method: str) -> Row:
 
     Raises:
         ConfigError: the files have another number of columns than the filter has channels or states.
+
+    >>> import tempfile, pathlib
+    >>> from ..data.files import read_files
+    >>> from ..data.tables import Columns
+    >>> from ..filters.factory import build
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "walk.csv"
+    >>> _ = path.write_text(chr(10).join(["t,x", *(f"{t / 10},{t % 7}" for t in range(60))]))
+    >>> one = torch.eye(1)
+    >>> files = read_files(path, Columns(state=(), observe=("x",), time="t"))
+    >>> evaluate_files(build("kf", F=one, H=one, Q=one, R=one, dt=0.1), files, "kf")["records"]
+    1
     """
     begin = time.perf_counter()
     channels, controls, _ = model.input_sizes

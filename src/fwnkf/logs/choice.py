@@ -121,12 +121,6 @@ class Choice:
             self.topics or other.topics, self.time or other.time,
         )  # fmt: skip
 
-    def open(self, path: str | Path, *, only: Sequence[str] = ()) -> Log:
-        """The log at a path with these columns; ``only`` as ``channels`` of :func:`choose`."""
-        from .open import open_log
-
-        return choose(open_log(path, time=self.time), self.topics, self.fields, only)
-
     def save(self, folder: str | Path) -> Path:
         """Write ``columns.json`` beside a filter."""
         path = Path(folder) / FILE
