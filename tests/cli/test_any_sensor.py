@@ -170,3 +170,16 @@ def test_a_sensor_that_clips_and_one_that_drifts(tmp_path, capsys):
     assert found["drift"]["channels"] == ["mass"]
     assert found["drift"]["figures"]["change"] == pytest.approx(0.6, rel=0.1)
     assert "quantisation" not in found
+
+
+def test_counters_are_no_sensors_and_many_columns_are_not_all_examined(tmp_path, capsys):
+    generator, time = np.random.default_rng(6), np.arange(1000) / 50
+    columns = generator.normal(size=(15, 1000))
+    header = ",".join(["t", "index", "level", *(f"c{number}" for number in range(15))])
+    path = write(tmp_path / "wide.csv", header, time, np.arange(1000), 20 + 0.001 * np.arange(1000), *columns)
+    found = diagnosed(capsys, path)
+    assert found["findings"] == []
+    names = {row["name"] for row in found["consistency"]}
+    assert names >= {"c0", "c11"}
+    assert not names & {"index", "level", "c12"}
+    assert any("not examined: c12, c13, c14" in note for note in found["notes"])

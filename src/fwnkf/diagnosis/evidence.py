@@ -39,6 +39,8 @@ SLOWEST = 2.0
 """Hz: nothing is said about the noise of a stream below it, unless its columns have their own names."""
 MOST_OWN = 4
 """Topics whose columns have their own names and that are analysed without being asked for."""
+MOST_COLUMNS = 12
+"""Columns of such a topic that are analysed together without being asked for."""
 LOWEST_SHARE = 0.05
 """Lowest frequency of a line over the sampling rate, in columns of which it is not known how fast they move."""
 
@@ -181,9 +183,26 @@ def _own_streams(log: Log, known: Mapping[str, Stream], notes: list[str]) -> dic
         except DataError as error:
             notes.append(f"{source.name} could not be read: {error}")
             continue
-        if len(stream) > 1:
+        stream = stream if log.asked else _first_columns(stream, notes)
+        if len(stream) > 1 and stream.columns:
             streams[source.name] = stream
     return streams
+
+
+def _first_columns(stream: Stream, notes: list[str]) -> Stream:
+    """The first columns that are measured, as many as are analysed together; counters and constants are not."""
+    measured = [name for name, values in stream.columns.items() if _is_measured(values)]
+    left = measured[MOST_COLUMNS:]
+    if left:
+        listed = ", ".join(left[:8]) + (f" and {len(left) - 8} more" if len(left) > 8 else "")
+        notes.append(f"not examined: {listed}; name those that matter with --channels")
+    return replace(stream, columns={name: stream.columns[name] for name in measured[:MOST_COLUMNS]})
+
+
+def _is_measured(values: Array) -> bool:
+    """Whether a column changes, and not by the same amount from sample to sample."""
+    steps = np.diff(values[np.isfinite(values)])
+    return bool(len(steps)) and float(np.ptp(steps)) > 1e-6 * float(np.abs(steps).max())
 
 
 def _examined(log: Log, stream: Stream) -> StampReport:
