@@ -23,10 +23,9 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _white(part: Analysed, column: int) -> float:
-    """Variance of the white noise of a channel: of its model, or of its differences."""
-    if part.models:
-        return part.models[column].white
-    return 0.5 * float(np.nanvar(np.diff(part.series.values[:, column])))
+    """Variance of the white noise of a channel: the floor of its spectrum in the upper half, without lines."""
+    upper = part.signal.frequency >= 0.25 * part.signal.rate
+    return 0.5 * part.signal.rate * float(np.median(part.floor[upper, column]))
 
 
 def _coarse(part: Analysed, limits: Thresholds) -> Iterator[Finding]:
