@@ -8,14 +8,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..filters.base import Filter
 from ..filters.separate import Separated, separate
 from ..native.compilers import c_compiler
 from ..native.weights import Grid
 from . import c_axes, c_parity, c_project, reference
-from .c_source import Source, generate
+from .c_source import generate
 from .cost import cost, warnings
 from .parity import compare_double, write_report
 from .reference import Record
@@ -73,80 +73,89 @@ def export_c(
     'kf'
     """
     model, grid = rounded(model, weights, precision)
+    job = _Job(Path(folder), name, precision, outputs, steps, measure, records)
     parts = separate(model, fixed_step=fixed_step) if by_axis and grid is None else []
-    if len(parts) > 1:
-        facts = _axes(parts, Path(folder), name, precision, outputs, steps, measure, records)
-    else:
-        facts = _whole(
-            parts[0].filter if parts else model, Path(folder), name, precision, outputs, steps, measure, records, grid
-        )
+    facts = _axes(parts, job) if len(parts) > 1 else _whole(parts[0].filter if parts else model, job, grid)
     facts = {"filter": model.name, "name": name, "precision": precision, "weights": weights, **facts}
     rate = None if not model.nominal_step else 1 / model.nominal_step
     facts |= {"rate_hz": rate, "warnings": warnings(facts, rate)}
     return write_report(Path(folder), facts)
 
 
-def _whole(
-    model: Filter,
-    folder: Path,
-    name: str,
-    precision: str,
-    outputs: tuple[str, ...],
-    steps: int,
-    measure: bool,
-    records: Sequence[Record],
-    grid: Grid | None,
-) -> dict[str, Any]:
+class _Job(NamedTuple):
+    """Where a filter goes, and how; see :func:`export_c`."""
+
+    folder: Path
+    name: str
+    precision: str
+    outputs: tuple[str, ...]
+    steps: int
+    measure: bool
+    records: Sequence[Record]
+
+    def program(self, model: Filter, name: str) -> StepProgram:
+        return program_of(model, name, self.precision, self.outputs, self.steps, rejects=False)
+
+    def flash(self, files: Sequence[str]) -> dict[str, int]:
+        return flash([self.folder / file for file in files]) if self.measure else {}
+
+    @property
+    def compares(self) -> bool:
+        return self.steps > 0 and c_compiler() is not None
+
+
+def _whole(model: Filter, job: _Job, grid: Grid | None) -> dict[str, Any]:
     """One filter."""
-    program = program_of(model, name, precision, outputs, steps, rejects=False)
+    name = job.name
+    program = job.program(model, name)
     source = generate(program, name, grid)
-    files = c_project.write(folder, program, source, reference.golden(program))
-    counted = cost(source.source, "advance_step", precision)
-    facts: dict[str, Any] = {
+    files = c_project.write(job.folder, program, source, reference.golden(program))
+    counted = cost(source.source, "advance_step", job.precision)
+    return {
         "files": [str(path) for path in files],
         "axes": [],
         "takes_dt": program.takes_dt,
-        "ram": _ram(source, 1),
+        "ram": {
+            "state": source.state_bytes,
+            "output": source.output_bytes,
+            "scratch on the stack": source.scratch_bytes,
+        },
         "constants": source.constant_bytes,
-        "flash": flash([folder / f"{name}.c"]) if measure else {},
+        "flash": job.flash([f"{name}.c"]),
         "operations": counted.operations,
         "cycles": counted.cycles,
-        "parity": None,
+        "parity": _compared(program, files, name, job.steps, job.records) if job.compares else None,
     }
-    if steps and c_compiler() is not None:
-        facts["parity"] = _compared(program, folder, files, name, steps, records)
-    return facts
 
 
-def _axes(
-    parts: Sequence[Separated],
-    folder: Path,
-    name: str,
-    precision: str,
-    outputs: tuple[str, ...],
-    steps: int,
-    measure: bool,
-    records: Sequence[Record],
-) -> dict[str, Any]:
+def _axes(parts: Sequence[Separated], job: _Job) -> dict[str, Any]:
     """A filter for each axis."""
     labels = c_axes.labels([part.name for part in parts])
     axes = [
         c_axes.Axis(
-            f"{name}_{label}", label, part.channels,
-            program_of(part.filter, f"{name}_{label}", precision, outputs, steps, rejects=False),
+            f"{job.name}_{label}", label, part.channels, job.program(part.filter, f"{job.name}_{label}")
         )
         for label, part in zip(labels, parts, strict=True)
     ]  # fmt: skip
-    groups = c_axes.share(axes, name)
-    files = c_axes.write(folder, axes, groups, name, precision == "double")
-    counts = {group.name: cost(group.source.source, "advance_step", precision) for group in groups}
-    unit = 8 if precision == "double" else 4
+    groups = c_axes.share(axes, job.name)
+    files = c_axes.write(job.folder, axes, groups, job.name, job.precision == "double")
+    unit = 8 if job.precision == "double" else 4
     operations: Counter[str] = Counter()
+    cycles = 0
     for group in groups:
-        for kind, count in counts[group.name].operations.items():
-            operations[kind] += count * len(group.tables)
-    compiled = [f"{group.name}.c" for group in groups] + [f"{axis.name}.c" for axis in axes]
-    facts: dict[str, Any] = {
+        counted, count = cost(group.source.source, "advance_step", job.precision), len(group.tables)
+        cycles += count * counted.cycles
+        operations.update({kind: count * number for kind, number in counted.operations.items()})
+    parity = None
+    if job.compares:
+        reports = []
+        for axis in axes:
+            records = [_of_channels(record, axis.channels) for record in job.records]
+            needed = c_axes.sources(axis, groups)
+            reports.append(_compared(axis.program, files, axis.name, job.steps, records, needed))
+        worst = max(reports, key=lambda report: (not report["ok"], report["largest"]))
+        parity = worst | {"ok": all(report["ok"] for report in reports)}
+    return {
         "files": [str(path) for path in files],
         "axes": labels,
         "takes_dt": any(axis.program.takes_dt for axis in axes),
@@ -155,30 +164,16 @@ def _axes(
             "output": sum(group.source.output_bytes * len(group.tables) for group in groups),
             "scratch on the stack": max(group.source.scratch_bytes for group in groups),
         },
-        "constants": sum(
-            group.source.constant_bytes + unit * len(table) for group in groups for table in group.tables.values()
-        ),
-        "flash": flash([folder / file for file in compiled]) if measure else {},
+        "constants": sum(group.source.constant_bytes + unit * sum(map(len, group.tables.values())) for group in groups),
+        "flash": job.flash([f"{group.name}.c" for group in groups] + [f"{axis.name}.c" for axis in axes]),
         "operations": dict(operations),
-        "cycles": sum(counts[group.name].cycles * len(group.tables) for group in groups),
-        "parity": None,
+        "cycles": cycles,
+        "parity": parity,
     }
-    if steps and c_compiler() is not None:
-        reports = [
-            _compared(
-                axis.program, folder, files, axis.name, steps,
-                [_of_channels(record, axis.channels) for record in records], c_axes.sources(axis, groups),
-            )
-            for axis in axes
-        ]  # fmt: skip
-        worst = max(reports, key=lambda report: (not report["ok"], report["largest"]))
-        facts["parity"] = worst | {"ok": all(report["ok"] for report in reports)}
-    return facts
 
 
 def _compared(
     program: StepProgram,
-    folder: Path,
     files: Sequence[Path],
     name: str,
     steps: int,
@@ -198,14 +193,6 @@ def _of_channels(record: Record, channels: Sequence[int]) -> Record:
     places = list(channels)
     mask = None if record.mask is None else record.mask[:, places]
     return record._replace(y=record.y[:, places], mask=mask, prior=None)
-
-
-def _ram(source: Source, count: int) -> dict[str, int]:
-    return {
-        "state": source.state_bytes * count,
-        "output": source.output_bytes * count,
-        "scratch on the stack": source.scratch_bytes,
-    }
 
 
 def flash(sources: Sequence[Path]) -> dict[str, int]:
