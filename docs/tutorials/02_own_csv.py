@@ -52,8 +52,8 @@ y = torch.stack(heights).unsqueeze(-1)
 # Fit it
 # ------
 # The model is a height with a random velocity. The fit finds the level of the process noise, that of
-# the white noise, and one oscillator; without ``oscillators=1`` it selects their number by BIC. A
-# fifth of the records is held out.
+# the white noise, and one oscillator; without ``oscillators=1`` it selects their number on records
+# that it was not fitted to. A fifth of the records is held out.
 
 system = ConstantVelocity(ConstantVelocityConfig(dims=1, dt=1 / rate))
 result = fwnkf.fit(system, y, oscillators=1)

@@ -43,7 +43,7 @@ def assert_harmless(done: Done) -> None:
 
 
 def test_errors_are_escaped(tmp_path: Path) -> None:
-    write(tmp_path, time="seconds")
+    write(tmp_path, time="when")
     done = shell("fwnkf diagnose log.csv", tmp_path)
     assert done.code == 1
     assert "no column is the time" in done.err

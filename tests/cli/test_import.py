@@ -88,6 +88,8 @@ def test_an_experiment_file_imports_nothing(folder, capsys, words, value):
     eye = torch.eye(1)
     fwnkf.save(fwnkf.KF(F=eye, H=eye, Q=eye, R=eye), folder / "model")
     (folder / "test_import_touch.py").write_text("open('touched', 'w').close()", encoding="utf-8")
+    (folder / "x").mkdir()
+    (folder / "x" / "table.csv").write_text("t,a,b\n0,1,2\n1,2,3\n", encoding="utf-8")
     # with a fault of its own, so that nothing is trained where the key is read
     (folder / "own.yaml").write_text(f"import: {value}\ndata: {{name: no_such_data}}\n", encoding="utf-8")
     words = words.split() + (["-o", "out"] if words.startswith("fit") else [])

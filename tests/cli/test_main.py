@@ -68,6 +68,39 @@ def test_help_imports_no_heavy_package(words: str):
     assert not HEAVY & set(done.stdout.partition("MODULES")[2].split())
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--version",
+        "diagnose missing.csv",
+        "diagnose missing.csv --fail-on vibration --threshold line_ratio=5",
+        "run missing.csv --filter missing -o out.csv",
+        "fit missing --system constant_velocity --observe a -o out",
+        "train missing.yaml",
+        "train --data missing --state a --observe b",
+        "evaluate missing",
+        "export missing",
+        "inspect missing",
+        "compare missing",
+        "batch --input missing --output out --filter tests",
+    ],
+)
+def test_what_is_missing_is_said_before_anything_is_imported(words: str):
+    code = (
+        "import sys\nfrom fwnkf.cli import main\ncode = main(sys.argv[1:])\n"
+        "print('CODE', code, 'MODULES', *sorted({name.split('.')[0] for name in sys.modules}))"
+    )
+    done = run("-c", code, *words.split())
+    text, _, rest = done.stdout.partition("CODE ")
+    found, _, modules = rest.partition(" MODULES")
+    if words == "--version":
+        assert (text, found) == (f"fwnkf {fwnkf.__version__}\n", "0")
+    else:
+        assert found in ("1", "2"), done.stderr
+        assert "missing" in done.stderr or "not a folder" in done.stderr
+    assert not HEAVY & set(modules.split())
+
+
 def test_the_help_explains_exit_codes():
     done = run("-m", "fwnkf.cli", "--help")
     assert done.returncode == 0

@@ -151,3 +151,23 @@ def test_a_tone_in_own_files_is_found_and_removed_by_the_default(tmp_path, capsy
         assert tone["radius"] > 0.99
         assert tone["std"] == pytest.approx(0.3 / 2**0.5, rel=0.1)
         assert channel["white_std"] == pytest.approx(0.05, rel=0.1)
+
+
+def test_a_training_that_does_not_help_says_so_and_its_columns_are_known(folder, tmp_path, capsys):
+    """With steps that are much too large, none is better than the filter before training."""
+    words = arguments(folder, tmp_path / "run", "--set", "optimizer.learning_rate=3", "--no-references")
+    place = words.index("--time")
+    words[place : place + 2] = []  # found by its name
+    words[words.index("gps_x,gps_y")] = "east=gps_x*0.01,gps_y"
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "(step 0 of 4" in printed
+    assert "training did not help: on the validation records the filter before training is the best one" in printed
+    words = ["--filter", str(tmp_path / "run" / "best"), "-o", str(tmp_path / "out.csv")]
+    assert main(["run", str(folder / "flight0.csv"), *words]) == 0
+    assert (tmp_path / "out.csv").read_text(encoding="utf-8").startswith("time,stamp_ns,px,py,vx,vy,px_std")
+    assert main(["evaluate", str(tmp_path / "run" / "best"), "--data", str(folder), "--json"]) == 0
+    out = capsys.readouterr().out
+    (row,) = json.loads(out[out.index("[\n") :])
+    assert row["records"] == 3
+    assert row["mse"] > 0

@@ -114,7 +114,7 @@ def test_blocks_join_signals_of_different_rates() -> None:
     rows = np.flatnonzero(np.isfinite(values[:, 0]))
     assert np.array_equal(rows, np.searchsorted(fast, slow))
     assert np.array_equal(values[rows, 0], slow)
-    with pytest.raises(DataError, match="no signal has wind_x; there are: gyro_x"):
+    with pytest.raises(DataError, match="no signal and no column is called wind_x; there are: gyro_x"):
         SampleBlocks(log, ["wind_x"])
 
 

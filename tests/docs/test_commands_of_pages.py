@@ -92,12 +92,18 @@ def workspace(tmp_path_factory):
     for number in range(3):
         height = np.cumsum(0.1 * np.cumsum(0.1 * rng.standard_normal(100))) + 0.3 * rng.standard_normal(100)
         np.savetxt(
-            folder / "logs" / f"{number}.csv", np.column_stack((0.1 * np.arange(100), height)), delimiter=",",
-            header="t [s],height", comments="",
+            folder / "logs" / f"f{5 + number}.csv", np.column_stack((0.1 * np.arange(100), height, 100 * height)),
+            delimiter=",", header="t [s],height,alt_cm", comments="",
         )  # fmt: skip
+    noise = rng.standard_normal((400, 3))
+    for name, header in (("scale.csv", "t,load,pressure,temperature"), ("board.csv", "t,wx,wy,wz")):
+        rows = np.column_stack((0.01 * np.arange(400), noise))
+        np.savetxt(folder / name, rows, delimiter=",", header=header, comments="")
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    machine = {"ticks": 100 * np.arange(400), "load": noise[:, 0], "pressure": noise[:, 1]}
+    pq.write_table(pa.table(machine), folder / "machine.parquet")
     (folder / "samples").mkdir()
     columns = dict(zip(CHANNELS, rng.standard_normal((6, 100)), strict=True))
     table = {"device": ["a"] * 50 + ["b"] * 50, "time": [*(0.01 * np.arange(50)), *(0.01 * np.arange(50))], **columns}

@@ -126,3 +126,25 @@ def test_a_fit_can_be_stopped():
     report = fwnkf.fit(model, torch.randn(2, 60, 1).double(), stop=lambda: True).report
     assert report.stopped
     assert report.iterations == 0
+
+
+@pytest.mark.parametrize(
+    ("records", "frequencies"),
+    [
+        (4, (17.0,)),
+        pytest.param(1, (17.0,), marks=pytest.mark.slow),
+        *(pytest.param(records, tones, marks=pytest.mark.slow) for records in (1, 4) for tones in ((), (11.0, 31.0))),
+    ],
+)
+def test_as_many_oscillators_as_there_are_tones(frequencies: tuple[float, ...], records: int) -> None:
+    """The spectrum of a pure tone has the shape of the window, to which a second oscillator would be fitted."""
+    generator = torch.Generator().manual_seed(3)
+    time = torch.arange(600 if records > 1 else 3000, dtype=torch.float64) / 100
+    walk = torch.randn(records, len(time), 1, generator=generator, dtype=torch.float64).cumsum(1).cumsum(1)
+    y = 5e-4 * walk + 0.1 * torch.randn(walk.shape, generator=generator, dtype=torch.float64)
+    for hertz in frequencies:
+        phase = 6 * torch.rand(records, 1, generator=generator, dtype=torch.float64)
+        y = y + 0.5 * torch.sin(2 * math.pi * hertz * time + phase).unsqueeze(-1)
+    system = ConstantVelocity(ConstantVelocityConfig(dims=1, dt=0.01)).double()
+    orders = fwnkf.fit(system, y, held_out=0.0).report.orders
+    assert [order.oscillators for order in orders if order.chosen] == [len(frequencies)]

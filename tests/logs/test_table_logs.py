@@ -75,7 +75,8 @@ def test_what_cannot_be_recognised_is_named(tmp_path: Path) -> None:
         open_log(path)
     path.write_text("t,gyro_x [furlong],gyro_y,gyro_z\n1,2,3,4\n2,3,4,5\n")
     log = open_log(path)
-    assert log.sources() == ()
+    assert [source.role for source in log.sources()] == ["column"]
+    assert list(log.signal("run").columns) == ["gyro_y", "gyro_z"]
     assert "'furlong'" in log.notes[0]
     with pytest.raises(DataError, match="no imu in this log"):
         log.signal("imu")

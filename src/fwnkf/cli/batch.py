@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..extras import need
 from ..plain import printable
-from .output import UsageError, add_html, add_json, print_status, say, split_names
-from .run import add_signal_flags
+from .columns import add_columns, chosen
+from .output import UsageError, add_html, add_json, check_readable, print_status, say
 
 if TYPE_CHECKING:
     from ..scale.batch import BatchResult, Progress
@@ -34,10 +35,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--input", required=True, metavar="URI", help="folder, file or s3:// URI of the samples")
     parser.add_argument("--output", required=True, metavar="URI", help="folder or s3:// URI of the results")
     parser.add_argument("--filter", type=Path, required=True, metavar="FOLDER", help="folder of a saved filter")
-    parser.add_argument("--channels", metavar="NAMES", help="columns for the channels of the filter, in their order")
-    parser.add_argument("--controls", metavar="NAMES", help="columns for its control inputs")
     parser.add_argument("--device", default="device", metavar="COLUMN", help="column of the device (%(default)s)")
-    parser.add_argument("--time", default="time", metavar="COLUMN", help="column of the time (%(default)s)")
     parser.add_argument(
         "--stamps",
         action="store_true",
@@ -61,33 +59,35 @@ def add(commands: Any) -> None:
     parser.add_argument("--address", metavar="ADDRESS", help="of a Ray cluster; implies --engine ray")
     parser.add_argument("--resume", action="store_true", help="continue a run that was interrupted")
     add_html(parser)
-    add_signal_flags(parser)
+    add_columns(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Filter; the exit code is 1 if an input was skipped in this run."""
-    from ..extras import need
-    from ..scale.batch import batch
-
     if not options.filter.is_dir():
         raise UsageError(f"--filter {options.filter} is not a folder")
     for name in ("workers", "batch_size"):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise UsageError(f"--{name.replace('_', '-')} {value}: expected an integer of at least 1")
+    if "://" not in options.input:
+        check_readable(options.input)
+    from ..scale.batch import batch
+
     if options.html is not None:
         need("matplotlib", extra="plot")  # known before the work, not after it
+    choice = chosen(options, options.filter)
     modules = tuple(str(Path(name).resolve()) if name.endswith(".py") else name for name in options.modules)
     result = batch(
         options.input,
         options.output,
         options.filter,
-        channels=split_names(options.channels),
-        controls=split_names(options.controls),
+        channels=choice.channels,
+        controls=choice.controls,
         device=options.device,
-        time_column=options.time,
+        time_column=choice.time or "time",
         stamps=options.stamps,
         step=options.step,
         batch_size=options.batch_size,
@@ -95,8 +95,8 @@ def run(options: argparse.Namespace) -> int:
         workers=options.workers,
         address=options.address,
         resume=options.resume,
-        topics=tuple(options.topic),
-        fields=tuple(options.field),
+        topics=choice.topics,
+        fields=choice.fields,
         modules=modules,
         progress=_progress(time.monotonic()),
     )

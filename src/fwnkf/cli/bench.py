@@ -33,21 +33,14 @@ def add(commands: Any) -> None:
 def add_data_flags(parser: argparse.ArgumentParser, required: bool = False, files: bool = False) -> None:
     """Add the options that select simulated records or, with ``files``, those of an experiment file."""
     if files:
-        described = f"{' or '.join(SIMULATED)}, or an experiment file whose data section is used"
-        parser.add_argument("--data", type=_data, metavar="DATA", help=described)
+        described = f"{' or '.join(SIMULATED)}, an experiment file whose data section is used, or a folder of tables"
+        parser.add_argument("--data", metavar="DATA", help=described)
     else:
         parser.add_argument("--data", required=required, choices=SIMULATED, help="the simulated system")
     parser.add_argument("--protocol", choices=("paper", "strict"), help="evaluation protocol (default: strict)")
     parser.add_argument(
         "--scenario", choices=("white", "tone", "high_band", "drift", "pink"), help="measurement noise (default: white)"
     )
-
-
-def _data(text: str) -> str:
-    """A simulated system, or the name of an experiment file."""
-    if text not in SIMULATED and not text.endswith((".yaml", ".yml")):
-        raise argparse.ArgumentTypeError(f"invalid choice: {text!r} (choose from {', '.join(SIMULATED)}, FILE.yaml)")
-    return text
 
 
 def run(options: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .output import add_html, add_json, add_store, cell, command_line, print_text, say_table, store
+from .output import add_html, add_json, add_store, cell, check_readable, command_line, print_text, say_table, store
 
 COLUMNS = {
     "method": "method",
@@ -41,6 +41,8 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read the runs, group them by experiment and print the table."""
+    for path in options.runs:
+        check_readable(path, "; a run is a folder that `fwnkf train` has written")
     from ..evaluation.runs import compare
 
     rows = compare(options.runs)

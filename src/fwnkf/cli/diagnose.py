@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ConfigError
 from ..plain import printable
-from .output import UsageError, add_json, command_line, print_status, say, split_names, table, to_json
-from .run import add_signal_flags
+from .columns import add_columns, chosen, open_chosen
+from .output import UsageError, add_json, check_readable, command_line, print_status, say, split_names, table, to_json
 
 if TYPE_CHECKING:
     from ..diagnosis.finding import Finding
@@ -42,17 +44,15 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--threshold", action="append", default=[], metavar="NAME=VALUE", help="change a threshold; may be repeated"
     )
-    add_signal_flags(parser)
+    add_columns(parser, controls=False)
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Diagnose, print the verdict, write the report; 1 if a finding is one of ``--fail-on``, or a fix does not hold."""
-    from ..diagnosis.diagnose import diagnose
+    check_readable(options.log)
     from ..diagnosis.thresholds import THRESHOLDS
-    from ..errors import ConfigError
-    from ..logs import choose, open_log
 
     wanted = _fail_on(options.fail_on)
     if options.output is not None and options.output.suffix not in (".html", ".json"):
@@ -60,9 +60,12 @@ def run(options: argparse.Namespace) -> int:
     path = options.log.resolve() if options.log.name in ("", "..") else options.log  # a bag may be the folder one is in
     try:
         thresholds = THRESHOLDS.parsed(options.threshold)
-        log = choose(open_log(path), options.topic, options.field)
     except ConfigError as error:
         raise UsageError(str(error)) from error
+    choice = chosen(options, options.filter)
+    log = open_chosen(path, choice, only=True)
+    from ..diagnosis.diagnose import diagnose  # with PyTorch, after everything that can be wrong with the options
+
     folder = options.save or path.with_name(path.name + ".fixed")
     result = diagnose(
         log,
@@ -73,9 +76,11 @@ def run(options: argparse.Namespace) -> int:
         thresholds=thresholds,
         command=command_line(options),
     )
-    if options.output is not None:
-        _write(options.output, result)
+    if result.fix is not None and result.fix.folder is not None:  # another command finds the columns again
+        replace(choice, channels=()).save(result.fix.folder)
     say(options, result.as_dict(arrays=False), "\n".join(text(result)))
+    if options.output is not None:  # drawing takes longer than the diagnosis
+        _write(options.output, result)
     failed = [finding for finding in result.findings if finding.severity in wanted or finding.cause in wanted]
     if failed:
         print_status(f"fwnkf: --fail-on {options.fail_on}: {', '.join(sorted({item.cause for item in failed}))}")

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .output import UsageError, add_folder, add_json, read_folder, say, split_names
-from .run import add_signal_flags, signal_names
+from .columns import add_columns, chosen, open_chosen
+from .output import UsageError, add_folder, add_json, check_readable, read_folder, say, split_names
+from .run import signal_names
 
 if TYPE_CHECKING:
     from ..export.reference import Record
@@ -51,22 +52,32 @@ def add(commands: Any) -> None:
         default="float",
         help="--to c: store matrices of weights as integers, which takes less flash (default: float)",
     )
+    parser.add_argument(
+        "--joint", action="store_true", help="--to c: one filter, also where channels are independent of each other"
+    )
+    parser.add_argument(
+        "--fixed-step",
+        action="store_true",
+        help="--to c: all steps have the filter's own length; the code takes no dt, and less time",
+    )
     parser.add_argument("--log", type=Path, metavar="LOG", help="compare over the first samples of this log")
     parser.add_argument(
         "--stamps",
         action="store_true",
         help="--log: take the time steps from the time stamps instead of the rate of the filter",
     )
-    for option in ("channels", "controls"):
-        described = f"--to ros2, --log: a signal for each of the {option} of the filter, separated by commas"
-        parser.add_argument(f"--{option}", metavar="NAMES", default="", help=described)
-    add_signal_flags(parser)
+    add_columns(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Export; the exit code is 1 if the exported filter differs from the filter by more than the limit."""
+    if options.steps < 0:
+        raise UsageError(f"--steps {options.steps} is negative; 0 writes the files without a comparison")
+    if options.log is not None:
+        check_readable(options.log)
+    folder, _ = read_folder(options)
     from .. import load
     from ..export.c import export_c
     from ..export.onnx import export_onnx
@@ -74,9 +85,6 @@ def run(options: argparse.Namespace) -> int:
     from ..export.ros2 import export_ros2
     from ..filters.factory import with_solve
 
-    if options.steps < 0:
-        raise UsageError(f"--steps {options.steps} is negative; 0 writes the files without a comparison")
-    folder, _ = read_folder(options)
     model = load(folder) if options.solve is None else with_solve(load(folder), options.solve)
     name = options.name or _identifier(options.folder.resolve().name)
     out = options.out or Path(f"{name}_{options.to}")
@@ -84,15 +92,17 @@ def run(options: argparse.Namespace) -> int:
     signals = {item: split_names(getattr(options, item)) for item in ("channels", "controls")}
     if options.to != "ros2" and options.log is None and any(signals.values()):
         raise UsageError("--channels and --controls name signals of ROS messages or of a log: use --to ros2 or --log")
-    if options.log is None and (options.stamps or options.topic or options.field):
-        raise UsageError("--stamps, --topic and --field are options for reading a log: they need --log")
+    if options.log is None and (options.stamps or options.topic or options.field or options.time):
+        raise UsageError("--stamps, --time, --topic and --field are options for reading a log: they need --log")
     if options.to != "c" and options.weights != "float":
         raise UsageError(f"--weights {options.weights} needs --to c")
     formats: dict[str, Callable[..., dict[str, Any]]]
     formats = {"c": export_c, "onnx": export_onnx, "pt2": export_pt2, "ros2": export_ros2}
     more: dict[str, Any] = signals if options.to == "ros2" else {}
     if options.to == "c":
-        more = {"weights": options.weights}
+        more = {"weights": options.weights, "by_axis": not options.joint, "fixed_step": options.fixed_step}
+    elif options.joint or options.fixed_step:
+        raise UsageError("--joint and --fixed-step need --to c")
     more["records"] = () if options.log is None or options.steps == 0 else _records(model, options)
     facts = formats[options.to](model, out, name, options.precision, outputs, options.steps, **more)
     say(options, facts, "\n".join(_lines(facts, out)))
@@ -102,11 +112,11 @@ def run(options: argparse.Namespace) -> int:
 def _records(model: Filter, options: argparse.Namespace) -> list[Record]:
     """The first steps of the log."""
     from ..data.log_blocks import SampleBlocks
-    from ..logs import choose, open_log
     from ..runtime.log_records import log_records
 
-    log = choose(open_log(options.log), options.topic, options.field)
-    blocks = SampleBlocks(log, signal_names(model, log, options.channels, options.controls))
+    choice = chosen(options, options.folder)
+    log = open_chosen(options.log, choice)
+    blocks = SampleBlocks(log, signal_names(model, log, choice.channels, choice.controls))
     return log_records(model, blocks, options.steps, options.stamps)
 
 
@@ -149,4 +159,12 @@ def _memory(facts: dict[str, Any]) -> list[str]:
     ram = ", ".join(f"{name} {size:,}" for name, size in facts["ram"].items())
     flash = ", ".join(f"{size:,} ({target}, -Os)" for target, size in facts["flash"].items())
     constants = f"flash in bytes: constants {facts['constants']:,}"
-    return [f"RAM in bytes: {ram}", constants + (f"; code and constants {flash}" if flash else "")]
+    lines = [f"RAM in bytes: {ram}", constants + (f"; code and constants {flash}" if flash else "")]
+    if facts.get("axes"):
+        lines.insert(0, f"{len(facts['axes'])} filters by axis, which are independent: {', '.join(facts['axes'])}")
+    if "cycles" in facts:
+        rate = facts["rate_hz"]
+        share = "" if rate is None else f", {100 * facts['cycles'] * rate / 168e6:.2g} % of 168 MHz at {rate:.4g} Hz"
+        count = sum(facts["operations"].get(kind, 0) for kind in ("add", "multiply", "divide", "root"))
+        lines.append(f"a step: {count:,} operations, about {facts['cycles']:,} cycles of a Cortex-M4F{share}")
+    return lines + [f"warning: {warning}" for warning in facts.get("warnings", ())]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import math
 import signal
 from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..extras import need
-from .output import UsageError, add_json, print_status, say, split_names, to_json
+from .columns import add_columns, chosen
+from .output import UsageError, add_json, check_readable, print_status, say, split_names, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,12 +46,6 @@ def add(commands: Any) -> None:
         metavar="A=B",
         help="an option of the system, or of the experiment; may be repeated",
     )
-    parser.add_argument("--observe", metavar="COLUMNS", help="columns of the measurements")
-    parser.add_argument("--control", metavar="COLUMNS", help="columns of known control inputs")
-    parser.add_argument("--time", metavar="COLUMN", help="column of time stamps")
-    parser.add_argument(
-        "--state", metavar="COLUMNS", help="columns of the true state, in files where it is known; optional"
-    )
     parser.add_argument(
         "--learn",
         metavar="NAMES",
@@ -58,7 +53,10 @@ def add(commands: Any) -> None:
         help="Q, R, oscillators, constants, or constants of the system by name (default: %(default)s)",
     )
     parser.add_argument(
-        "--oscillators", default="auto", metavar="N", help="oscillators per channel, or auto (default: by BIC)"
+        "--oscillators",
+        default="auto",
+        metavar="N",
+        help="oscillators per channel, or auto (default: as many as held-out records support)",
     )
     parser.add_argument(
         "--held-out",
@@ -96,12 +94,14 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--address", metavar="ADDRESS", help="with --fleet: parts on a Ray cluster")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="folder of the filter")
+    add_columns(parser, state=True, topics=False)
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Read the tables, fit, and write filter and report."""
+    check_readable(options.data, "; give a folder of .csv or .parquet files, one such file, or an experiment (.yaml)")
     from ..checkpoint import check_writable
     from ..identify import fit
 
@@ -123,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
             stop=stop,
             parts=parts,
         )
-    summary = {"data": options.data, **about, **result.report.as_dict()}
+    summary = {"data": str(Path(options.data).resolve()), **about, **result.report.as_dict()}
     lines, stopped = result.report.lines(), result.report.stopped
     _write(options.output, result.filter, summary)
     if options.encoder is not None and not stopped:
@@ -164,8 +164,13 @@ def _parts(options: argparse.Namespace) -> Iterator[Parts | None]:
 def _write(folder: Path, model: Filter, summary: dict[str, Any]) -> None:
     """Save filter and report."""
     from ..checkpoint import save
+    from ..logs.choice import FILE, Choice
 
     (save(model, folder) / "report.json").write_text(to_json(summary) + "\n", encoding="utf-8")
+    if "columns" in summary:
+        Choice(**summary["columns"]).save(folder)
+    else:  # those of an earlier fit are others
+        (folder / FILE).unlink(missing_ok=True)
 
 
 def _tables(options: argparse.Namespace) -> tuple[System, dict[str, Any], dict[str, Any]]:
@@ -173,11 +178,12 @@ def _tables(options: argparse.Namespace) -> tuple[System, dict[str, Any], dict[s
     from ..data._survey import Columns
     from ..data.files import read_files
 
-    missing = [f"--{name}" for name in ("system", "observe") if not getattr(options, name)]
+    given = {"--system": options.system, "--observe": options.channels}
+    missing = [name for name, value in given.items() if not value]
     if missing:
         raise UsageError(f"tables need {' and '.join(missing)}; an experiment (.yaml) names its system and columns")
-    names = {role: split_names(getattr(options, role)) for role in ("state", "observe", "control")}
-    files = read_files(options.data, Columns(**names, time=options.time))
+    choice = chosen(options)
+    files = read_files(options.data, Columns.of(options.data, choice))
     for line in dict.fromkeys((*files.survey.lines(), *files.notes)):
         print_status(line)
     system = _system(options, files)
@@ -192,7 +198,8 @@ def _tables(options: argparse.Namespace) -> tuple[System, dict[str, Any], dict[s
         "truth": files.truth,
         "held_out": range(count - tested, count),
     }
-    return system, inputs, {"files": files.names, "held_out_files": files.names[count - tested :]}
+    about = {"files": files.names, "held_out_files": files.names[count - tested :], "columns": asdict(choice)}
+    return system, inputs, about
 
 
 def _experiment(options: argparse.Namespace) -> tuple[System, dict[str, Any], dict[str, Any]]:
@@ -203,7 +210,7 @@ def _experiment(options: argparse.Namespace) -> tuple[System, dict[str, Any], di
     from ..training.setup import build_own_system, load_data
     from ..types import Gaussian
 
-    given = [f"--{name}" for name in ("system", "observe", "control", "time", "state") if getattr(options, name)]
+    given = [f"--{name}" for name in ("system", "channels", "controls", "time", "state") if getattr(options, name)]
     if given:
         raise UsageError(f"{', '.join(given)}: the experiment names its system and columns; use --set to change it")
     experiment = read_experiment(options.data, options.set)
@@ -248,8 +255,8 @@ def _system(options: argparse.Namespace, files: WholeFiles) -> System:
             values[name] = json.loads(value)
         except ValueError:  # text
             values[name] = value
-    fields = {field.name for field in dataclasses.fields(SYSTEMS[options.system].Config)}
-    if "dt" in fields:
+    known = {field.name for field in fields(SYSTEMS[options.system].Config)}
+    if "dt" in known:
         values.setdefault("dt", files.step)
     return build_system(options.system, values)
 

@@ -27,11 +27,11 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the facts, and draw plots with ``--plots``."""
+    folder, run_info = read_folder(options)
     from .. import load
     from ..report import plots
     from ..report.inspect import inspect
 
-    folder, run_info = read_folder(options)
     model = load(folder)
     facts = inspect(model)
     figures: dict[str, Any] = {}

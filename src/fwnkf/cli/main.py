@@ -9,9 +9,10 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+from .. import __version__
 from ..errors import FwnkfError
 from ..registry import import_modules
-from .output import UsageError, print_status
+from .output import UsageError, print_status, print_text
 
 COMMANDS = {
     "list": "listing",
@@ -47,6 +48,7 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    top.add_argument("--version", action="version", version=f"fwnkf {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in [COMMANDS[command]] if command in COMMANDS else COMMANDS.values():
         importlib.import_module(f".{module}", __package__).add(commands)
@@ -80,6 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def command() -> int:
         words = list(sys.argv[1:] if arguments is None else arguments)
+        if words == ["--version"]:  # without the parsers of all commands
+            print_text(f"fwnkf {__version__}")
+            return 0
         options = parser(words[0] if words else None).parse_args(words)
         options.words = words
         import_modules(options.modules)

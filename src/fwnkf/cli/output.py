@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import FwnkfError
+from ..errors import DataError, FwnkfError
 from ..plain import plain, printable, printable_lines
 
 if TYPE_CHECKING:
@@ -50,16 +50,24 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
 
 def read_folder(options: argparse.Namespace) -> tuple[Path, Run | None]:
     """The folder of the filter, and the run it belongs to. Raises UsageError where there is none."""
-    from ..evaluation.runs import is_run, read_run
-
     if not options.folder.is_dir():
         raise UsageError(f"{options.folder} is not a folder")
+    from ..evaluation.runs import is_run, read_run
+
     if is_run(options.folder):
         run = read_run(options.folder)
         return run.model_folder(options.which or "best"), run
     if options.which:
         raise UsageError(f"--which applies to run folders only; {options.folder} has no run.json")
     return options.folder, None
+
+
+def check_readable(path: str | Path, instead: str = "") -> None:
+    """Raise DataError if there is no such file or folder, before anything is imported that would read it."""
+    try:
+        Path(path).stat()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}{instead}") from error
 
 
 def command_line(options: argparse.Namespace) -> str:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..plain import printable
-from .output import UsageError, add_json, print_progress, print_status, say, split_names
+from .columns import add_columns, chosen, open_chosen
+from .output import UsageError, add_json, check_readable, print_progress, print_status, say
 
 if TYPE_CHECKING:
     from ..filters.base import Filter
     from ..logs import Log
+    from ..logs.choice import Choice
     from ..runtime.recordings import Summary
 
-SUFFIXES = (".parquet", ".tum", ".mcap")
+SUFFIXES = (".parquet", ".csv", ".tum", ".mcap")
 INTERVAL = 1.0
 """Seconds between lines of progress."""
 
@@ -30,23 +32,34 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
         help="run a filter over a log and write the estimates",
-        description="The channels of the filter are found in the log by their names (gyro_x, accel_x, position_x, …). "
-        "Memory does not grow with the length of the log. Ctrl-C leaves the estimates up to there.",
+        description="The channels of the filter are found in the log by their names (gyro_x, accel_x, position_x, …), "
+        "those of a filter that `fwnkf fit` or `diagnose --fix` wrote by the columns it was fitted to. Memory does not "
+        "grow with the length of the log. Ctrl-C leaves the estimates up to there.",
     )
-    parser.add_argument("log", type=Path, metavar="LOG", help="MCAP, ROS bag, ULog, DataFlash, blackbox, CSV, Parquet")
+    parser.add_argument(
+        "log",
+        type=Path,
+        metavar="LOG",
+        help="MCAP, ROS bag, ULog, DataFlash, blackbox, CSV, Parquet; or a folder of CSV or Parquet files",
+    )
     parser.add_argument("--filter", type=Path, required=True, metavar="F", help="folder of a saved filter")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT", help=f"file: {', '.join(SUFFIXES)}")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="OUT",
+        help=f"file: {', '.join(SUFFIXES)}; for a folder of files a folder, in which each gets a .csv",
+    )
     parser.add_argument("--smooth", action="store_true", help="use all measurements of the log for every estimate")
     parser.add_argument("--lag", type=int, metavar="K", help="with --smooth: only measurements up to K steps later")
-    parser.add_argument("--channels", metavar="NAMES", help="signals for the channels of the filter, in their order")
-    parser.add_argument("--controls", metavar="NAMES", help="signals for its control inputs, such as rotor_1,rotor_2")
     parser.add_argument(
         "--stamps",
         action="store_true",
         help="take the time steps from the time stamps instead of the rate of the filter",
     )
     parser.add_argument(
-        "--covariance", action="store_true", help=".parquet: write covariances as well as standard deviations"
+        "--covariance", action="store_true", help=".parquet, .csv: write covariances as well as standard deviations"
     )
     parser.add_argument(
         "--engine",
@@ -55,46 +68,64 @@ def add(commands: Any) -> None:
         help="what runs the filter: compiled code (native), PyTorch over all steps at once (scan) or step by step "
         "(loop); by default the fastest that serves",
     )
-    add_signal_flags(parser)
+    add_columns(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
 
-def add_signal_flags(parser: argparse.ArgumentParser) -> None:
-    """Add ``--topic`` and ``--field``, which say where signals are in a log."""
-    parser.add_argument(
-        "--topic", action="append", default=[], metavar="ROLE=TOPIC", help="topic of a signal: imu=/my/imu"
-    )
-    parser.add_argument(
-        "--field", action="append", default=[], metavar="NAME=TOPIC.FIELD[*FACTOR]",
-        help="field of a signal: gyro_x=/my/imu.rates.x*0.0174533; may be repeated",
-    )  # fmt: skip
-
-
 def run(options: argparse.Namespace) -> int:
     """Run the filter; the exit code is 1 if a step failed, or if many samples were lost."""
-    from .. import load
-    from ..data.log_blocks import SampleBlocks
-    from ..logs import choose, open_log
-    from ..logs.results import result_file
-    from ..runtime.recordings import Summary, run_long
-
-    if options.output.suffix.lower() not in SUFFIXES:
+    check_readable(options.log)
+    if not options.filter.is_dir():
+        raise UsageError(f"--filter {options.filter} is not a folder")
+    tables = _tables(options.log)
+    if not tables and options.output.suffix.lower() not in SUFFIXES:
         raise UsageError(f"-o {options.output}: the suffix must be one of {', '.join(SUFFIXES)}")
+    if tables and options.output.suffix:
+        raise UsageError(f"-o {options.output}: {options.log} is a folder of {len(tables)} tables; name a folder too")
     if options.lag is not None and (not options.smooth or options.lag < 0):
         raise UsageError("--lag needs --smooth and a number of steps of at least zero")
     if options.output.exists() and options.log.resolve() in (options.output.resolve(), options.output.resolve().parent):
         raise UsageError(
             f"-o {options.output} is the log itself or a part of it and would be overwritten; name another file"
         )
-    if not options.filter.is_dir():
-        raise UsageError(f"--filter {options.filter} is not a folder")
+    logs = [(path, options.output / f"{path.stem}.csv") for path in tables] or [(options.log, options.output)]
+    # whether a log can be opened is known before PyTorch is imported, which takes most of the time of a short run
+    choice = chosen(options, options.filter)
+    opened = [(open_chosen(path, choice), output) for path, output in logs]
+    from .. import load
+
     model = load(options.filter)
-    log = choose(open_log(options.log), options.topic, options.field)
-    names = signal_names(model, log, options.channels, options.controls)
+    results = [_run_one(options, model, choice, log, output) for log, output in opened]
+    machines = [machine for machine, _ in results]
+    say(options, machines if tables else machines[0], "\n".join(line for _, lines in results for line in lines))
+    lost = [sentence for machine in machines for sentence in machine["lost"]]
+    for sentence in lost:
+        print_status(printable(sentence))
+    return 1 if lost or any(machine["flagged_steps"] for machine in machines) else 0
+
+
+def _tables(path: Path) -> list[Path]:
+    """The CSV and Parquet files of a folder, unless it is a ROS 2 bag."""
+    if not path.is_dir() or any(next(path.glob(name), None) for name in ("metadata.yaml", "*.db3", "*.mcap")):
+        return []
+    from ..logs.table import find_tables
+
+    return find_tables(path)
+
+
+def _run_one(
+    options: argparse.Namespace, model: Filter, choice: Choice, log: Log, output: Path
+) -> tuple[dict[str, Any], list[str]]:
+    """One log to one file; what was done, for programs and for people."""
+    from ..data.log_blocks import SampleBlocks
+    from ..logs.results import result_file
+    from ..runtime.recordings import Summary, run_long
+
+    names = signal_names(model, log, choice.channels, choice.controls)
     blocks = SampleBlocks(log, names)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    file = result_file(options.output, model.layout.describe(), log.start_ns, covariance=options.covariance)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    file = result_file(output, model.layout.describe(), log.start_ns, covariance=options.covariance)
     summary, began = Summary(), time.monotonic()
     facts = {"log": log.path.name, "filter": options.filter.resolve().name, "estimates": _estimates(options)}
     interrupted = True
@@ -115,27 +146,24 @@ def run(options: argparse.Namespace) -> int:
         place = f"no: it ends at {summary.last:.3f} s, where the run stopped" if interrupted else "yes"
         file.close(facts | {"complete": place})
         if interrupted:
-            print_status(f"{options.output} is not complete: {summary.samples:,} samples, up to {summary.last:.3f} s")
+            print_status(f"{output} is not complete: {summary.samples:,} samples, up to {summary.last:.3f} s")
     notes = [*blocks.notes, *summary.notes]
     seconds = time.monotonic() - began
     machine = {
-        **facts, "output": str(options.output), "samples": summary.samples, "missing": summary.missing,
+        **facts, "output": str(output), "samples": summary.samples, "missing": summary.missing,
         "flagged_steps": summary.flagged, "imprecise_steps": summary.imprecise, "restarts": summary.restarts,
         "rate_hz": summary.rate, "nis": summary.nis, "seconds": seconds, "engine": summary.engine, "notes": notes,
         "lost": blocks.many_lost,
     }  # fmt: skip
-    say(options, machine, "\n".join(_report(options, summary, seconds, notes)))
-    for sentence in blocks.many_lost:
-        print_status(printable(sentence))
-    return 1 if summary.flagged or blocks.many_lost else 0
+    return machine, _report(options, output, summary, seconds, notes)
 
 
-def signal_names(model: Filter, log: Log, channels: str | None, controls: str | None) -> list[str]:
+def signal_names(model: Filter, log: Log, channels: Sequence[str], controls: Sequence[str]) -> list[str]:
     """Names of the signals for the channels and the controls of a filter, from those of the command line."""
     from ..scale.settings import names_of
 
     try:
-        wanted, inputs = names_of(model, split_names(channels), split_names(controls), "signal")
+        wanted, inputs = names_of(model, channels, controls, "signal")
     except ConfigError as error:
         raise UsageError(str(error)) from error
     signals = {name for source in log.sources() for name in source.columns}
@@ -170,10 +198,10 @@ def _progress(total: int | None, began: float) -> Callable[[Summary], None]:
     return report
 
 
-def _report(options: argparse.Namespace, summary: Summary, seconds: float, notes: list[str]) -> list[str]:
+def _report(options: argparse.Namespace, output: Path, summary: Summary, seconds: float, notes: list[str]) -> list[str]:
     speed = summary.samples / max(seconds, 1e-9)
     lines = [
-        f"{options.output}: {summary.samples:,} estimates, {_estimates(options)}, at {summary.rate:.5g} Hz",
+        f"{output}: {summary.samples:,} estimates, {_estimates(options)}, at {summary.rate:.5g} Hz",
         f"{seconds:.1f} s, {speed:,.0f} samples a second, {speed / max(summary.rate, 1e-9):,.1f} times real time "
         f"(engine: {summary.engine})",
     ]

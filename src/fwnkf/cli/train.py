@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..extras import need
+from .columns import add_columns, chosen
 from .output import (
     UsageError,
     add_json,
+    check_readable,
     command_line,
     print_json,
     print_status,
@@ -32,6 +34,11 @@ NEWEST = "newest"
 REPORT = "report.html"
 PLOTTED = 200
 """Number of test records shown in plots; the table uses all of them."""
+UNTRAINED = (
+    "training did not help: on the validation records the filter before training is the best one, and it is the one "
+    "that was saved. More recordings, or ones with more of what is to be learned, may change that; fwnkf fit needs "
+    "no true states and fewer of them."
+)
 COLUMNS = ("method", "mse", "mse_from_10", "rmse", "nees", "nis", "coverage95", "failures", "seconds")
 
 
@@ -66,12 +73,9 @@ def add(commands: Any) -> None:
     )
     tables = parser.add_argument_group("your own data")
     tables.add_argument("--data", metavar="FOLDER", help="a folder of .csv or .parquet files, or one such file")
-    tables.add_argument("--state", metavar="COLUMNS", help="columns of the true state, separated by commas")
-    tables.add_argument("--observe", metavar="COLUMNS", help="columns of the measurements")
-    tables.add_argument("--control", metavar="COLUMNS", help="columns of known control inputs")
     tables.add_argument("--angles", metavar="COLUMNS", help="state columns that are angles, in radians")
-    tables.add_argument("--time", metavar="COLUMN", help="column of time stamps")
     tables.add_argument("--system", metavar="NAME", help="equations of motion; options: --set system.OPTION=VALUE")
+    add_columns(parser, state=True, topics=False)
     parser.add_argument("--no-references", action="store_true", help="do not run the baselines after training")
     parser.add_argument("--no-plots", action="store_true", help="do not draw plots")
     add_json(parser)
@@ -80,6 +84,10 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Train the filter, score it with the baselines, and draw plots."""
+    if options.data is not None:
+        check_readable(options.data, "; give a folder of .csv or .parquet files, or one such file")
+    if str(options.experiment).endswith((".yaml", ".yml")):
+        check_readable(options.experiment)
     experiment, folder = _experiment(options)
     need("lightning", extra="train")  # imported after the checks, because it takes seconds
     from ..training.fit import StoppedError, fit
@@ -97,6 +105,7 @@ def run(options: argparse.Namespace) -> int:
         return 130
     if fitted is None:
         return 0
+    _save_columns(fitted)
     rows = _score(fitted, references=not options.no_references)
     plots = _draw(fitted, rows, command) if draws else []
     if options.json:
@@ -109,7 +118,23 @@ def run(options: argparse.Namespace) -> int:
             print_text(f"report: {fitted.folder / REPORT}")
         record = fitted.record
         print_text(f"best filter: {folder / 'best'} (step {record['best_step']} of {record['steps']}, {_cost(record)})")
+        if record["best_step"] == 0:
+            print_text(UNTRAINED)
     return int(rows[0]["failures"] > 0)
+
+
+def _save_columns(fitted: Fitted) -> None:
+    """The columns of tables beside the filters, so that `fwnkf run` and `fwnkf evaluate` find them."""
+    from ..logs.choice import Choice
+
+    data = fitted.experiment.data
+    for name in ("best", "last") if data.name == "tables" else ():
+        if (fitted.folder / name).is_dir():
+            lists = {"channels": data.observe, "controls": data.control, "state": data.state}
+            time = (data.time or "").partition("=")[2] or data.time
+            Choice.parse(**{role: ",".join(names) for role, names in lists.items()}, time=time).save(
+                fitted.folder / name
+            )
 
 
 def _cost(record: dict[str, Any]) -> str:
@@ -136,7 +161,6 @@ def _experiment(options: argparse.Namespace) -> tuple[Experiment, Path]:
     """The checked experiment and its run folder, from the command-line options."""
     from ..training.experiments import read_experiment
 
-    columns = {name: getattr(options, name) for name in ("state", "observe", "control", "angles", "time")}
     if options.resume is not None and options.experiment is None and options.data is None:
         need("lightning", extra="train")
         from ..training.fit import resume_experiment
@@ -147,9 +171,10 @@ def _experiment(options: argparse.Namespace) -> tuple[Experiment, Path]:
         return resume_experiment(folder), folder
     overrides = list(options.set) + ([] if options.seed is None else [f"seed={options.seed}"])
     if options.data is not None:
-        experiment = read_experiment(_own_data(options, columns), overrides)
+        experiment = read_experiment(_own_data(options), overrides)
     else:
-        unused = [f"--{name}" for name, value in {**columns, "system": options.system}.items() if value]
+        given = ("state", "channels", "controls", "angles", "time", "field", "system")
+        unused = [f"--{name}" for name in given if getattr(options, name)]
         if unused:
             raise UsageError(f"{', '.join(unused)} needs --data, the folder of your tables")
         if options.experiment is None:
@@ -161,22 +186,30 @@ def _experiment(options: argparse.Namespace) -> tuple[Experiment, Path]:
     return experiment, options.run_folder or resumed or Path("runs") / f"{experiment.name}-{experiment.seed}"
 
 
-def _own_data(options: argparse.Namespace, columns: dict[str, str | None]) -> dict[str, Any]:
+def _own_data(options: argparse.Namespace) -> dict[str, Any]:
     """The values of an experiment on tables: from a file, with its data section replaced, or the default one."""
+    from ..data._survey import Columns
     from ..training.experiments import read_values
 
     if options.experiment is not None and not str(options.experiment).endswith((".yaml", ".yml")):
         raise UsageError(
             f"--data cannot be combined with the shipped experiment {options.experiment!r}; use a .yaml file"
         )
-    missing = [f"--{name}" for name in ("state", "observe") if not columns[name]]
+    missing = [name for name, value in (("--state", options.state), ("--observe", options.channels)) if not value]
     if missing:
         raise UsageError(f"--data needs {' and '.join(missing)}. {_columns_of(options.data)}")
-    names: dict[str, Any] = {name: split_names(value) for name, value in columns.items() if value and name != "time"}
-    records = {"name": "tables", "folder": str(Path(options.data).resolve()), "time": options.time, **names}
+    values = {} if options.experiment is None else read_values(options.experiment)
+    columns = Columns.of(options.data, chosen(options))
+    defined = {name: str(pick) for name, pick in columns.picks.items()}
+    records: dict[str, Any] = {"name": "tables", "folder": str(Path(options.data).resolve())}
+    records |= {"time": columns.time and defined.get(columns.time, columns.time)}
+    for name in ("state", "observe", "control"):
+        listed = tuple(defined.get(column, column) for column in getattr(columns, name))
+        records |= {name: listed} if listed else {}
+    records |= {"angles": split_names(options.angles)} if options.angles else {}
     system = {} if options.system is None else {"system": {"name": options.system}}
     if options.experiment is not None:
-        return {**read_values(options.experiment), "data": records, **system}
+        return {**values, "data": records, **system}
     from ..native.compilers import compiler_available
 
     # a system of the user's own, or a linear model of the data; the noise around it has a spectrum

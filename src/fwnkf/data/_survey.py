@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError, DataError
-from ..logs.table import Table, find_tables, read_table
+from ..logs.choice import Choice, Pick
+from ..logs.table import Table, find_tables, read_header
+from ..logs.table_time import SECONDS, time_column, time_unit
+from ..logs.tables import read_signals
 
-SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-UNITS = {
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
-    **dict.fromkeys(("ms", "msec", "millis", "millisecond", "milliseconds"), "ms"),
-    **dict.fromkeys(("us", "µs", "μs", "usec", "micros", "microsecond", "microseconds"), "us"),
-    **dict.fromkeys(("ns", "nsec", "nanos", "nanosecond", "nanoseconds"), "ns"),
-}
-EPOCH = (9e8, 4.2e9)
-"""Unix times of the years 1998 to 2103, by which the unit of a time stamp is recognized."""
 GAP = 1.5
 """A step longer than this many sampling intervals is a gap."""
 STEPS = (1e-9, 1e7)
@@ -38,6 +31,8 @@ class Columns:
 
     >>> Columns(state=("px", "vx"), observe=("gps_x",), time="t").used
     ('t', 'px', 'vx', 'gps_x')
+    >>> Columns(state=(), observe=("height=alt_cm*0.01",)).observe
+    ('height',)
     """
 
     state: tuple[str, ...]
@@ -50,15 +45,25 @@ class Columns:
     """The time stamps; without them, rows are one second apart."""
     angles: tuple[str, ...] = ()
     """The columns of ``state`` that are angles, in radians."""
+    fields: tuple[str, ...] = ()
+    """Names that are read from other columns, ``NAME=COLUMN*FACTOR``; they may also stand in the roles."""
 
     def __post_init__(self) -> None:
+        fields = dict.fromkeys(self.fields)
+        if self.time is not None and "=" in self.time:
+            fields[self.time] = None
+            object.__setattr__(self, "time", self.time.partition("=")[0].strip())
         for role in ("state", "observe", "control", "angles"):
             value = getattr(self, role)
             if isinstance(value, str):
                 raise ConfigError(f"{role} = {value!r}: expected a tuple of column names, ({value!r},)")
-            object.__setattr__(self, role, names := tuple(value))
+            fields |= dict.fromkeys(item for item in value if "=" in item)
+            object.__setattr__(self, role, names := tuple(item.partition("=")[0].strip() for item in value))
             if len(set(names)) != len(names):
                 raise ConfigError(f"{role} names a column twice: {', '.join(names)}")
+        object.__setattr__(self, "fields", tuple(fields))
+        if len(self.picks) < len(self.fields):
+            raise ConfigError(f"a name is given twice: {', '.join(self.fields)}")
         if not self.observe:
             raise ConfigError("observe (the sensors) needs at least one column")
         if unknown := set(self.angles) - set(self.state):
@@ -68,6 +73,29 @@ class Columns:
                 raise ConfigError(f"{self.time!r} is the time and cannot also be in {role}")
         if both := set(self.control) & {*self.state, *self.observe}:
             raise ConfigError(f"{', '.join(sorted(both))} cannot be both a control and a state or observation")
+
+    @classmethod
+    def of(cls, folder: str | Path, choice: Choice) -> Columns:
+        """The columns that a user chose in the tables of a folder; the time is found where it was not named.
+
+        Args:
+            folder: the folder, or one file.
+            choice: the names.
+
+        Returns:
+            Their roles.
+        """
+        time, fields = choice.time or None, choice.fields
+        if time is None and Path(folder).exists():  # what is not there is reported where it is read
+            time = time_column(read_header(find_tables(folder)[0]))
+        if time is not None and (pick := Pick.parse(f"time_s={time}")).factor != 1.0:
+            time, fields = pick.name, (*fields, str(pick))
+        return cls(choice.state, choice.channels, choice.controls, time, fields=fields)
+
+    @property
+    def picks(self) -> dict[str, Pick]:
+        """What the names of :attr:`fields` stand for."""
+        return {pick.name: pick for pick in map(Pick.parse, self.fields)}
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -225,9 +253,12 @@ def survey(folder: str | Path, columns: Columns) -> Survey:
     return read(folder, columns)[0]
 
 
-def read(folder: str | Path, columns: Columns) -> tuple[Survey, list[Table], list[Clock]]:
-    """Read and survey the tables of a folder."""
-    tables = [read_table(path, columns.used) for path in find_tables(folder)]
+def read(folder: str | Path, columns: Columns, only: Sequence[str] = ()) -> tuple[Survey, list[Table], list[Clock]]:
+    """Read and survey the tables of a folder, or some of them by name."""
+    paths = [path for path in find_tables(folder) if not only or path.name in only]
+    if not paths:
+        raise DataError(f"{folder} has none of the files {few(tuple(only))} any more; name others")
+    tables = [read_signals(path, columns.used, columns.picks) for path in paths]
     surveys, clocks = zip(*(_survey_file(table, columns) for table in tables), strict=True)
     return Survey(str(folder), columns, surveys), tables, list(clocks)
 
@@ -345,23 +376,9 @@ def _step(seconds: Array, median: float) -> float:
 
 def _time_unit(table: Table, name: str, stamps: Array) -> tuple[str, str]:
     """The unit of the time stamps and its source."""
-    stated = table.unit(name)
-    if stated:
-        if stated.lower() in UNITS:
-            return UNITS[stated.lower()], "header"
-        raise DataError(f"{table.path}: the unit of {name!r} is {stated!r}; expected one of {', '.join(SECONDS)}")
-    suffix = re.fullmatch(r".*_([a-zµμ]+)", table.find(name).lower())
-    if suffix is not None and suffix[1] in UNITS:
-        return UNITS[suffix[1]], "name"
-    known = stamps[np.isfinite(stamps)]
-    steps = np.diff(known)
-    steps = steps[steps > 0]
-    step = float(np.median(steps)) if len(steps) else 0.0
-    first = float(known[0]) if len(known) else 0.0
-    for unit, second in SECONDS.items():
-        if EPOCH[0] <= first * second <= EPOCH[1] and step * second <= 10.0:
-            return unit, "guess"
-    # not a Unix time: logs are sampled at 1 to 1000 Hz; a step of one is taken as seconds
-    if step <= 1.0:
-        return "s", "guess"
-    return ("ms" if step < 1e3 else "us" if step < 1e6 else "ns"), "guess"
+    found = time_unit(table.find(name), table.unit(name), stamps)
+    if found is None:
+        raise DataError(
+            f"{table.path}: the unit of {name!r} is {table.unit(name)!r}; expected one of {', '.join(SECONDS)}"
+        )
+    return found.unit, found.source

@@ -134,13 +134,15 @@ class WholeFiles(NamedTuple):
         return float(self.dt[:, 1:].median())
 
 
-def read_files(folder: str | Path, columns: Columns, *, dtype: torch.dtype = torch.float64) -> WholeFiles:
+def read_files(
+    folder: str | Path, columns: Columns, *, dtype: torch.dtype = torch.float64, only: Sequence[str] = ()
+) -> WholeFiles:
     """Read every table of a folder (or one file) as one record on a regular grid at its own rate.
 
     ``columns.state`` may be empty. ``u[:, t]`` is the control of the row *before* ``t``, which acts from ``t - 1`` to
-    ``t``, as in :func:`fwnkf.data.tables.load`.
+    ``t``, as in :func:`fwnkf.data.tables.load`. With ``only``, the files with these names are read.
     """
-    survey, tables, clocks = read_folder(folder, columns)
+    survey, tables, clocks = read_folder(folder, columns, only)
     check_files(survey, tables, clocks)
     grids = [resample(table, clock, columns) for table, clock in zip(tables, clocks, strict=True)]
     length = max(len(grid.observe) for grid in grids)

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..logs.choice import find_columns
 from ..logs.clock import AHEAD, ahead
 from ..logs.log import BLOCK, Log, Source, Stream, standard
 from ..logs.stamps import examine
-from .log_recording import find_columns
 
 Array = NDArray[np.float64]
 MOST_LOST = 0.01

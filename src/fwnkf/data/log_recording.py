@@ -12,7 +12,7 @@ from torch import Tensor
 from ..core.layout import Layout
 from ..core.rotation import normalize
 from ..errors import DataError
-from ..logs.log import Log, Source, Stream, standard_units
+from ..logs.log import Log, Stream, standard_units
 from ..logs.stamps import examine, repair
 from ._interpolate import continuous_signs, resample
 from .recording import Channel, Recording
@@ -133,27 +133,3 @@ def _truth(log: Log, name: str, wanted: Array, notes: list[str]) -> tuple[Tensor
             "not overlap"
         )
     return state, layout, known
-
-
-def find_columns(log: Log, names: Sequence[str]) -> list[tuple[Source, tuple[str, ...]]]:
-    """The signals of a log that have the columns with these names, those with most of them first.
-
-    A column is named as in :data:`fwnkf.logs.log.ROLES`. References and estimates are no measurements.
-    """
-    sources = [source for source in log.sources() if source.role not in ("estimate", "truth")]
-    missing = list(dict.fromkeys(names))
-    chosen: list[tuple[Source, tuple[str, ...]]] = []
-    while missing:
-        counts = [(sum(name in source.columns for name in missing), source) for source in sources]
-        best = max((count for count, _ in counts), default=0)
-        if best == 0:
-            known = ", ".join(dict.fromkeys(name for source in sources for name in source.columns)) or "none"
-            raise DataError(
-                f"{log.path}: no signal has {', '.join(missing)}; there are: {known}. Name the field that has it with "
-                f"--field {missing[0]}=topic.field*factor"
-            )
-        source = next(source for count, source in counts if count == best)
-        columns = tuple(name for name in missing if name in source.columns)
-        chosen.append((source, columns))
-        missing = [name for name in missing if name not in columns]
-    return chosen

@@ -19,7 +19,7 @@ from ..filters.parts.level import HIGHEST, LOWEST, Level, freedom
 from ..identify.channels import ChannelModel, Line, channels_filter
 from .default_filter import channel_models
 from .innovations import innovations
-from .motion import fit_motion, squared_prediction_error
+from .motion import fit_motion, fit_widths, innovation_variances, squared_prediction_error
 from .series import Series
 from .thresholds import THRESHOLDS, Thresholds
 
@@ -39,6 +39,14 @@ def split(series: Series, share: float) -> tuple[Series, Series]:
     """The first part of a series in time, and the rest."""
     middle = float(series.time[0] + share * (series.time[-1] - series.time[0]))
     return series.part(-math.inf, middle), series.part(middle, math.inf)
+
+
+class Way(NamedTuple):
+    """How many lines a model may have, and what of it is fitted to the samples, and not to the spectrum."""
+
+    motion: bool = False
+    widths: bool = False
+    lines: int = 0
 
 
 class Trial(NamedTuple):
@@ -84,9 +92,10 @@ class Calibrated:
 def calibrated(series: Series, *, lines: int = 0, thresholds: Thresholds = THRESHOLDS) -> list[Calibrated]:
     """Models without lines and, if ``lines`` are allowed, with them where they help; each with the level of its noise.
 
-    A channel gets lines if it is predicted better with them. Its motion is fitted to the spectrum, or to the samples
-    where that predicts better (:mod:`fwnkf.diagnosis.motion`). Its variances are scaled, up or down, to its
-    innovations; the half-life of the level that all channels share is the one that predicts best, or none.
+    A channel gets lines, and as many of them, if it is predicted better with them. Its motion and the widths of its
+    lines are fitted to the spectrum, or to the samples where that predicts better (:mod:`fwnkf.diagnosis.motion`). Its
+    variances are scaled, up or down, to its innovations; the half-life of the level that all channels share is the one
+    that predicts best, or none.
     """
     lowest = min(thresholds.line_lowest, 0.1 * series.rate)
     early, late = split(series, 2 / 3)
@@ -95,38 +104,64 @@ def calibrated(series: Series, *, lines: int = 0, thresholds: Thresholds = THRES
     def fitted(part: Series, lines: int) -> list[ChannelModel]:
         return channel_models(part, lines=lines, lowest_hz=lowest)
 
-    def fitted_early(lines: int) -> tuple[list[ChannelModel], list[bool]]:
-        """Models of the first two thirds, and for which channels the motion is better fitted to the samples."""
-        ways = [models := fitted(early, lines), fit_motion(models, early)]
-        errors = [squared_prediction_error(models, late) for models in ways]
-        better = (math.exp(2 * MOTION_GAIN) * errors[1] < errors[0]).tolist()
-        return [ways[moved][column] for column, moved in enumerate(better)], better
+    def refitted(models: Sequence[ChannelModel], part: Series, way: Way) -> Sequence[ChannelModel]:
+        models = fit_widths(models, part) if way.widths else models
+        models = fit_motion(models, part) if way.motion else models
+        if not way.widths:
+            return models
+        # the spectrum gave the levels of a model with other widths
+        ratios = squared_prediction_error(models, part) / innovation_variances(models)
+        return [scaled(model, ratio) for model, ratio in zip(models, ratios.tolist(), strict=True)]
 
-    def fitted_channel(column: int, lines: int, moved: bool) -> ChannelModel:
+    def fitted_early(lines: int) -> tuple[list[ChannelModel], list[Way]]:
+        """Models of the first two thirds, and for each channel its number of lines and what is fitted to the samples.
+
+        To the spectrum of a pure tone, which has the shape of a window, several lines are fitted where there is one.
+        """
+        most = fitted(early, lines)
+        counts = range(1, max((len(model.lines) for model in most), default=0))
+        tried: list[Sequence[ChannelModel]] = [*(fitted(early, count) for count in counts), most]
+        models, used = _best(tried, late)
+        ways = [Way(), Way(motion=True)] + ([Way(widths=True), Way(motion=True, widths=True)] if lines else [])
+        models, best = _best([refitted(models, early, way) for way in ways], late)
+        given = [*counts, lines]
+        return models, [ways[way]._replace(lines=given[place]) for way, place in zip(best, used, strict=True)]
+
+    def fitted_channel(column: int, way: Way) -> ChannelModel:
         channel = series.columns([column])
-        models = fitted(channel, lines)
-        return (fit_motion(models, channel) if moved else models)[0]
+        return refitted(fitted(channel, way.lines), channel, way)[0]
 
-    def at_level(models: Sequence[ChannelModel], trial: Trial, moved: Sequence[bool]) -> Calibrated:
+    def at_level(models: Sequence[ChannelModel], trial: Trial, ways: Sequence[Way]) -> Calibrated:
         half_life, score = followed(trial.at_their_level())
         pairs = zip(models, trial.level.tolist(), strict=True)
-        return Calibrated(tuple(scaled(model, level) for model, level in pairs), half_life, score, tuple(moved))
+        moved = tuple(way.motion for way in ways)
+        return Calibrated(tuple(scaled(model, level) for model, level in pairs), half_life, score, moved)
 
-    models, moved = fitted_early(0)
-    white = [fitted_channel(column, 0, way) for column, way in enumerate(moved)]
+    models, ways = fitted_early(0)
+    white = [fitted_channel(column, way) for column, way in enumerate(ways)]
     trial = tried(channels_filter(models, series.channels), late)
-    found = [at_level(white, trial, moved)]
+    found = [at_level(white, trial, ways)]
     if lines:
-        models, moved_lined = fitted_early(lines)
+        models, with_lines = fitted_early(lines)
         other = tried(channels_filter(models, series.channels), late)
         better = _own_score(other) > _own_score(trial)
         mixed = Trial(*(np.where(better, new, old) for new, old in zip(other, trial, strict=True)))
         models = [
-            fitted_channel(column, lines, moved_lined[column]) if gain else white[column]
-            for column, gain in enumerate(better)
+            fitted_channel(column, with_lines[column]) if gain else white[column] for column, gain in enumerate(better)
         ]
-        found.append(at_level(models, mixed, np.where(better, moved_lined, moved).tolist()))
+        kept = [new if gain else old for new, old, gain in zip(with_lines, ways, better, strict=True)]
+        found.append(at_level(models, mixed, kept))
     return found
+
+
+def _best(tried: Sequence[Sequence[ChannelModel]], series: Series) -> tuple[list[ChannelModel], list[int]]:
+    """Of every channel the model that predicts a series best, and its place; a later one must gain something."""
+    errors = np.stack([squared_prediction_error(models, series) for models in tried])
+    best = np.zeros(errors.shape[1], int)
+    for place in range(1, len(tried)):
+        least = errors[best, np.arange(errors.shape[1])]
+        best = np.where(math.exp(2 * MOTION_GAIN) * errors[place] < least, place, best)
+    return [tried[place][column] for column, place in enumerate(best.tolist())], best.tolist()
 
 
 def tried(model: Filter, series: Series) -> Trial:

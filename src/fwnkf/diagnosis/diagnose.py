@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import DataError
-from ..filters.base import Filter
 from ..logs.excerpt import excerpt
 from ..logs.log import Log
-from .default_filter import LINES, channel_models
-from .evidence import SIGNALS, Analysed, Evidence, gather
 from .result import Diagnosis, Trade
-from .rules import judge
 from .thresholds import THRESHOLDS, Thresholds
-from .trade import trade
 
 if TYPE_CHECKING:
+    from ..filters.base import Filter
+    from .evidence import Analysed, Evidence
     from .truth import Reference
 
 
@@ -61,6 +58,9 @@ def diagnose(
     >>> diagnose(open_log(path)).findings[0].cause
     'vibration'
     """
+    from .evidence import SIGNALS, gather  # with PyTorch, which the package itself does not need
+    from .rules import judge
+
     log = excerpt(log)
     evidence = gather(log, thresholds, filter, _reference(log, truth))
     inertial = [part for part in evidence.analysed if part.role in SIGNALS]
@@ -132,6 +132,9 @@ def _facts(evidence: Evidence) -> dict[str, float | str]:
 
 def _trades(part: Analysed, thresholds: Thresholds) -> list[Trade]:
     """Of the channels with the highest lines."""
+    from .default_filter import LINES, channel_models
+    from .trade import trade
+
     names = [waterfall.channel for waterfall in part.waterfalls]
     columns = [part.series.channels.index(name) for name in names]
     series = part.series.columns(columns)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from ..filters.base import Filter
 from ..identify.channels import ChannelModel, channels_filter
-from ..logs.log import Log, Stream
+from ..logs.log import OWN, Log, Stream
 from ..logs.roles import rotor_numbers
 from ..logs.stamps import StampReport, examine, repair
 from .allan import allan
@@ -36,7 +36,13 @@ OTHERS = ("gyro_filtered", "rotor", "motor", "pose", "velocity", "innovation", "
 FASTER = 1.2
 """A gyro or accelerometer of its own is analysed instead of the IMU if its rate is higher by this factor."""
 SLOWEST = 2.0
-"""Hz: nothing is said about the noise of a stream below it."""
+"""Hz: nothing is said about the noise of a stream below it, unless its columns have their own names."""
+MOST_OWN = 4
+"""Topics whose columns have their own names and that are analysed without being asked for."""
+MOST_COLUMNS = 12
+"""Columns of such a topic that are analysed together without being asked for."""
+LOWEST_SHARE = 0.05
+"""Lowest frequency of a line over the sampling rate, in columns of which it is not known how fast they move."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +123,7 @@ def gather(log: Log, thresholds: Thresholds, filter: Filter | None = None, truth
                 continue
             if len(stream) > 1:
                 raw[role] = stream
+    raw |= _own_streams(log, raw, notes)
     reports = {role: _examined(log, stream) for role, stream in raw.items()}
     # stamps that jitter stay as they are: the grid of a spectrum counts steps, which a late stamp does not change
     streams = {role: repair(stream, replace(reports[role], jitter=0.0)) for role, stream in raw.items()}
@@ -127,7 +134,7 @@ def gather(log: Log, thresholds: Thresholds, filter: Filter | None = None, truth
     starts = [float(stream.time[0]) for stream in streams.values() if len(stream)]
     inside = {role: within(stream, airborne) for role, stream in streams.items()}
     analysed = []
-    for role in _chosen(inside, reports):
+    for role in _chosen(inside, reports, log.asked):
         try:
             analysed.append(analyse(role, inside, thresholds, filter, truth))
         except DataError as error:
@@ -154,6 +161,50 @@ def gather(log: Log, thresholds: Thresholds, filter: Filter | None = None, truth
     )  # fmt: skip
 
 
+def _own_streams(log: Log, known: Mapping[str, Stream], notes: list[str]) -> dict[str, Stream]:
+    """Columns under their own names: those asked for, or all where the log has nothing better.
+
+    Better are inertial sensors and, in a log with many topics, the motion of a vehicle.
+    """
+    own = [source for source in log.sources() if source.role == OWN]
+    wanted = [source for source in own if source.name in log.asked]
+    better = SIGNALS if len(log.topics) == 1 else (*SIGNALS, "pose", "velocity")
+    if not log.asked and not any(role in known for role in better):
+        wanted = own[:MOST_OWN]
+    left = [source for source in own if source not in wanted]
+    if left and not log.asked and len(log.topics) == 1:
+        columns = [name for source in left for name in source.columns]
+        listed = ", ".join(columns[:8]) + (f" and {len(columns) - 8} more" if len(columns) > 8 else "")
+        notes.append(f"not examined: {listed}; name those that matter with --channels")
+    streams = {}
+    for source in wanted:
+        try:
+            stream = log.signal(source.name)
+        except DataError as error:
+            notes.append(f"{source.name} could not be read: {error}")
+            continue
+        stream = stream if log.asked else _first_columns(stream, notes)
+        if len(stream) > 1 and stream.columns:
+            streams[source.name] = stream
+    return streams
+
+
+def _first_columns(stream: Stream, notes: list[str]) -> Stream:
+    """The first columns that are measured, as many as are analysed together; counters and constants are not."""
+    measured = [name for name, values in stream.columns.items() if _is_measured(values)]
+    left = measured[MOST_COLUMNS:]
+    if left:
+        listed = ", ".join(left[:8]) + (f" and {len(left) - 8} more" if len(left) > 8 else "")
+        notes.append(f"not examined: {listed}; name those that matter with --channels")
+    return replace(stream, columns={name: stream.columns[name] for name in measured[:MOST_COLUMNS]})
+
+
+def _is_measured(values: Array) -> bool:
+    """Whether a column changes, and not by the same amount from sample to sample."""
+    steps = np.diff(values[np.isfinite(values)])
+    return bool(len(steps)) and float(np.ptp(steps)) > 1e-6 * float(np.abs(steps).max())
+
+
 def _examined(log: Log, stream: Stream) -> StampReport:
     """The time stamps of a stream; times that were not read are no gaps."""
     report = examine(stream, dropouts=log.dropouts)
@@ -172,15 +223,21 @@ def within(stream: Stream, intervals: Sequence[tuple[float, float]]) -> Stream:
     return stream.take(keep)
 
 
-def _chosen(streams: Mapping[str, Stream], reports: Mapping[str, StampReport]) -> list[str]:
-    """Roles to analyse: the IMU, or gyro and accelerometer of their own where these are faster; else pose, velocity."""
+def _chosen(streams: Mapping[str, Stream], reports: Mapping[str, StampReport], asked: Sequence[str]) -> list[str]:
+    """Roles to analyse: the IMU, or gyro and accelerometer of their own where these are faster; else pose, velocity.
+
+    Columns under their own names are analysed where they were read. What the user asked for is analysed alone.
+    """
+    if asked:
+        return [name for name in asked if name in streams and reports[name].rate > 0]
+    own = [name for name, stream in streams.items() if stream.role == OWN and reports[name].rate > 0]
     rate = reports["imu"].rate if "imu" in reports else 0.0
     single = [role for role in ("gyro", "accel") if role in reports and reports[role].rate > FASTER * rate]
     both = len(single) == 2
     chosen = single if both or "imu" not in streams else [*single, "imu"]
     if not chosen:
         chosen = [role for role in ("imu", "pose", "velocity") if role in streams][:1]
-    return [role for role in chosen if reports[role].rate >= SLOWEST]
+    return [*(role for role in chosen if reports[role].rate >= SLOWEST), *own]
 
 
 def stream_series(stream: Stream) -> Series:
@@ -200,6 +257,9 @@ def analyse(
     """Spectra, lines with their sources, innovations and consistency of one stream."""
     stream = streams[role]
     series = stream_series(stream)
+    if role not in SIGNALS:
+        lowest = min(thresholds.line_lowest, LOWEST_SHARE * series.rate)
+        thresholds = replace(thresholds, line_lowest=lowest)
     grid = even_grid(series.time, series.values)
     rotor, motor = (_track(streams.get(name)) for name in ("rotor", "motor"))
     lines = name_lines(grid, series.channels, rotor=rotor, motor=motor, thresholds=thresholds)

@@ -20,6 +20,7 @@ CAUSES: Mapping[str, str] = {
     "drift": "a sensor bias that changes during the log",
     "gaps": "missing samples: gaps, dropouts, skipped samples",
     "clipping": "values at the limit of the range",
+    "quantisation": "steps of a sensor that are larger than the rest of its noise",
     "time_base": "time stamps with a wrong unit, rate, order or offset",
     "overconfident": "innovations or errors larger than the filter expects",
     "underconfident": "innovations or errors smaller than the filter expects",

@@ -1,4 +1,4 @@
-"""The motion of channel models fitted to the samples, for logs whose spectrum is too short to show it.
+"""Motion and lines of channel models fitted to the samples, for logs whose spectrum is too short to show them.
 
 The spectrum of a short log starts above a slow motion: of 9 s at 1 kHz, the first bin that is compared is at 3.6 Hz.
 Drive and decay of the signal are then not determined by the spectrum, and a filter with them lags behind the
@@ -34,6 +34,8 @@ DECAYS = (SLOWEST, 1.0, 20.0)
 """Decays tried first, 1/s."""
 FIRST_STEP, LAST_STEP = 2.0, 0.25
 """Steps of the search in the logarithms of drive and decay, halved from the first to the last."""
+WIDTHS = (0.5, 0.25, 0.1, 0.03, 0.01)
+"""Widths of lines that are tried, over those of the spectrum."""
 NEIGHBOURS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1), (1, -1), (-1, 1))
 LEVEL = 16
 """Samples whose mean is the level that a piece starts from."""
@@ -64,6 +66,33 @@ def fit_motion(models: Sequence[ChannelModel], series: Series) -> list[ChannelMo
             for model, step in zip(best, steps.tolist(), strict=True)
         ]
     return best
+
+
+def fit_widths(models: Sequence[ChannelModel], series: Series) -> list[ChannelModel]:
+    """The models with the widths of lines that predict the next sample of a series with the smallest error.
+
+    A line is never narrower in a spectrum than its resolution; a pure tone is.
+    """
+    cut = _cut(series)
+    best = list(models)
+    for number in range(max(len(model.lines) for model in models)):
+        tried = [[model, *(_narrowed(model, number, factor) for factor in WIDTHS)] for model in best]
+        best = [row[place] for row, place in zip(tried, _squared_errors(tried, cut).argmin(1).tolist(), strict=True)]
+    return best
+
+
+@torch.no_grad()
+def innovation_variances(models: Sequence[ChannelModel]) -> Array:
+    """What the models state as the mean squares of their one-step prediction errors."""
+    return np.asarray(steady_state(*stacked_matrices(models)).innovation_cov[:, 0, 0].numpy())
+
+
+def _narrowed(model: ChannelModel, number: int, factor: float) -> ChannelModel:
+    """With another width of one line, if it has so many."""
+    lines = list(model.lines)
+    if number < len(lines):
+        lines[number] = replace(lines[number], bandwidth_hz=factor * lines[number].bandwidth_hz)
+    return replace(model, lines=tuple(lines))
 
 
 def squared_prediction_error(models: Sequence[ChannelModel], series: Series) -> Array:

@@ -74,6 +74,11 @@ class Thresholds:
     # ---- bias
     drift_gyro: float = _threshold(0.03, "rad/s", "change of the bias of a gyro during a log, against the attitude")
     drift_scatter: float = _threshold(3.0, "1", "that change over the scatter of neighbouring windows, at least")
+    drift_t: float = _threshold(8.0, "1", "drift of a sensor at rest over its standard error, at least")
+    # ---- resolution
+    resolution_share: float = _threshold(
+        0.3, "1", "variance of the steps of a column over that of its white noise that gives a warning"
+    )
     # ---- consistency
     nis_high: float = _threshold(2.0, "1", "mean NIS per channel above which a filter is overconfident")
     nis_low: float = _threshold(0.5, "1", "mean NIS per channel below which a filter is underconfident")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,20 @@ FLAGS = ("-std=c99", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 class Library:
     """The generated functions, compiled and called from Python."""
 
-    def __init__(self, program: StepProgram, folder: Path, name: str, command: str | None = None) -> None:
+    def __init__(
+        self,
+        program: StepProgram,
+        folder: Path,
+        name: str,
+        command: str | None = None,
+        sources: Sequence[str] = (),
+    ) -> None:
         command = command or c_compiler()
         if command is None:
             raise FwnkfError("no C compiler found (cc, gcc, clang): the C was written and not compared with the filter")
         path = folder / f"lib{name}.so"
-        call = [command, *FLAGS, "-shared", "-fPIC", "-o", str(path), str(folder / f"{name}.c"), "-lm"]
+        files = [str(folder / file) for file in sources or (f"{name}.c",)]
+        call = [command, *FLAGS, "-shared", "-fPIC", "-o", str(path), *files, "-lm"]
         done = subprocess.run(call, capture_output=True, text=True)
         if done.returncode:
             raise FwnkfError(f"{' '.join(call)} failed:\n{done.stderr[:2000]}")

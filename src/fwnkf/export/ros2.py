@@ -100,7 +100,7 @@ def export_ros2(
     wiring = wire(model, channels, controls)
     pose = _pose(model.layout)
     folder = Path(folder)
-    facts = export_c(model, folder / "filter", name, precision, outputs, steps, records=records)
+    facts = export_c(model, folder / "filter", name, precision, outputs, steps, records=records, by_axis=False)
     texts = {"NAME": name, "GUARD": name.upper(), **_tables(model, wiring), **pose}
     written = []
     for path, text in FILES.items():

@@ -61,11 +61,18 @@ class Consistency:
 
 @dataclass(frozen=True)
 class Order:
-    """A number of oscillators that was tried; the smallest BIC (Bayesian information criterion) was chosen."""
+    """A number of oscillators that was tried.
+
+    The last one was chosen whose BIC (Bayesian information criterion) is smaller than those before, and that gains on
+    records to which it was not fitted.
+    """
 
     oscillators: int
     log_likelihood: float
     bic: float
+    gain: float | None = None
+    """Log-likelihood gained over one oscillator less on such records; None where that was not examined."""
+    chosen: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,7 +139,11 @@ class FitReport:
             lines.append(f"{item.name:<{width}}  {item.start:>11.5g}  {item.value:>11.5g}  {error}")
         if len(self.orders) > 1:
             bics = ", ".join(f"{order.oscillators}: {order.bic:.1f}" for order in self.orders)
-            lines.append(f"oscillators per channel by BIC (the smallest is chosen): {bics}")
+            gains = ", ".join(f"{o.oscillators}: {o.gain:+.1f}" for o in self.orders if o.gain is not None)
+            chosen = next(order.oscillators for order in self.orders if order.chosen)
+            lines.append(f"oscillators per channel: {chosen} chosen; BIC {bics}")
+            if gains:
+                lines.append(f"log-likelihood gained by one more on records it was not fitted to: {gains}")
         for title, part in (("start", self.before), ("fitted", self.fitted), ("held out", self.held_out)):
             if part is not None:
                 channels = ", ".join(f"{value:.3f}" for value in part.nis_by_channel)

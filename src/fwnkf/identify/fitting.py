@@ -6,7 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import torch
@@ -32,6 +32,10 @@ POLE_RADIUS = 0.9999
 FIRST_ITERATIONS = 12
 """Of the filter without oscillators, whose innovations give the first spectrum."""
 MOST_OSCILLATORS = 4
+CHECKED = 0.2
+"""Share of the records of a fit on which the number of oscillators is checked."""
+LEAST_GAIN = 2.0
+"""Log-likelihood that one more oscillator gains on them, at least: less is chance."""
 
 Progress = Callable[[str], None]
 
@@ -88,7 +92,8 @@ def fit(
         learn: ``Q``, ``R`` (their variances, correlations stay; or the constants of the system that set them),
             ``oscillators``, ``constants`` (all of the system), or constants by name.
         oscillators: noise states of each channel, for a system: a number, or ``"auto"`` (default), which adds them
-            while the Bayesian information criterion falls. A filter keeps the noise states it has.
+            while the Bayesian information criterion falls and a fifth of the records, to which they were not fitted,
+            is predicted better. A filter keeps the noise states it has.
         held_out: share of the records, or their indices, that only test the fit.
         iterations: of the final maximisation, at most.
         progress: called with a line of text now and then.
@@ -185,13 +190,15 @@ class _Course(NamedTuple):
 
 
 def _choose_order(course: _Course, plain: _Stage, wanted: int | str) -> tuple[_Stage, list[Order]]:
-    """Add oscillators one by one, each started from the spectrum, up to a number or while the BIC falls.
+    """Add oscillators one by one, each started from the spectrum, up to a number or while they are supported.
 
     Orders are compared by one likelihood: Whittle's for a linear system, where it is nearly exact and takes a second,
-    the exact one otherwise.
+    the exact one otherwise. The spectrum of a pure tone has the shape of a window, which several oscillators fit better
+    than one, so a further oscillator must also predict records better that it was not fitted to.
     """
     likelihood = plain.likelihood
     spectra = measured_spectra(likelihood, plain.raw)
+    support = _Support(course) if wanted == "auto" else None
     samples, batch = float(course.train.present.sum()), likelihood.side_by_side
     if likelihood.time_invariant:
         local = whittle(likelihood.model, likelihood.parameters, spectra, batch)(plain.raw)
@@ -201,7 +208,7 @@ def _choose_order(course: _Course, plain: _Stage, wanted: int | str) -> tuple[_S
         plain = course.maximise(likelihood, plain.raw)
         orders = [Order(0, plain.local.value, plain.bic(samples))]
     likelihood.parameters.finish(plain.raw)
-    best = [plain]
+    best, kept = [plain], 0
     before: Filter | None = None
     for count in range(1, (MOST_OSCILLATORS if wanted == "auto" else int(wanted)) + 1):
         if course.stop is not None and course.stop():
@@ -222,15 +229,51 @@ def _choose_order(course: _Course, plain: _Stage, wanted: int | str) -> tuple[_S
             )
         stages.sort(key=lambda stage: stage.bic(samples))
         orders.append(Order(count, stages[0].local.value, stages[0].bic(samples)))
-        if wanted == "auto" and orders[-1].bic >= min(order.bic for order in orders[:-1]):
-            break
-        best = stages
+        if support is not None:
+            if orders[-1].bic >= min(order.bic for order in orders[:-1]):
+                break
+            gain = support.gain(best[0], stages[0])
+            orders[-1] = replace(orders[-1], gain=gain)
+            if gain < LEAST_GAIN:
+                break
+        best, kept = stages, count
         best[0].likelihood.parameters.finish(best[0].raw)
         before = best[0].likelihood.model
     if likelihood.time_invariant:
         course.report("exact likelihood")
         best = sorted((course.maximise(s.likelihood, s.raw) for s in best), key=lambda stage: stage.bic(samples))
+    orders[kept] = replace(orders[kept], chosen=True)
     return best[0], orders
+
+
+class _Support:
+    """Whether records that a filter was not fitted to support one more oscillator, by the exact likelihood."""
+
+    def __init__(self, course: _Course) -> None:
+        count = len(course.train.y)
+        checked = math.ceil(CHECKED * count) if count > 1 else 0
+        rows = torch.arange(count)
+        self.course = course
+        self.fitted = course.train.take(rows[: count - checked])
+        self.checked = course.train.take(rows[count - checked :]) if checked else None
+        self.best: float | None = None
+
+    def gain(self, before: _Stage, after: _Stage) -> float:
+        """Log-likelihood gained over the one kept, at first ``before``; of one record less the penalty of the BIC."""
+        best = self._score(before) if self.best is None else self.best
+        score = self._score(after)
+        self.best = score if score - best >= LEAST_GAIN else best
+        return score - best
+
+    def _score(self, stage: _Stage) -> float:
+        model, parameters = stage.likelihood.model, stage.likelihood.parameters
+        reached = self.course.maximise(self.course.evaluate(model, parameters, self.fitted), stage.raw)
+        if self.checked is None:
+            score = -0.5 * reached.bic(float(self.fitted.present.sum()))
+        else:
+            score = self.course.evaluate(model, parameters, self.checked).value(reached.raw)
+        parameters.finish(stage.raw)
+        return score
 
 
 class _Counter:

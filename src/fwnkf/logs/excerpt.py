@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .log import BLOCK, Dropout, Log, Source, Stream
+from .log import BLOCK, OWN, Dropout, Log, Source, Stream
 
 SAMPLES = 100_000
 """Samples of the fastest signal of a log up to which it is read as a whole."""
@@ -20,7 +20,7 @@ class Excerpt(Log):
     def __init__(self, log: Log, samples: int, parts: int, count: int) -> None:
         self.log = log
         self.path, self.format, self.start_ns, self.stop_ns = log.path, log.format, log.start_ns, log.stop_ns
-        self.topics, self.parameters = log.topics, log.parameters
+        self.topics, self.parameters, self.asked = log.topics, log.parameters, log.asked
         self.messages, self.dropouts, self.facts = log.messages, log.dropouts, log.facts
         total = (log.stop_ns - log.start_ns) / 1e9
         length = total * samples / count / parts
@@ -65,7 +65,9 @@ def excerpt(log: Log, samples: int = SAMPLES, parts: int = PARTS) -> Log:
 
     ``left_out`` are the times in between, which are no gaps of the log.
     """
-    counts = [log.topics[source.topic].count or 0 for source in log.sources() if source.topic in log.topics]
+    sources = [source for source in log.sources() if source.topic in log.topics]
+    standard = [source for source in sources if source.role != OWN or source.name in log.asked]
+    counts = [log.topics[source.topic].count or 0 for source in standard or sources]
     count = max(counts, default=0)
     if count <= samples or log.stop_ns <= log.start_ns:
         return log

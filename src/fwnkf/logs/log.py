@@ -39,8 +39,11 @@ ROLES: Mapping[str, str] = {
     "truth": "position_x …, orientation_w …, velocity_x … of a reference: motion capture, a simulator",
     "vibration": "vibration_x … vibration_z (m/s²) as the autopilot computes it, and clip_… counts",
     "peak": "peak_x … peak_z: frequencies (Hz) of the strongest gyro lines as measured on board",
+    "column": "columns that no other role has, under their own names and in their own units",
 }
 """Standard signals: the names and units of their columns."""
+OWN = "column"
+"""The role of columns under their own names."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +202,8 @@ class Log(ABC):
     """Times that are not read, see :mod:`fwnkf.logs.excerpt`; they are no gaps of the log."""
     notes: tuple[str, ...] = ()
     """Damage and oddities of the file, for people."""
+    asked: tuple[str, ...] = ()
+    """Roles, and names of own columns, that the user asked for (:func:`fwnkf.logs.choose`); empty if for none."""
     facts: Mapping[str, float | str] = MappingProxyType({})
     """Vehicle, firmware and the like, where they are logged."""
 
@@ -315,7 +320,19 @@ def standard(stream: Stream, source: Source) -> Stream:
     """Rename and scale the columns of a stream as ``source`` says."""
     columns = {name: stream.columns[field] * factor for name, (field, factor) in source.columns.items()}
     units = standard_units(columns)
+    if source.role == OWN:  # a factor makes another unit of it
+        places = source.columns.items()
+        units = {name: stream.units.get(field, "") if k == 1.0 else units.get(name, "") for name, (field, k) in places}
     return replace(stream, name=source.name, columns=columns, units=units, topic=source.topic, role=source.role)
+
+
+def own_name(topic: str) -> str:
+    """The name of the signal with the own columns of a topic; that of the topic, unless it is also that of a role.
+
+    >>> own_name("/scale"), own_name("imu")
+    ('/scale', 'columns of imu')
+    """
+    return f"columns of {topic}" if topic.split("_")[0] in ROLES else topic
 
 
 def standard_units(names: Sequence[str] | Mapping[str, object]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import ConfigError, DataError, FwnkfError
+from .choice import Chosen
 from .log import LOG_READERS, Log
 
 GROUP = "fwnkf.log_readers"
@@ -162,11 +163,13 @@ def recognise(path: str | Path) -> str:
     )
 
 
-def open_log(path: str | Path) -> Log:
+def open_log(path: str | Path, *, time: str = "") -> Log:
     r"""Open a log; its format is recognised by its first bytes, else by its suffix.
 
     Args:
         path: the file, or the folder of a ROS 2 bag.
+        time: the column or field with the time, with a factor to seconds where its unit is not known:
+            ``ticks*1e-4``. By default the column that is called so, or the stamps of messages.
 
     Returns:
         The log. Topics and parameters are known, samples are read on demand.
@@ -183,9 +186,11 @@ def open_log(path: str | Path) -> Log:
     ('CSV', ('t', 'gyro_x'))
     """
     name = recognise(path)
-    reader: Callable[[Path], Log] = LOG_READERS[name]
+    if time and name != "table":
+        return Chosen(open_log(path), (), time=time)
+    reader: Callable[..., Log] = LOG_READERS[name]
     if name in BUILT_IN:
-        return reader(Path(path))
+        return reader(Path(path), time) if time else reader(Path(path))
     try:
         return reader(Path(path))
     except (FwnkfError, OSError):

@@ -1,7 +1,8 @@
-"""Write estimates to files: Parquet, TUM trajectories (for evo), and MCAP (for Foxglove and Rerun)."""
+"""Write estimates to files: Parquet, CSV, TUM trajectories (for evo), and MCAP (for Foxglove and Rerun)."""
 
 from __future__ import annotations
 
+import csv
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -67,24 +68,56 @@ class ResultFile(ABC):
         return position, orientation
 
 
-class ParquetFile(ResultFile):
+class TableResult(ResultFile):
     """A row for each step: ``time``, ``stamp_ns``, means by name, and standard deviations ``NAME_std``."""
 
     def __init__(self, path: Path, parts: Parts, start_ns: int, *, covariance: bool = False) -> None:
         super().__init__(path, parts, start_ns)
-        self._arrow = need("pyarrow", "logs")
-        self._parquet = need("pyarrow.parquet", "logs")
         size = len(self.tangent_names)
         self._pairs = [(i, j) for i in range(size) for j in range(i + 1, size)] if covariance else []
         further = [f"{self.tangent_names[i]}*{self.tangent_names[j]}" for i, j in self._pairs]
-        numbers = [*self.names, *(f"{name}_std" for name in self.tangent_names), *further]
+        self.numbers = [*self.names, *(f"{name}_std" for name in self.tangent_names), *further]
+
+    def columns(self, mean: Array, cov: Array) -> list[Array]:
+        """The columns of :attr:`numbers`."""
+        std = np.sqrt(np.maximum(np.diagonal(cov, axis1=1, axis2=2), 0))
+        return [*mean.T, *std.T, *(cov[:, i, j] for i, j in self._pairs)]
+
+
+class CsvFile(TableResult):
+    """Numbers with all their digits; what is known of the run stands in comments at the end."""
+
+    def __init__(self, path: Path, parts: Parts, start_ns: int, *, covariance: bool = False) -> None:
+        super().__init__(path, parts, start_ns, covariance=covariance)
+        self._file = path.open("w", encoding="utf-8", newline="")
+        self._writer = csv.writer(self._file, lineterminator="\n")
+        self._writer.writerow(["time", "stamp_ns", *self.numbers])
+
+    def write(self, time: Array, mean: Array, cov: Array) -> None:
+        columns = [time.tolist(), self.stamps(time).tolist(), *(item.tolist() for item in self.columns(mean, cov))]
+        self._writer.writerows(zip(*columns, strict=True))
+
+    def close(self, facts: Mapping[str, str]) -> None:
+        if not self._file.closed:
+            self._file.writelines(
+                f"# {name}: {value}".replace("\r", " ").replace("\n", " ") + "\n" for name, value in facts.items()
+            )
+            self._file.close()
+
+
+class ParquetFile(TableResult):
+    """The same with 64 bits a number."""
+
+    def __init__(self, path: Path, parts: Parts, start_ns: int, *, covariance: bool = False) -> None:
+        super().__init__(path, parts, start_ns, covariance=covariance)
+        self._arrow = need("pyarrow", "logs")
+        self._parquet = need("pyarrow.parquet", "logs")
         fields = [("time", self._arrow.float64()), ("stamp_ns", self._arrow.int64())]
-        self._schema = self._arrow.schema(fields + [(name, self._arrow.float64()) for name in numbers])
+        self._schema = self._arrow.schema(fields + [(name, self._arrow.float64()) for name in self.numbers])
         self._writer = self._parquet.ParquetWriter(path, self._schema)
 
     def write(self, time: Array, mean: Array, cov: Array) -> None:
-        std = np.sqrt(np.maximum(np.diagonal(cov, axis1=1, axis2=2), 0))
-        columns: list[Any] = [time, self.stamps(time), *mean.T, *std.T, *(cov[:, i, j] for i, j in self._pairs)]
+        columns: list[Any] = [time, self.stamps(time), *self.columns(mean, cov)]
         self._writer.write_table(self._arrow.table(columns, schema=self._schema))
 
     def close(self, facts: Mapping[str, str]) -> None:
@@ -101,7 +134,7 @@ class TumFile(ResultFile):
         if any(item is None for item in self._pose(np.zeros((1, len(self.names))))):
             raise ConfigError(
                 f"{path}: a TUM trajectory needs a position (position_x, position_y, position_z) and an orientation; "
-                f"the state of this filter has {', '.join(self.names)}. Write .parquet or .mcap instead"
+                f"the state of this filter has {', '.join(self.names)}. Write .parquet, .csv or .mcap instead"
             )
         self._file = path.open("w", encoding="utf-8")
         self._file.write("# timestamp tx ty tz qx qy qz qw\n")
@@ -200,12 +233,14 @@ def _identity(count: int) -> Array:
 
 
 def result_file(path: Path, parts: Parts, start_ns: int, *, covariance: bool = False) -> ResultFile:
-    """A file of the format of the suffix: ``.parquet``, ``.tum`` or ``.mcap``."""
+    """A file of the format of the suffix: ``.parquet``, ``.csv``, ``.tum`` or ``.mcap``."""
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         return ParquetFile(path, parts, start_ns, covariance=covariance)
+    if suffix == ".csv":
+        return CsvFile(path, parts, start_ns, covariance=covariance)
     if suffix == ".tum":
         return TumFile(path, parts, start_ns)
     if suffix == ".mcap":
         return McapResult(path, parts, start_ns)
-    raise ConfigError(f"{path}: estimates are written as .parquet, .tum or .mcap")
+    raise ConfigError(f"{path}: estimates are written as .parquet, .csv, .tum or .mcap")

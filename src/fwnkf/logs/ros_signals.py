@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from .definitions import short
-from .log import Source, Topic
+from .log import OWN, Source, Topic, own_name
 
 AXES = ("x", "y", "z")
 QUATERNION = ("w", "x", "y", "z")
@@ -65,6 +65,12 @@ TRUTH = re.compile(r"truth|vicon|mocap|optitrack|qualisys|(^|[/_])gt([/_]|$)", r
 """Names of topics with a reference."""
 
 
+UNMEASURED = re.compile(r"(^|[._])(stamp|sec|nsec|nanosec|secs|nsecs|seq|frame_id|timestamp|time)$|covariance|stamp\.")
+"""Fields of messages that are no measurements."""
+MOST_FIELDS = 64
+"""Numbers of a message, at most, for its fields to be taken as channels: more of them are an image or a scan."""
+
+
 def signals(topics: Mapping[str, Topic]) -> tuple[Source, ...]:
     """The standard signals: of several topics with the same role, the one with the most samples first."""
     candidates: list[tuple[str, Topic, Columns]] = []
@@ -90,6 +96,12 @@ def signals(topics: Mapping[str, Topic]) -> tuple[Source, ...]:
         number = of_role[role]
         of_role[role] += 1
         sources.append(Source(f"{role}_{number}" if number else role, role, topic.name, columns))
+    known = {source.topic for source in sources}
+    others = sorted((t for t in topics.values() if t.name not in known), key=lambda topic: -(topic.count or 0))
+    for topic in others:
+        own = {field: (field, 1.0) for field in topic.fields if not UNMEASURED.search(field)}
+        if own and len(own) <= MOST_FIELDS:
+            sources.append(Source(own_name(topic.name), OWN, topic.name, own))
     return tuple(sources)
 
 

@@ -66,6 +66,8 @@ class Table:
     """SHA-256 of the file, if it was asked for."""
     header: tuple[str, ...] = ()
     """All column headers of the file, including columns that were not read."""
+    text: tuple[str, ...] = ()
+    """Columns of text, which are left out where that is allowed."""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()))) if self.columns else 0
@@ -112,7 +114,9 @@ class Table:
         return self.units.get(self.find(name), "")
 
 
-def read_table(path: str | Path, columns: Sequence[str] | None = None, *, digest: bool = True) -> Table:
+def read_table(
+    path: str | Path, columns: Sequence[str] | None = None, *, digest: bool = True, leave_text_out: bool = False
+) -> Table:
     r"""Read a ``.csv`` or ``.parquet`` file.
 
     CSV files have a header line and rows of numbers, separated by commas, semicolons or tabs. Lines that start with
@@ -123,6 +127,7 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None, *, digest
         path: the file.
         columns: which columns, with or without unit; by default all.
         digest: whether to compute the checksum of the file, which takes longer than reading Parquet.
+        leave_text_out: leave out columns of text (:attr:`Table.text`), which are an error otherwise.
 
     Returns:
         The columns and their units.
@@ -142,9 +147,44 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None, *, digest
         raise DataError(f"{path}: a table must be a {' or '.join(SUFFIXES)} file; convert or rename it")
     data = _read_bytes(path)
     read = _read_csv if suffix == ".csv" else _read_parquet
-    header, values, units = read(path, data, columns)
+    header, values, units, text = read(path, data, columns, leave_text_out)
     checksum = hashlib.sha256(data).hexdigest() if digest else ""
-    return Table(path.stem, path, values, units, checksum, tuple(header))
+    return Table(path.stem, path, values, units, checksum, tuple(header), text)
+
+
+def read_header(path: str | Path) -> dict[str, str]:
+    r"""The names of the columns of a table, each with its unit.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Units by name; empty where the file states none.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "run.csv"
+    >>> _ = path.write_text("t [s],gps_x\n0.0,1.5\n")
+    >>> read_header(path)
+    {'t': 's', 'gps_x': ''}
+    """
+    path = Path(path)
+    if path.suffix.lower() == ".parquet":
+        arrow, parquet = need("pyarrow", "tables"), need("pyarrow.parquet", "tables")
+        try:
+            header = [
+                str(name) for name in parquet.ParquetFile(arrow.BufferReader(_read_bytes(path))).schema_arrow.names
+            ]
+        except DataError:
+            raise
+        except Exception as error:  # pyarrow raises many kinds of errors for damaged files
+            raise _unreadable(path, error) from error
+    else:
+        lines = _Lines(path, _read_bytes(path))
+        try:
+            header = _csv_header(path, lines, iter(lines))[1]
+        except csv.Error as error:
+            raise _open_quote(path, lines, error) from error
+    return {name: unit for name, unit in name_columns(path, header) if name}
 
 
 def find_tables(folder: str | Path) -> list[Path]:
@@ -228,20 +268,24 @@ class _Lines:
                 yield line
 
 
-def _read_csv(
-    path: Path, data: bytes, wanted: Sequence[str] | None
-) -> tuple[list[str], dict[str, NDArray[np.float64]], dict[str, str]]:
+Content = tuple[list[str], dict[str, NDArray[np.float64]], dict[str, str], tuple[str, ...]]
+"""Header, values and units by name, and columns of text that were left out."""
+
+
+def _read_csv(path: Path, data: bytes, wanted: Sequence[str] | None, leave_text_out: bool) -> Content:
     lines = _Lines(path, data)
     try:
-        return _parse_csv(path, lines, wanted)
+        return _parse_csv(path, lines, wanted, leave_text_out)
     except csv.Error as error:
-        raise DataError(f"{path}, line {lines.number}: {str(error)[:160]}; check for an open quotation mark") from error
+        raise _open_quote(path, lines, error) from error
 
 
-def _parse_csv(
-    path: Path, lines: _Lines, wanted: Sequence[str] | None
-) -> tuple[list[str], dict[str, NDArray[np.float64]], dict[str, str]]:
-    source = iter(lines)
+def _open_quote(path: Path, lines: _Lines, error: csv.Error) -> DataError:
+    return DataError(f"{path}, line {lines.number}: {str(error)[:160]}; check for an open quotation mark")
+
+
+def _csv_header(path: Path, lines: _Lines, source: Iterator[str]) -> tuple[str, list[str], Iterator[str]]:
+    """The separator, the header, and the lines after it."""
     first = next(source, None)
     if first is None:
         raise DataError(f"{path} contains comments only; add a header line and rows of numbers")
@@ -255,15 +299,24 @@ def _parse_csv(
                 "add a header line such as t [s],gps_x [m]"
             )
         source = chain([first], source)
-    header = [cell.strip() for cell in header]
+    return separator, [cell.strip() for cell in header], source
+
+
+def _parse_csv(path: Path, lines: _Lines, wanted: Sequence[str] | None, leave_text_out: bool) -> Content:
+    separator, header, source = _csv_header(path, lines, iter(lines))
     named = name_columns(path, header)
     chosen = choose_columns(path, header, named, wanted)
     blocks: list[list[NDArray[np.float64]]] = [[] for _ in chosen]
     dated: set[int] = set()
     rows: list[list[str]] = []
     places: list[int] = []
+    text: list[int] = []
 
     def flush() -> None:
+        if leave_text_out and not any(blocks):
+            text.extend(index for index in chosen if _is_text([row[index] for row in rows]))
+            chosen[:] = [index for index in chosen if index not in text]
+            del blocks[len(chosen) :]
         for block, index in zip(blocks, chosen, strict=True):
             cells = [row[index] for row in rows]
             block.append(to_numbers(path, cells, places, f"column {index + 1} ({named[index][0][:80]})", dated, index))
@@ -289,7 +342,13 @@ def _parse_csv(
         raise DataError(f"{path} has a header but no rows; write it again, or remove it from the folder")
     columns = {named[index][0]: np.concatenate(block) for block, index in zip(blocks, chosen, strict=True)}
     units = {named[i][0]: "s" if i in dated else named[i][1] for i in chosen if i in dated or named[i][1]}
-    return header, columns, units
+    return header, columns, units, tuple(named[index][0] for index in text)
+
+
+def _is_text(cells: list[str]) -> bool:
+    """Whether the first cell of a column that is not empty is neither a number nor a date."""
+    first = next((cell.strip() for cell in cells if cell.strip().lower() not in MISSING), "0")
+    return not is_number(first) and since_1970(first) is None and re.fullmatch(r"[+-]?\d+,\d+", first) is None
 
 
 def _cells(line: str) -> tuple[str, list[str]]:
@@ -301,9 +360,7 @@ def _cells(line: str) -> tuple[str, list[str]]:
 # ---- Parquet --------------------------------------------------------------------------------------------------------
 
 
-def _read_parquet(
-    path: Path, data: bytes, wanted: Sequence[str] | None
-) -> tuple[list[str], dict[str, NDArray[np.float64]], dict[str, str]]:
+def _read_parquet(path: Path, data: bytes, wanted: Sequence[str] | None, leave_text_out: bool) -> Content:
     arrow, parquet = need("pyarrow", "tables"), need("pyarrow.parquet", "tables")
     try:
         file = parquet.ParquetFile(arrow.BufferReader(data), page_checksum_verification=True)
@@ -317,6 +374,8 @@ def _read_parquet(
         chosen = choose_columns(path, header, named, wanted)
         if not 0 < rows <= ROW_LIMIT:
             raise DataError(f"{path} has {rows:,} rows; a table has 1 to {ROW_LIMIT:,}, split it into one file per run")
+        text = [index for index in chosen if leave_text_out and not _has_numbers(arrow, schema.field(index).type)]
+        chosen = [index for index in chosen if index not in text]
         kinds = {index: _number_kind(arrow, schema.field(index).type, path, named[index][0]) for index in chosen}
         Work(path, len(data)).count("numbers in a table", rows * len(chosen))
         columns, units = {}, {}
@@ -335,12 +394,22 @@ def _read_parquet(
             declared = (metadata.get(b"unit") or metadata.get(b"units") or b"").decode("utf-8", "replace")
             if unit := declared or unit or of_type:
                 units[name] = unit[:80]
-        return header, columns, units
+        return header, columns, units, tuple(named[index][0] for index in text)
     except DataError:
         raise
     except Exception as error:  # pyarrow raises many kinds of errors for damaged files
-        brief = f"{type(error).__name__}: {str(error)[:160]}"
-        raise DataError(f"{path} cannot be read as Parquet ({brief}); write or download it again") from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    brief = f"{type(error).__name__}: {str(error)[:160]}"
+    return DataError(f"{path} cannot be read as Parquet ({brief}); write or download it again")
+
+
+def _has_numbers(arrow: Any, kind: Any) -> bool:
+    types = arrow.types
+    numbers = (types.is_integer, types.is_floating, types.is_decimal, types.is_null, types.is_boolean)
+    return any(is_kind(kind) for is_kind in (*numbers, types.is_timestamp, types.is_duration))
 
 
 def _number_kind(arrow: Any, kind: Any, path: Path, name: str) -> tuple[Any, str]:
@@ -350,7 +419,7 @@ def _number_kind(arrow: Any, kind: Any, path: Path, name: str) -> tuple[Any, str
         return arrow.int64(), kind.unit
     if types.is_boolean(kind):
         return arrow.uint8(), ""
-    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind)):
+    if not _has_numbers(arrow, kind):
         raise DataError(
             f"{path}, column {name!r} holds {str(kind)[:80]}, not numbers; select the columns to read, or convert it "
             "to float64"

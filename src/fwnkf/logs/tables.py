@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,18 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
-from .log import BLOCK, LOG_READERS, Log, Source, Stream, Topic
-from .table import Table, read_table
+from .choice import NOT_MEASURED, Pick, role_of
+from .log import BLOCK, LOG_READERS, OWN, Log, Source, Stream, Topic, own_name, standard_units
+from .table import Table, read_header, read_table
+from .table_time import time_column, time_unit
 
 GRAVITY = 9.80665
 """m/s², of one g."""
 
-SECONDS: Mapping[str, float] = {
-    "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0,
-    "ms": 1e-3, "msec": 1e-3, "millis": 1e-3,
-    "us": 1e-6, "usec": 1e-6, "µs": 1e-6, "μs": 1e-6, "micros": 1e-6,
-    "ns": 1e-9, "nsec": 1e-9, "nanos": 1e-9,
-}  # fmt: skip
 _RAD = {"rad/s": 1.0, "rads": 1.0, "rad_s": 1.0, "rps": 1.0}
 _DEG = {unit: math.radians(1) for unit in ("deg/s", "dps", "degs", "deg_s", "°/s", "degrees/s")}
 _ACCELERATION = {"m/s2": 1.0, "mps2": 1.0, "ms2": 1.0, "m_s2": 1.0, "g": GRAVITY, "gs": GRAVITY, "mg": GRAVITY / 1000}
@@ -54,7 +51,6 @@ KINDS: Mapping[str, _Kind] = {
 
 _TRUTH = re.compile(r"truth|true|ground|reference|vicon|mocap|(^|[_. /])(gt|ref)([_. /]|$)")
 """Names of columns with a reference."""
-_TIME = re.compile(r"(?:#\s*)?(?:t|time|timestamp|time_?stamp|stamp|clock|epoch)(?:[_ ](?P<unit>[a-zµμ]+))?")
 _ROTOR = re.compile(
     r"(?:(?:rotor|motor|esc|prop)[_ .]?)?(?:(?:rpm|speed|rotor)[_ .]?\[?(?P<a>\d{1,2})\]?"
     r"|\[?(?P<b>\d{1,2})\]?[_ .](?P<c>rpm|speed|hz))"
@@ -88,22 +84,61 @@ def _axis(name: str, kind: _Kind) -> tuple[str, str, str] | None:
 
 @LOG_READERS.register("table")
 class TableLog(Log):
-    """A table of numbers as a log with one topic, named like the file."""
+    """A table of numbers as a log with one topic, named like the file.
 
-    def __init__(self, path: str | Path) -> None:
+    Args:
+        path: the file.
+        time: the column with the time, as ``stamp`` or ``ticks*1e-4``; by default it is found by its name.
+    """
+
+    def __init__(self, path: str | Path, time: str = "") -> None:
         self.path = Path(path)
         self.format = "Parquet" if self.path.suffix.lower() == ".parquet" else "CSV"
         self.parameters = {}
-        self._table = read_table(path, digest=False)
-        self._column, factor = _time_column(self._table)
-        time = self._table.columns[self._column] * factor
-        known = time[np.isfinite(time)]
+        self._table = read_table(path, digest=False, leave_text_out=True)
+        units = {name: self._table.units.get(name, "") for name in self._table.columns}
+        column, factor, notes = self._time_of(units, time)
+        self._sources, further = _sources(units, column, self._table.name)
+        if factor is None:
+            inertial = any(source.role in ("imu", "gyro", "accel") for source in self._sources)
+            factor, guess = self._guessed(column, units[column], inertial)
+            notes += guess
+        stamps = self._table.columns[column] * factor
+        known = stamps[np.isfinite(stamps)]
         start = float(known[0]) if len(known) and abs(known[0]) > 1e6 else 0.0  # a date: keep the digits of the rest
         self.start_ns = round(start * 1e9)
-        self._time: NDArray[np.float64] = time - start
-        self._sources, notes = _sources(self._table, self._column)
-        self.notes = tuple(notes)
+        self._time: NDArray[np.float64] = stamps - start
+        if self._table.text:
+            notes.append(f"columns of text are left out: {', '.join(self._table.text[:10])}")
+        self.notes = (*notes, *further)
         self.topics = {self._table.name: Topic(self._table.name, "table", tuple(self._table.columns), len(self._table))}
+
+    def _time_of(self, units: Mapping[str, str], given: str) -> tuple[str, float | None, list[str]]:
+        """The column with the time, the factor that was given, and notes."""
+        if given:
+            pick = Pick.parse(f"time={given}")
+            return self._table.find(pick.place), None if pick.factor == 1.0 else pick.factor, []
+        name = time_column(units)
+        if name is None:
+            raise DataError(
+                f"{self.path}: no column is the time ({', '.join(list(units)[:10])}); call it 't [s]', or "
+                "'timestamp [ns]' with the unit in brackets, or name it: --time COLUMN"
+            )
+        return name, None, []
+
+    def _guessed(self, column: str, unit: str, inertial: bool) -> tuple[float, list[str]]:
+        """The factor of the time stamps to seconds: as the header says, or as their values suggest."""
+        found = time_unit(column, unit, self._table.columns[column])
+        if found is None:
+            raise DataError(f"{self.path}: the unit of the time {column!r} is {unit!r}; expected s, ms, us or ns")
+        if found.source != "guess":
+            return found.factor, []
+        if found.unit == "s" or inertial:  # which rates an inertial sensor can have is known better (fwnkf.logs.stamps)
+            return 1.0, []
+        return found.factor, [
+            f"the time {column!r} has no unit; its values are taken as {found.unit}: call it "
+            f"'{column} [{found.unit}]', or name it with a factor, --time NAME*FACTOR, to be sure"
+        ]
 
     def read(self, topic: str, fields: Sequence[str] | None = None) -> Stream:
         return self._part(topic, fields, slice(None))
@@ -125,34 +160,54 @@ class TableLog(Log):
         return self._sources
 
 
-def _time_column(table: Table) -> tuple[str, float]:
-    """The column with the time, and its factor to seconds."""
-    for name in table.columns:
-        match = _TIME.fullmatch(name.strip().lower())
-        unit = _plain(table.units.get(name, "")) or (match["unit"] if match and match["unit"] else "")
-        if match and (not unit or unit in SECONDS):
-            return name, SECONDS.get(unit, 1.0)
-    raise DataError(
-        f"{table.path}: no column is the time ({', '.join(list(table.columns)[:10])}); call it 't [s]', or "
-        "'timestamp [ns]' with the unit in brackets"
-    )
+def read_signals(path: str | Path, names: Sequence[str], picks: Mapping[str, Pick]) -> Table:
+    """Columns of a table by the names that a log of it has: signals in standard units, or columns as they are.
+
+    Args:
+        path: the file.
+        names: what is wanted.
+        picks: names that stand for other columns.
+
+    Returns:
+        The table with these columns.
+    """
+    header = read_header(path)
+    time = time_column(header)
+    known = {
+        name: place
+        for source in reversed(_sources(header, time or "", "")[0])
+        if source.role not in NOT_MEASURED
+        for name, place in source.columns.items()
+    }
+    places = {name: known.get(name, (name, 1.0)) for name in names}
+    places |= {name: (picks[name].place, picks[name].factor) for name in names if name in picks}
+    if all(place == (name, 1.0) for name, place in places.items()):
+        return read_table(path, names)
+    table = read_table(path, [column for column, _ in places.values()])
+    columns = {name: table.column(column) * factor for name, (column, factor) in places.items()}
+    standard = standard_units(names)
+    units = {name: table.unit(column) if k == 1.0 else standard.get(name, "") for name, (column, k) in places.items()}
+    return replace(table, columns=columns, units={name: unit for name, unit in units.items() if unit})
 
 
-def _sources(table: Table, time: str) -> tuple[tuple[Source, ...], list[str]]:
+def _sources(units: Mapping[str, str], time: str, topic: str) -> tuple[tuple[Source, ...], list[str]]:
+    """The signals among columns by name and unit, those without a role under their own names at the end; and notes."""
     groups: dict[str, dict[str, dict[str, tuple[str, float]]]] = {quantity: {} for quantity in KINDS}
     notes = []
+    factors: dict[str, float | None] = {}
     rotors: dict[str, tuple[str, float]] = {}
     motors: dict[str, tuple[str, float]] = {}
-    for name in table.columns:
+    for name in units:
         if name == time:
             continue
-        unit = _plain(table.units.get(name, ""))
+        unit = _plain(units[name])
         for quantity, kind in KINDS.items():
             parsed = _axis(name, kind)
             if parsed is None:
                 continue
             group, axis, suffix = parsed
             factor = kind.units.get(unit or suffix, None if unit or suffix else 1.0)
+            factors[name] = factor
             if factor is None:
                 notes.append(f"column {name!r} looks like {quantity}, but its unit {unit or suffix!r} is not known")
             else:
@@ -179,7 +234,7 @@ def _sources(table: Table, time: str) -> tuple[tuple[Source, ...], list[str]]:
 
     def add(role: str, columns: dict[str, tuple[str, float]]) -> None:
         number = sum(source.role == role for source in sources)
-        sources.append(Source(f"{role}_{number}" if number else role, role, table.name, columns))
+        sources.append(Source(f"{role}_{number}" if number else role, role, topic, columns))
 
     for number in range(max(len(whole["gyro"]), len(whole["accel"]))):
         pair = [whole[quantity][number] for quantity in ("gyro", "accel") if number < len(whole[quantity])]
@@ -190,7 +245,7 @@ def _sources(table: Table, time: str) -> tuple[tuple[Source, ...], list[str]]:
         add("velocity", columns)
     for quantity in ("position", "velocity"):
         for columns in whole[quantity]:
-            stated = _stated(table, columns)
+            stated = _stated(units, columns)
             if len(stated) == len(columns):
                 add("estimate", columns | stated)
     if truth:
@@ -199,15 +254,24 @@ def _sources(table: Table, time: str) -> tuple[tuple[Source, ...], list[str]]:
         ordered = [numbered[key] for key in sorted(numbered, key=int)]
         if ordered:
             add(role, {f"{role}_{index + 1}": item for index, item in enumerate(ordered)})
+    used = {column for source in sources for column, _ in source.columns.values()}
+    own = {}
+    for name in units:
+        # an axis alone is in the unit that its name stands for, and of no use if its own is not known
+        factor = factors.get(name, 1.0) if role_of(name) != OWN else 1.0
+        if name not in used and name != time and factor is not None:
+            own[name] = (name, factor)
+    if own:
+        sources.append(Source(own_name(topic), OWN, topic, own))
     return tuple(sources), notes
 
 
-def _stated(table: Table, columns: Mapping[str, tuple[str, float]]) -> dict[str, tuple[str, float]]:
+def _stated(known: Mapping[str, str], columns: Mapping[str, tuple[str, float]]) -> dict[str, tuple[str, float]]:
     """Standard deviations or variances of columns: ``position_x_std`` beside ``position_x``."""
     stated = {}
     for name, (column, factor) in columns.items():
         for suffix, scale in (("_std", factor), ("_variance", factor**2)):
-            if column + suffix in table.columns:
+            if column + suffix in known:
                 stated[name + suffix] = (column + suffix, scale)
                 break
     return stated

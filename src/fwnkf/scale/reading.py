@@ -15,9 +15,10 @@ from ..data.log_blocks import SampleBlocks
 from ..errors import DataError
 from ..extras import need
 from ..logs import choose, open_log
+from ..logs.choice import Pick
 from ..logs.open import log_suffixes
 from .rows import Array, Index, Samples, group
-from .settings import Settings
+from .settings import TIME, Settings
 from .store import Store
 
 MOST_DROPPED = 0.01
@@ -97,7 +98,9 @@ def _table(
             keyed = settings.device in there
             encoded = [settings.device] if keyed else None
             file = parquet.ParquetFile(source, metadata=metadata, read_dictionary=encoded)
-            needed = [settings.time, *wanted]
+            picks = {pick.name: pick for pick in map(Pick.parse, settings.fields)}
+            places = [picks.get(column, Pick(column, column)) for column in wanted]
+            needed = [settings.time, *dict.fromkeys(pick.place for pick in places)]
             missing = [column for column in needed if column not in there]
             if missing:
                 raise DataError(
@@ -106,7 +109,7 @@ def _table(
                 )
             table = file.read([*([settings.device] if keyed else []), *needed])
         time = _seconds(arrow, table.column(settings.time), where, settings.time)
-        columns = [_numbers(arrow, table.column(column), where, column) for column in wanted]
+        columns = [_numbers(arrow, table.column(pick.place), where, pick.place) * pick.factor for pick in places]
         if keyed:
             names, codes = _devices(arrow, table.column(settings.device))
         else:
@@ -159,7 +162,8 @@ def local_file(store: Store, name: str) -> Iterator[Path]:
 
 def _log(store: Store, name: str, settings: Settings, dtype: Any) -> Samples:
     with local_file(store, name) as path:
-        log = choose(open_log(path), list(settings.topics), list(settings.fields))
+        named = "" if settings.time == TIME else settings.time
+        log = choose(open_log(path, time=named), list(settings.topics), list(settings.fields))
         blocks = SampleBlocks(log, list(settings.names))
         parts = list(blocks)
         dropped = [signal for signal in blocks.notes if "left out" in signal]

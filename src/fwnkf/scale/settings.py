@@ -19,6 +19,8 @@ from .rows import Clock
 from .store import Store
 
 FILTER = "_filter"
+TIME = "time"
+"""Column of the time that nobody named."""
 MOST_ROWS = 1 << 16
 """Largest number of rows of a batch."""
 
@@ -40,7 +42,8 @@ class Settings:
     controls: tuple[str, ...] = ()
     device: str = "device"
     """Column with the name of the device."""
-    time: str = "time"
+    time: str = TIME
+    """Column with the time in Parquet files with many devices, and in logs where it was named."""
     stamps: bool = False
     step: float | None = None
     """Time step in seconds; None for a filter without one."""

@@ -69,8 +69,9 @@ def signature(data: DataSection, system: System | None = None) -> Signature | No
     if system is not None:
         return signature_of_system(system)
     if data.name == "tables":
-        kinds = ["angle" if name in data.angles else "euclidean" for name in data.state]
-        layout = Layout(tuple(Part(name, kind, 1) for name, kind in zip(data.state, kinds, strict=True)))  # type: ignore[arg-type]
+        columns = tables.Columns(data.state, data.observe, data.control, data.time, data.angles)
+        kinds = ["angle" if name in columns.angles else "euclidean" for name in columns.state]
+        layout = Layout(tuple(Part(name, kind, 1) for name, kind in zip(columns.state, kinds, strict=True)))  # type: ignore[arg-type]
         n, m, p = len(data.state), len(data.observe), len(data.control)
         if layout.flat:  # a placeholder for the model that will be fitted to the records
             eye = torch.eye(n)

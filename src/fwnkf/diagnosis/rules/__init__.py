@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from ..evidence import Evidence
 from ..finding import Finding
-from . import agreement, amplitude, errors, levels, lines, sampling, visibility
+from . import agreement, amplitude, columns, errors, levels, lines, sampling, visibility
 
 RULES: tuple[Callable[[Evidence], Iterable[Finding]], ...] = (
     lines.findings,
@@ -15,12 +15,13 @@ RULES: tuple[Callable[[Evidence], Iterable[Finding]], ...] = (
     errors.findings,
     levels.findings,
     amplitude.findings,
+    columns.findings,
     visibility.findings,
 )
 SEVERITIES = ("failure", "warning", "info")
 RANK = (
     "no_aiding", "impact", "clipping", "aliasing", "rotor_vibration", "vibration", "broadband", "overconfident",
-    "time_base", "gaps", "drift", "underconfident", "damaged_file", "not_observable", "coloured",
+    "time_base", "gaps", "quantisation", "drift", "underconfident", "damaged_file", "not_observable", "coloured",
 )  # fmt: skip
 """Causes of one severity in the order in which they are worth an engineer's time: faults of the vehicle first.
 

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ...logs.log import OWN
 from ..allan import WINDOW, gyro_bias
-from ..amplitude import clipping, shocks
-from ..evidence import Evidence
+from ..amplitude import Clip, clipping, shocks
+from ..evidence import Analysed, Evidence
 from ..finding import Finding
 
 GYRO, ACCEL = (tuple(f"{name}_{axis}" for axis in "xyz") for name in ("gyro", "accel"))
+LEAST_RETURNS = 3
+"""Times that a column is at its limit, at least, to be clipped."""
 ORIENTATION = tuple(f"orientation_{part}" for part in "wxyz")
 
 
@@ -28,6 +31,8 @@ def _clipping(evidence: Evidence) -> Iterator[Finding]:
         if part.role == "pose":
             continue
         clips = clipping(part.series.values, part.series.channels, thresholds=limits)
+        if part.stream.role == OWN:  # a sensor at rest stands at its lowest value too, but does not come back to it
+            clips = [clip for clip in clips if _returns(part, clip) >= LEAST_RETURNS]
         if not clips:
             continue
         units = dict(zip(part.series.channels, part.series.units, strict=True))
@@ -47,6 +52,13 @@ def _clipping(evidence: Evidence) -> Iterator[Finding]:
             tuple(dict.fromkeys(clip.channel for clip in clips)),
             {"limit": worst.limit, "share": share, "count": float(worst.samples)},
         )
+
+
+def _returns(part: Analysed, clip: Clip) -> int:
+    """How often a channel reaches the limit."""
+    values = part.series.values[:, part.series.channels.index(clip.channel)]
+    at = np.isclose(values, clip.limit, rtol=0, atol=1e-7 * float(np.nanmax(values) - np.nanmin(values)))
+    return int((np.diff(at.astype(int)) == 1).sum() + at[0])
 
 
 def _shocks(evidence: Evidence) -> Iterator[Finding]:

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..evidence import Analysed, Evidence
+from ...logs.log import OWN
+from ..evidence import SIGNALS, Analysed, Evidence
 from ..finding import Finding, Severity
 from ..notch import notch, notch_bandwidth
 from ..orders import integration_gain
 from ..peaks import group_peaks
 from ..result import Peak
-from ..thresholds import Thresholds
+from ..thresholds import THRESHOLDS, Thresholds
 
 MOST = 6
 """Findings about lines in one log; the rest is in the table of lines."""
@@ -25,7 +26,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     """One finding for each frequency or rotor, whatever the number of channels that show it."""
     results = []
     for part in evidence.analysed:
-        if part.role not in ("imu", "gyro", "accel"):
+        if part.role not in SIGNALS and part.stream.role != OWN:
             continue
         followed = [peak for peak in part.peaks if _follows(peak)]
         fixed = [peak for peak in part.peaks if not _follows(peak)]
@@ -57,7 +58,9 @@ def noise_share(peak: Peak, part: Analysed, limits: Thresholds) -> float:
 
 
 def _limit(channel: str, limits: Thresholds) -> float:
-    return limits.line_accel if channel.startswith("accel") else limits.line_gyro
+    """Of the amplitude; a column of which nothing is known has none."""
+    known = {"accel": limits.line_accel, "gyro": limits.line_gyro}
+    return known.get(channel.partition("_")[0], math.inf)
 
 
 def _follows(peak: Peak) -> bool:
@@ -129,7 +132,7 @@ def _criterion(group: Sequence[Peak], top: Peak, part: Analysed, limits: Thresho
     amplitude = f"amplitude {top.amplitude:.3g} {unit} in {top.channel}"
     power = f"{share:.2g} times the power of the other noise"
     large, strong = top.amplitude > limit, share > limits.line_power_share
-    if large or not strong:
+    if (large or not strong) and math.isfinite(limit):
         amplitude += f" (warning above {limit:g} {unit})"
     if strong or not large:
         power += f" (warning above {limits.line_power_share:g})"
@@ -148,6 +151,8 @@ def _what(cause: str, top: Peak, channels: Sequence[str]) -> str:
     if cause == "rotor_vibration":
         return f"Vibration of {source}{order} near {top.frequency:.4g} Hz in {where}."
     note = ", close to half the sampling rate and possibly an alias" if "folded" in top.label else ""
+    if math.isinf(_limit(top.channel, THRESHOLDS)):
+        return f"A tone at {top.frequency:.4g} Hz in {where}{note}."
     return f"Vibration at a fixed frequency of {top.frequency:.4g} Hz in {where}{note}."
 
 
@@ -178,6 +183,8 @@ def _action(cause: str, top: Peak, part: Analysed, figures: dict[str, float | st
     delay = 1e3 * notch(min(top.frequency, 0.49 * rate), width, rate).delay(rate)
     figures |= {"notch_bandwidth_hz": width, "notch_delay_ms": delay}
     mechanical = "Balance or replace the propeller" if cause == "rotor_vibration" else "Stiffen or damp the mount"
+    if math.isinf(_limit(top.channel, THRESHOLDS)):
+        mechanical = "Find the source: mains and its harmonics, a motor or pump, a switching supply, a loose mount"
     kind = "that follows the rotor speed, " if cause == "rotor_vibration" else ""
     return (
         f"{mechanical}. A notch filter {kind}at {top.frequency:.4g} Hz with a bandwidth of {width:.3g} Hz adds "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ...logs.log import OWN
 from ...logs.stamps import INERTIAL, StampReport
 from ..evidence import Evidence
 from ..finding import Finding
@@ -16,7 +17,8 @@ def findings(evidence: Evidence) -> Iterator[Finding]:
     limits = evidence.thresholds
     same: dict[StampReport, list[str]] = {}
     for role, report in evidence.reports.items():
-        if role in INERTIAL or role == "pose":  # signals with the same stamps have one finding
+        # signals with the same stamps have one finding
+        if role in INERTIAL or role == "pose" or evidence.streams[role].role == OWN:
             same.setdefault(replace(report, name=""), []).append(report.name)
     for report, names in same.items():
         name = ", ".join(names)

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from ...logs.log import OWN
 from ..evidence import Evidence
 from ..finding import Finding
 
@@ -61,6 +62,8 @@ def _slow(evidence: Evidence) -> list[Finding]:
 
 def _no_inertial(evidence: Evidence) -> list[Finding]:
     if any(role in evidence.reports for role in ("imu", "gyro", "accel")):
+        return []
+    if any(part.stream.role == OWN for part in evidence.analysed):  # another sensor, which needs no IMU
         return []
     topics = ", ".join(list(evidence.log.topics)[:6]) or "none"
     return [
