@@ -1,0 +1,205 @@
+"""A log while it is simulated: signals to which faults are added one by one, and their labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...logs.log import Stream
+from ...logs.memory import MemoryLog
+from .craft import Array, Craft, Generator
+from .labels import ACCEL_FAULT, ACCEL_WEAK, GYRO_FAULT, GYRO_WEAK, Label, Line
+from .motion import Motion, quaternions
+from .vibration import CHANNELS, Wave, line, order_wave, resonant_noise, strength
+
+FIELD = np.array([21.0, 0.0, -43.0])
+"""Earth's field (µT): north, and down below the horizon; axes forward, left, up."""
+
+
+@dataclass(eq=False)
+class Draft:
+    """What the sensors of a vehicle measure, before it is a log."""
+
+    craft: Craft
+    motion: Motion
+    generator: Generator
+    values: Array
+    """Gyro and accelerometer, ``[samples, 6]``."""
+    stamps: Array
+    received: Array
+    rows: NDArray[np.int64]
+    """Samples that are logged, in their order."""
+    labels: list[Label] = field(default_factory=list)
+    pose_delay: float = 0.0
+    gnss_delay: float = 0.1
+    gnss_jumps: list[tuple[float, float, Array]] = field(default_factory=list)
+    """Begin, end (s) and offset (m)."""
+    mag_per_ampere: Array = field(default_factory=lambda: np.zeros(3))
+    temperature: Array | None = None
+
+    def add(self, waves: Sequence[Wave], gyro: float, accel: float) -> tuple[tuple[Wave, ...], Array]:
+        """Add vibration to all channels; the strongest wave has these amplitudes in the strongest of them.
+
+        Returns the waves with the strongest as one of unit amplitude in the air, and the amplitude in each channel.
+        """
+        top = max(strength(self.motion, wave.values) for wave in waves)
+        scaled = tuple(wave.scaled(1 / top) for wave in waves)
+        amplitudes = self.spread(gyro, accel)
+        self.values += np.sum([wave.values for wave in scaled], axis=0)[:, None] * amplitudes
+        return scaled, amplitudes
+
+    def spread(self, gyro: float, accel: float) -> Array:
+        """Amplitudes in six channels, with these in the strongest of each sensor."""
+        shares = self.generator.uniform(0.3, 1.0, size=(2, 3))
+        shares /= shares.max(1, keepdims=True)
+        signs = self.generator.choice([-1, 1], size=(2, 3))
+        result: Array = (shares * signs * np.array([[gyro], [accel]])).reshape(6)
+        return result
+
+    def lines(self, waves: Sequence[Wave], amplitudes: Array) -> tuple[Line, ...]:
+        """Lines of a label, the strongest first."""
+        named = dict(zip(CHANNELS, amplitudes.tolist(), strict=True))
+        found = [line(self.craft, self.motion, wave, named) for wave in waves]
+        return tuple(sorted(found, key=lambda one: -max(one.amplitude.values())))
+
+
+def begin(craft: Craft, motion: Motion, generator: Generator) -> Draft:
+    """A flight without faults: motion, noise, weak vibration of all rotors and of the airframe."""
+    count = len(motion.time)
+    values = np.concatenate([motion.rates, motion.force], 1)
+    delay = motion.time + 0.002 + 2e-4 * generator.random(count)
+    draft = Draft(craft, motion, generator, values, motion.time.copy(), delay, np.arange(count))
+    turning = motion.speed.mean(1) / craft.hover
+    scale = math.sqrt(craft.rate / 2) * np.repeat([craft.gyro_noise, craft.accel_noise], 3)
+    flow = 1 + float(generator.uniform(0.0, 2.0)) * turning[:, None] ** 2  # noise of the flow grows with the rotors
+    values += generator.normal(size=values.shape) * scale * flow
+    for rotor in range(craft.rotors):
+        for order in (1.0, 2.0):
+            wave = order_wave(craft, motion, rotor, order, generator)
+            size = float(generator.uniform(0.02, 0.7)) / math.sqrt(craft.rotors)
+            top = max(strength(motion, wave.values), 1e-3 if craft.sensing == "averaged" else 1e-9)
+            # what a sensor filters out is not made up for: at most ten times the wave before the sensor
+            draft.values += wave.scaled(min(1 / top, 10)).values[:, None] * draft.spread(
+                GYRO_WEAK * size, ACCEL_WEAK * size
+            )
+    centre = float(generator.uniform(0.1, 0.42)) * craft.rate
+    mode = resonant_noise(craft, motion, centre, float(generator.uniform(3, 15)), generator)
+    size = float(generator.uniform(0.02, 0.5)) / math.sqrt(2)
+    draft.values += mode[:, None] * draft.spread(GYRO_WEAK * size, ACCEL_WEAK * size)
+    return draft
+
+
+def fault_size(generator: Generator) -> tuple[float, float]:
+    """Amplitudes of a vibration that is a fault, in the strongest channel of gyro (rad/s) and accelerometer (m/s²)."""
+    high = float(generator.random())
+    gyro = GYRO_FAULT * 1.2 * math.exp(high * math.log(10))
+    accel = ACCEL_FAULT * 1.2 * math.exp(np.clip(high + 0.2 * generator.normal(), 0, 1) * math.log(8))
+    return gyro, accel
+
+
+# ---- as a log -------------------------------------------------------------------------------------------------------
+
+
+def to_log(draft: Draft, name: str) -> MemoryLog:
+    """The streams that the vehicle logs."""
+    craft, motion = draft.craft, draft.motion
+    streams = _inertial(draft)
+    if craft.speeds:
+        rows = _every(craft, craft.speeds)
+        late = np.clip(rows - round(0.01 * craft.rate), 0, None)
+        streams.append(
+            _stream("rotor", motion.time[rows], "rotor", np.round(motion.speed[late] * 60) / 60, numbers=True)
+        )
+    if craft.commands:
+        rows = _every(craft, craft.commands)
+        streams.append(_stream("motor", motion.time[rows], "motor", motion.command[rows], numbers=True))
+    if craft.pose:
+        streams.append(_pose(draft))
+    if craft.gnss:
+        streams.append(_gnss(draft))
+    if craft.mag:
+        streams += _magnetic(draft)
+    if draft.temperature is not None:
+        rows = _every(craft, 2.0)
+        streams.append(
+            Stream("temperature", motion.time[rows], {"temperature": draft.temperature[rows]}, role="temperature")
+        )
+    if craft.innovations:
+        streams.append(_innovations(draft))
+    airborne = [(motion.begin, motion.end)] if craft.states_air else []
+    return MemoryLog(streams, name=name, airborne=airborne)
+
+
+def _every(craft: Craft, rate: float) -> NDArray[np.int64]:
+    return np.arange(0, int(craft.seconds * craft.rate), max(round(craft.rate / rate), 1))
+
+
+def _stream(name: str, time: Array, prefix: str, values: Array, *, numbers: bool = False) -> Stream:
+    suffixes = [str(k + 1) for k in range(values.shape[1])] if numbers else list("xyz")
+    columns = {f"{prefix}_{suffix}": np.ascontiguousarray(values[:, k]) for k, suffix in enumerate(suffixes)}
+    return Stream(name, time, columns, role=name)
+
+
+def _inertial(draft: Draft) -> list[Stream]:
+    stamps, values = draft.stamps[draft.rows], draft.values[draft.rows]
+    received = draft.received[draft.rows] if draft.craft.two_clocks else None
+    columns = dict(zip(CHANNELS, np.ascontiguousarray(values.T), strict=True))
+    if not draft.craft.apart:
+        return [Stream("imu", stamps, columns, received=received, role="imu")]
+    parts = {role: {n: v for n, v in columns.items() if n.startswith(role)} for role in ("gyro", "accel")}
+    return [Stream(role, stamps, part, received=received, role=role) for role, part in parts.items()]
+
+
+def _pose(draft: Draft) -> Stream:
+    craft, motion, generator = draft.craft, draft.motion, draft.generator
+    rows = _every(craft, craft.pose)
+    seen = np.clip(rows - round(draft.pose_delay * craft.rate), 0, None)
+    orientation = quaternions(motion.rotation[seen]) + 5e-4 * generator.normal(size=(len(rows), 4))
+    orientation /= np.linalg.norm(orientation, axis=1, keepdims=True)
+    position = motion.position[seen] + 0.01 * generator.normal(size=(len(rows), 3))
+    columns = {f"position_{axis}": position[:, k] for k, axis in enumerate("xyz")}
+    columns |= {f"orientation_{axis}": orientation[:, k] for k, axis in enumerate("wxyz")}
+    return Stream("pose", motion.time[rows], columns, role="pose")
+
+
+def _gnss(draft: Draft) -> Stream:
+    craft, motion, generator = draft.craft, draft.motion, draft.generator
+    rows = _every(craft, craft.gnss)
+    seen = np.clip(rows - round(draft.gnss_delay * craft.rate), 0, None)
+    walk = np.cumsum(generator.normal(size=(len(rows), 3)), axis=0) * 0.05 / math.sqrt(craft.gnss)
+    position = motion.position[seen] + walk + 0.05 * generator.normal(size=walk.shape)
+    for start, stop, offset in draft.gnss_jumps:
+        position[(motion.time[rows] >= start) & (motion.time[rows] < stop)] += offset
+    velocity = motion.velocity[seen] + 0.08 * generator.normal(size=walk.shape)
+    columns = {f"position_{axis}": position[:, k] for k, axis in enumerate("xyz")}
+    columns |= {f"velocity_{axis}": velocity[:, k] for k, axis in enumerate("xyz")}
+    return Stream("gnss", motion.time[rows], columns, role="gnss")
+
+
+def _magnetic(draft: Draft) -> list[Stream]:
+    craft, motion, generator = draft.craft, draft.motion, draft.generator
+    rows = _every(craft, craft.mag)
+    axes = np.array([1.0, -1.0, -1.0]) if craft.down else np.ones(3)
+    earth = np.einsum("tij,i->tj", motion.rotation[rows], axes * FIELD)
+    current = motion.current[rows]
+    field = earth + generator.normal(size=3) * 2.0 + current[:, None] * draft.mag_per_ampere
+    field += 0.3 * generator.normal(size=field.shape)
+    power = {"current": current + 0.1 * generator.normal(size=len(rows)), "voltage": 16.0 - 0.03 * current}
+    return [_stream("mag", motion.time[rows], "mag", field), Stream("power", motion.time[rows], power, role="power")]
+
+
+def _innovations(draft: Draft) -> Stream:
+    """Of the position; autopilots state variances that are too large, by up to a hundred."""
+    generator = draft.generator
+    time = np.arange(0.5, draft.craft.seconds, 0.2)
+    variance = 0.3**2 * generator.uniform(0.5, 2, size=3)
+    stated = variance * float(np.exp(generator.uniform(0, math.log(100))))
+    columns = {}
+    for k, axis in enumerate("xyz"):
+        columns[f"position_{axis}"] = math.sqrt(variance[k]) * generator.normal(size=len(time))
+        columns[f"position_{axis}_variance"] = np.full(len(time), stated[k])
+    return Stream("innovation", time, columns, role="innovation")

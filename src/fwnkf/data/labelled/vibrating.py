@@ -1,0 +1,195 @@
+"""Faults that vibrate: rotors, bearings, fixed lines, resonances, loose mounts, impacts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from .draft import Draft, fault_size
+from .labels import Label, Line
+from .vibration import CHANNELS, Wave, fixed_wave, order_wave, resonant_noise, resonant_wave, strength
+
+STEADY = 0.012
+"""Relative spread of a line below which a log without rotor speeds cannot tell it from a fixed one."""
+G = 9.80665
+
+
+def unbalance(draft: Draft) -> None:
+    """One rotor out of balance: its speed, and weaker multiples of it."""
+    weights = {1.0: 1.0, 2.0: float(draft.generator.uniform(0.05, 0.5)), 3.0: float(draft.generator.uniform(0.0, 0.3))}
+    _rotor(draft, "unbalance", weights)
+
+
+def bent_shaft(draft: Draft) -> None:
+    """Mostly at twice the speed."""
+    weights = {2.0: 1.0, 1.0: float(draft.generator.uniform(0.1, 0.4)), 4.0: float(draft.generator.uniform(0, 0.2))}
+    _rotor(draft, "bent shaft", weights)
+
+
+def blade_pass(draft: Draft) -> None:
+    """A damaged propeller: the number of blades times the speed."""
+    blades = float(draft.generator.choice([2, 3]))
+    _rotor(draft, "blade pass", {blades: 1.0, 1.0: float(draft.generator.uniform(0.1, 0.5))})
+
+
+def bearing(draft: Draft) -> None:
+    """A damaged rolling bearing: not a whole multiple of the speed, and twice that."""
+    order = float(draft.generator.integers(2, 5)) + float(draft.generator.uniform(0.2, 0.8))
+    _rotor(draft, "bearing", {order: 1.0, 2 * order: float(draft.generator.uniform(0.1, 0.4))}, slip=0.002)
+
+
+def _rotor(draft: Draft, kind: str, weights: Mapping[float, float], slip: float = 0.0) -> None:
+    """Orders of one rotor whose relative weights are those in the log."""
+    craft, motion, generator = draft.craft, draft.motion, draft.generator
+    rotor = int(generator.integers(craft.rotors))
+    waves = []
+    for order, weight in weights.items():
+        wave = order_wave(craft, motion, rotor, order, generator, slip)
+        # what the sensor filters out is made up for by a factor of ten at most
+        waves.append(wave.scaled(weight * min(1 / max(strength(motion, wave.values), 1e-9), 10)))
+    scaled, amplitudes = draft.add(waves, *fault_size(generator))
+    lines = draft.lines(scaled, amplitudes)
+    top = lines[0]
+    still = top.spread < STEADY * top.frequency
+    also: tuple[str, ...] = ()
+    if not craft.speeds:
+        also = (*(("vibration",) if still else ()), *(("aliasing",) if top.folded else ()))
+    unseen = not craft.speeds and not craft.commands and top.folded
+    draft.labels.append(
+        Label(
+            "rotor_vibration", kind, also, _channels(top), lines, rotor + 1, required=not unseen,
+            figures={"folded": float(top.folded)},
+        )
+    )  # fmt: skip
+
+
+def fixed_line(draft: Draft) -> None:
+    """A pump, a fan, a gimbal or a generator: the same frequency whatever the rotors do, on the ground too."""
+    craft, motion, generator = draft.craft, draft.motion, draft.generator
+    speeds = motion.speed[motion.air]
+    orders = np.array([1.0, 2.0, 3.0, 4.0])[:, None, None] * speeds
+    mean, spread = craft.folded(orders).mean(1), craft.folded(orders).std(1)
+    for _ in range(50):
+        folded = bool(generator.random() < 0.15) and craft.rate < 900
+        low, high = (0.55, 0.9) if folded else (max(15 / craft.rate, 0.05), min(0.45, 900 / craft.rate))
+        frequency = float(generator.uniform(low, high)) * craft.rate
+        seen = float(craft.folded(np.array([frequency]))[0])
+        # with speeds that hardly change, a line at one of them would be a line of that rotor to anybody
+        alone = np.abs(mean - seen) > np.maximum(0.04 * seen, 2 * np.where(spread < 0.05 * mean, spread, 0))
+        if alone.all() and seen > 8:
+            break
+    active = np.ones(len(motion.time))
+    if generator.random() < 0.25:
+        start = float(generator.uniform(0.0, 0.35)) * craft.seconds
+        active = ((motion.time > start) & (motion.time < start + 0.6 * craft.seconds)).astype(np.float64)
+    (wave,), amplitudes = draft.add([fixed_wave(craft, frequency, active, generator)], *fault_size(generator))
+    lines = draft.lines([wave], amplitudes)
+    draft.labels.append(Label("vibration", "fixed line", ("aliasing",) if folded else (), _channels(lines[0]), lines))
+
+
+def resonance(draft: Draft) -> None:
+    """A mode of the airframe or of the mount, excited by the rotors as they pass and by the flow."""
+    craft, motion, generator = draft.craft, draft.motion, draft.generator
+    quality = float(np.exp(generator.uniform(math.log(6), math.log(25))))
+    speeds = motion.speed[motion.air]
+    centre, order = 0.0, 1.0
+    for order in (1.0, 2.0):
+        low, high = np.quantile(order * speeds, [0.1, 0.9])
+        at = float(generator.uniform(low, high))
+        if craft.style != "steady" and 15 < at < 0.42 * craft.rate and high / low > 1.06:
+            centre = at
+            break
+    noise_share = 1.0
+    swept: list[Wave] = []
+    if centre:
+        noise_share = float(generator.uniform(0.2, 0.8))
+        swept = [
+            resonant_wave(craft, motion, rotor, order, centre, quality, generator) for rotor in range(craft.rotors)
+        ]
+    else:
+        centre = float(np.exp(generator.uniform(math.log(max(15, 0.04 * craft.rate)), math.log(0.42 * craft.rate))))
+        centre = min(centre, 700.0)
+    noise = resonant_noise(craft, motion, centre, quality, generator)
+    total = math.sqrt(noise_share) * noise
+    if swept:
+        passed = np.sum([wave.values for wave in swept], axis=0)
+        total = total + math.sqrt(1 - noise_share) * passed / passed[motion.air].std()
+    gyro, accel = fault_size(generator)
+    amplitudes = draft.spread(2 * gyro, 2 * accel)  # spread over a band, not gathered in a line
+    total = total / strength(motion, total)
+    draft.values += total[:, None] * amplitudes
+    width = centre / quality
+    line = Line(order, centre, width / 2, dict(zip(CHANNELS, np.abs(amplitudes).tolist(), strict=True)))
+    draft.labels.append(
+        Label(
+            "resonance", "swept by rotors" if swept else "in the flow", (), _channels(line), (line,),
+            figures={"width_hz": width, "quality": quality},
+        )
+    )  # fmt: skip
+    if swept:  # the rotors that excite it are there as well
+        draft.labels.append(Label("rotor_vibration", "exciting rotors", required=False))
+
+
+def loose_mount(draft: Draft) -> None:
+    """A sensor or battery that is not held: broad shaking with the rotors, and rattling."""
+    craft, motion, generator = draft.craft, draft.motion, draft.generator
+    centre = float(generator.uniform(0.08, 0.3)) * min(craft.rate, 400)
+    noise = resonant_noise(craft, motion, centre, float(generator.uniform(1.0, 2.5)), generator)
+    rattle = np.exp(0.5 * generator.normal(size=int(craft.seconds * 10) + 2))
+    noise = noise * np.interp(motion.time, np.arange(len(rattle)) / 10, rattle)
+    amplitudes = draft.spread(float(generator.uniform(0.2, 0.6)), float(generator.uniform(4, 10)))
+    draft.values += (noise / strength(motion, noise))[:, None] * amplitudes
+    draft.labels.append(Label("broadband", "loose mount", ("resonance",), CHANNELS))
+
+
+def touchdown(draft: Draft, size: float) -> float:
+    """The shock at the end of the flight: the largest change of acceleration is ``size`` (m/s²). Returns its time."""
+    _shock(draft, draft.motion.end, size, kick=0.02 * size)
+    return draft.motion.end
+
+
+def impact(draft: Draft) -> None:
+    """A collision in the air, or a hard landing where the log has one."""
+    motion, generator = draft.motion, draft.generator
+    size = float(np.exp(generator.uniform(math.log(85), math.log(250))))
+    if draft.craft.landing and generator.random() < 0.6:
+        at, kind = touchdown(draft, size), "hard landing"
+    else:
+        at, kind = float(generator.uniform(motion.begin + 2, motion.end - 2)), "collision"
+        _shock(draft, at, size, kick=float(generator.uniform(1, 6)))
+    draft.labels.append(Label("impact", kind, channels=CHANNELS[3:], figures={"at_s": at, "size": size}))
+    _limited(draft, 16 * G)
+
+
+def _shock(draft: Draft, at: float, size: float, kick: float) -> None:
+    craft, generator = draft.craft, draft.generator
+    since = draft.motion.time - at
+    ring = min(float(generator.uniform(15, 60)), 0.3 * craft.rate)
+    decay = float(generator.uniform(0.02, 0.08))
+    wave = np.where(since >= 0, np.exp(-np.maximum(since, 0) / decay) * np.cos(2 * np.pi * ring * since), 0.0)
+    direction = np.append(generator.normal(size=2) * 0.4, 1.0)
+    draft.values[:, 3:] += size * wave[:, None] * direction / np.linalg.norm(direction)
+    draft.values[:, :3] += kick * wave[:, None] * generator.uniform(-1, 1, size=3)
+
+
+def _limited(draft: Draft, limit: float) -> None:
+    """Clip a shock that is beyond the range of the accelerometer; that it is clipped may be said too."""
+    if (np.abs(draft.values[:, 3:]) > limit).any():
+        np.clip(draft.values[:, 3:], -limit, limit, out=draft.values[:, 3:])
+        draft.labels.append(Label("clipping", "by the impact", required=False))
+
+
+def _channels(line: Line) -> tuple[str, ...]:
+    """Those with a fair share of the amplitude, of each sensor."""
+    result: list[str] = []
+    for sensor in ("gyro", "accel"):
+        own = {name: value for name, value in line.amplitude.items() if name.startswith(sensor)}
+        result += [name for name, value in own.items() if value > 0.3 * max(own.values())]
+    return tuple(result)
+
+
+def quiet_landing(draft: Draft) -> None:
+    """An ordinary touchdown."""
+    touchdown(draft, float(draft.generator.uniform(5, 22)))
