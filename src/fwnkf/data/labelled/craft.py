@@ -40,6 +40,8 @@ class Craft:
     """Hz at which rotor speeds are logged; 0 where they are not."""
     commands: float
     """Hz at which motor commands are logged; 0 where they are not."""
+    law: float
+    """Commands grow with this power of the speed: 1 for speed control, 2 for thrust."""
     style: Literal["steady", "cruise", "agile"]
     """How much the speed of the rotors changes."""
     start: Literal["air", "ground", "taxi", "hand"]
@@ -59,6 +61,12 @@ class Craft:
     innovations: bool
     two_clocks: bool
     """Whether the recorder stamps samples as well."""
+
+    @property
+    def samples(self) -> int:
+        """Of the inertial sensor, a multiple of a power of two that transforms of this length are fast for."""
+        count = int(self.seconds * self.rate)
+        return count - count % (256 if count > 8192 else 16)
 
     def gain(self, frequency: Array) -> Array:
         """Of the sensor, for vibration at a frequency before folding (Hz)."""
@@ -93,6 +101,7 @@ def random_craft(generator: Generator, fastest: float = math.inf) -> Craft:
         corner=rate * float(generator.uniform(0.3, 0.8)),
         speeds=min(speeds, rate),
         commands=min(commands, rate),
+        law=float(generator.uniform(1.0, 2.2)),
         style=generator.choice(["steady", "cruise", "agile"], p=[0.25, 0.45, 0.3]).item(),
         start=generator.choice(["air", "ground", "taxi", "hand"], p=[0.45, 0.3, 0.1, 0.15]).item(),
         landing=bool(generator.random() < 0.4),

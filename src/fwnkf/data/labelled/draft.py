@@ -73,6 +73,7 @@ def begin(craft: Craft, motion: Motion, generator: Generator) -> Draft:
     values = np.concatenate([motion.rates, motion.force], 1)
     delay = motion.time + 0.002 + 2e-4 * generator.random(count)
     draft = Draft(craft, motion, generator, values, motion.time.copy(), delay, np.arange(count))
+    draft.gnss_delay = float(generator.uniform(0.05, 0.15))
     turning = motion.speed.mean(1) / craft.hover
     scale = math.sqrt(craft.rate / 2) * np.repeat([craft.gyro_noise, craft.accel_noise], 3)
     flow = 1 + float(generator.uniform(0.0, 2.0)) * turning[:, None] ** 2  # noise of the flow grows with the rotors
@@ -135,7 +136,7 @@ def to_log(draft: Draft, name: str) -> MemoryLog:
 
 
 def _every(craft: Craft, rate: float) -> NDArray[np.int64]:
-    return np.arange(0, int(craft.seconds * craft.rate), max(round(craft.rate / rate), 1))
+    return np.arange(0, craft.samples, max(round(craft.rate / rate), 1))
 
 
 def _stream(name: str, time: Array, prefix: str, values: Array, *, numbers: bool = False) -> Stream:

@@ -66,7 +66,13 @@ FAULTS: Mapping[str, Fault] = {
 ORDER = ("vibration", "shock", "axes", "range", "aiding", "stamps")
 LONG = ("axes", "range", "aiding")
 """Groups whose faults need a log of some length, which the fastest ones are not."""
-APART = {frozenset(pair) for pair in (("clock", "vibration"), ("unit", "vibration"), ("axes", "range"))}
+APART = {
+    frozenset(pair)
+    for pair in (
+        ("clock", "vibration"), ("unit", "vibration"), ("axes", "range"), ("scale", "vibration"), ("scale", "shock"),
+        ("axis_swap", "vibration"),
+    )
+}  # fmt: skip
 """Faults and groups that a log does not have together: one would change what the other's label says."""
 
 
@@ -95,12 +101,15 @@ class Labelled:
         return not self.faults
 
 
-def labelled_flight(seed: int, faults: tuple[str, ...] | None = None) -> Labelled:
+def labelled_flight(
+    seed: int, faults: tuple[str, ...] | None = None, vehicle: Mapping[str, Any] | None = None
+) -> Labelled:
     """A log with its labels. Equal arguments give equal bits.
 
     Args:
         seed: draws vehicle, flight and figures of the faults.
         faults: names of :data:`FAULTS`; by default none, one or two are drawn.
+        vehicle: fields of :class:`~fwnkf.data.labelled.craft.Craft` that are not to be drawn, such as ``rate``.
 
     Returns:
         The log in memory, which :func:`fwnkf.diagnosis.diagnose` takes, and its labels.
@@ -116,7 +125,7 @@ def labelled_flight(seed: int, faults: tuple[str, ...] | None = None) -> Labelle
     if unknown:
         raise ConfigError(f"no fault named {unknown[0]!r}; there are: {', '.join(FAULTS)}")
     draws = [np.random.default_rng(stream) for stream in np.random.SeedSequence(seed).spawn(4)]
-    chosen = _drawn(draws[0]) if faults is None else faults
+    chosen = drawn_faults(draws[0]) if faults is None else faults
     chosen = tuple(sorted(chosen, key=lambda name: ORDER.index(FAULTS[name].group)))
     long = any(FAULTS[name].group in LONG for name in chosen)
     craft = random_craft(draws[1], 2000.0 if long else math.inf)
@@ -124,7 +133,7 @@ def labelled_flight(seed: int, faults: tuple[str, ...] | None = None) -> Labelle
     for name in chosen:
         needs |= FAULTS[name].needs
     flips = needs.pop(FLIPS, 0)
-    craft = replace(craft, **needs)
+    craft = replace(craft, **needs, **(vehicle or {}))
     draft = begin(craft, fly(craft, draws[2], flips), draws[3])
     if craft.landing and "impact" not in chosen:
         vibrating.quiet_landing(draft)
@@ -133,7 +142,7 @@ def labelled_flight(seed: int, faults: tuple[str, ...] | None = None) -> Labelle
     return Labelled(seed, chosen, craft, to_log(draft, f"simulated flight {seed}"), tuple(draft.labels))
 
 
-def _drawn(generator: Generator) -> tuple[str, ...]:
+def drawn_faults(generator: Generator) -> tuple[str, ...]:
     """None, one or two faults."""
     kind = generator.random()
     if kind < HEALTHY:

@@ -44,7 +44,7 @@ class Motion:
 
 def fly(craft: Craft, generator: Generator, flips: int = 0) -> Motion:
     """A flight; ``flips`` are full turns about the x axis."""
-    count = int(craft.seconds * craft.rate)
+    count = craft.samples
     time = np.arange(count) / craft.rate
     begin = 0.0 if craft.start == "air" else craft.seconds * float(generator.uniform(0.12, 0.22))
     end = craft.seconds * float(generator.uniform(0.84, 0.93)) if craft.landing else craft.seconds
@@ -188,4 +188,4 @@ def _rotors(
     summed = np.cumsum(np.concatenate([np.zeros((1, rotors)), padded]), axis=0)
     followed = (summed[lag + 1 :] - summed[1:-lag]) / lag
     sag = 1 - float(generator.uniform(0.0, 0.06)) * time / time[-1]
-    return craft.hover * followed, np.clip(0.42 * (target / sag[:, None]) ** 2, 0, 1)
+    return craft.hover * followed, np.clip(0.42 * (target / sag[:, None]) ** craft.law, 0, 1)

@@ -137,13 +137,16 @@ def dropouts(draft: Draft) -> None:
     generator, time = draft.generator, draft.motion.time
     present = np.ones(len(time), bool)
     lengths = []
+    blows = [float(label.figures["at_s"]) for label in draft.labels if label.cause == "impact"]
     for start in generator.uniform(0.1, 0.85, size=int(generator.integers(1, 5))) * time[-1]:
         length = float(np.exp(generator.uniform(np.log(0.15), np.log(min(2.0, 0.1 * time[-1])))))
+        if any(start - 0.2 < blow < start + length for blow in blows):
+            continue  # what happens within a gap is not in the log
         present &= ~((time > start) & (time < start + length))
         lengths.append(length)
     draft.rows = draft.rows[present]
-    figures = {"share": float(1 - present.mean()), "longest_s": max(lengths)}
-    draft.labels.append(Label("gaps", "dropouts", figures=figures))
+    figures = {"share": float(1 - present.mean()), "longest_s": max(lengths, default=0.0)}
+    draft.labels.append(Label("gaps", "dropouts", required=bool(lengths), figures=figures))
 
 
 def skipped(draft: Draft) -> None:
@@ -182,6 +185,7 @@ def disorder(draft: Draft) -> None:
         stamps[start : start + 20] = stamps[start + 20 : start + 40] + 0.1 / draft.craft.rate
     draft.stamps = stamps
     draft.labels.append(Label("time_base", "order"))
+    draft.labels.append(Label("gaps", "stamps that are missing", required=False))
 
 
 def unit(draft: Draft) -> None:

@@ -117,8 +117,9 @@ def resonance(draft: Draft) -> None:
         passed = np.sum([wave.values for wave in swept], axis=0)
         total = total + math.sqrt(1 - noise_share) * passed / passed[motion.air].std()
     gyro, accel = fault_size(generator)
-    amplitudes = draft.spread(2 * gyro, 2 * accel)  # spread over a band, not gathered in a line
     total = total / strength(motion, total)
+    accel = min(2 * accel, 35 / float(np.abs(total[motion.air]).max()))  # no blow, even as a rotor passes slowly
+    amplitudes = draft.spread(2 * gyro, accel)  # spread over a band, not gathered in a line
     draft.values += total[:, None] * amplitudes
     width = centre / quality
     line = Line(order, centre, width / 2, dict(zip(CHANNELS, np.abs(amplitudes).tolist(), strict=True)))
@@ -144,10 +145,9 @@ def loose_mount(draft: Draft) -> None:
     draft.labels.append(Label("broadband", "loose mount", ("resonance",), CHANNELS))
 
 
-def touchdown(draft: Draft, size: float) -> float:
-    """The shock at the end of the flight: the largest change of acceleration is ``size`` (m/s²). Returns its time."""
-    _shock(draft, draft.motion.end, size, kick=0.02 * size)
-    return draft.motion.end
+def quiet_landing(draft: Draft) -> None:
+    """An ordinary touchdown."""
+    _shock(draft, draft.motion.end, float(draft.generator.uniform(5, 22)), kick=0.3)
 
 
 def impact(draft: Draft) -> None:
@@ -155,23 +155,37 @@ def impact(draft: Draft) -> None:
     motion, generator = draft.motion, draft.generator
     size = float(np.exp(generator.uniform(math.log(85), math.log(250))))
     if draft.craft.landing and generator.random() < 0.6:
-        at, kind = touchdown(draft, size), "hard landing"
+        at, kind, kick = motion.end, "hard landing", 0.02 * size
     else:
-        at, kind = float(generator.uniform(motion.begin + 2, motion.end - 2)), "collision"
-        _shock(draft, at, size, kick=float(generator.uniform(1, 6)))
+        at, kind, kick = (
+            float(generator.uniform(motion.begin + 2, motion.end - 2)),
+            "collision",
+            generator.uniform(1, 6),
+        )
+        if draft.craft.landing:
+            quiet_landing(draft)
+    _shock(draft, at, size, kick)
     draft.labels.append(Label("impact", kind, channels=CHANNELS[3:], figures={"at_s": at, "size": size}))
     _limited(draft, 16 * G)
 
 
 def _shock(draft: Draft, at: float, size: float, kick: float) -> None:
+    """A blow and its ringing; the magnitude of the logged acceleration changes by ``size`` (m/s²) at most."""
     craft, generator = draft.craft, draft.generator
     since = draft.motion.time - at
+    rows = (since >= 0) & (since < 1.0)
     ring = min(float(generator.uniform(15, 60)), 0.3 * craft.rate)
     decay = float(generator.uniform(0.02, 0.08))
-    wave = np.where(since >= 0, np.exp(-np.maximum(since, 0) / decay) * np.cos(2 * np.pi * ring * since), 0.0)
-    direction = np.append(generator.normal(size=2) * 0.4, 1.0)
-    draft.values[:, 3:] += size * wave[:, None] * direction / np.linalg.norm(direction)
-    draft.values[:, :3] += kick * wave[:, None] * generator.uniform(-1, 1, size=3)
+    wave = np.exp(-since[rows] / decay) * np.cos(2 * np.pi * ring * since[rows])
+    up = np.sign(np.median(draft.values[draft.motion.air, 5]))
+    direction = np.append(generator.normal(size=2) * 0.4, up)
+    before = draft.values[rows, 3:].copy()
+    usual = float(np.median(np.linalg.norm(draft.values[draft.motion.air, 3:], axis=1)))
+    factor = size / float(np.linalg.norm(direction))
+    for _ in range(4):  # the magnitude is not linear in the blow
+        draft.values[rows, 3:] = before + factor * wave[:, None] * direction
+        factor *= size / float(np.abs(np.linalg.norm(draft.values[rows, 3:], axis=1) - usual).max())
+    draft.values[rows, :3] += float(kick) * wave[:, None] * generator.uniform(-1, 1, size=3)
 
 
 def _limited(draft: Draft, limit: float) -> None:
@@ -188,8 +202,3 @@ def _channels(line: Line) -> tuple[str, ...]:
         own = {name: value for name, value in line.amplitude.items() if name.startswith(sensor)}
         result += [name for name, value in own.items() if value > 0.3 * max(own.values())]
     return tuple(result)
-
-
-def quiet_landing(draft: Draft) -> None:
-    """An ordinary touchdown."""
-    touchdown(draft, float(draft.generator.uniform(5, 22)))
