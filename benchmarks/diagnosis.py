@@ -46,13 +46,18 @@ def measure(seed: int) -> dict[str, Any]:
     began = time.perf_counter()
     flown = labelled_flight(seed)
     simulated = time.perf_counter() - began
-    findings = diagnose(flown.log).findings
+    failed, findings = "", tuple[Finding, ...]()
+    try:
+        findings = diagnose(flown.log).findings
+    except Exception as error:  # a log that cannot be diagnosed is a result as well
+        failed = f"{type(error).__name__}: {error}"
     return {
         "seed": seed,
         "faults": flown.faults,
         "log": dataclasses.asdict(flown.craft),
         "labels": [label_values(label) for label in flown.labels],
         "findings": [finding_values(finding) for finding in findings],
+        "error": failed,
         "simulation_s": simulated,
         "diagnosis_s": time.perf_counter() - began - simulated,
     }
@@ -80,6 +85,8 @@ def measured(seeds: Iterable[int], processes: int) -> Iterator[dict[str, Any]]:
 
 def shown(row: dict[str, Any]) -> str:
     """One line for a log that was not judged as labelled; empty otherwise."""
+    if row["error"]:
+        return f"{row['seed']} {'+'.join(row['faults']) or 'healthy'}: {row['error']}"
     result = score(row)
     wrong = [one for one in result.judged if one.verdict in ("wrong", "duplicate")]
     if not wrong and not result.missed:

@@ -48,6 +48,7 @@ def tables(scored: Sequence[Scored]) -> list[str]:
         f"Seeds {min(seeds):,} to {max(seeds):,}: {counts[0]:,} logs without a fault, {counts[1]:,} with one, "
         f"{counts[2]:,} with two.",
         "",
+        f"- logs of which the diagnosis raised an error: {sum(bool(log.row['error']) for log in scored)}",
         f"- healthy logs with a false warning: {share}; false warnings a healthy log: {rate:.3f}",
         f"- frequency within 1 % (of a resonance: within a quarter of its width): {close}; median error "
         f"{100 * float(np.median(np.abs(measured.frequency))) if measured.frequency else float('nan'):.2f} %",

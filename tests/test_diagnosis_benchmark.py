@@ -41,7 +41,14 @@ def finding(cause: str, score: float = 0.95, severity: str = "warning", **figure
 
 def row(labels: list[dict[str, Any]], findings: list[dict[str, Any]], seed: int = 0) -> dict[str, Any]:
     faults = [one["kind"] for one in labels if one["required"]]
-    return {"seed": seed, "faults": faults, "labels": labels, "findings": findings, "log": {"speeds": 20.0}}
+    return {
+        "seed": seed,
+        "faults": faults,
+        "labels": labels,
+        "findings": findings,
+        "log": {"speeds": 20.0},
+        "error": "",
+    }
 
 
 def verdicts(labels: list[dict[str, Any]], findings: list[dict[str, Any]]) -> list[str]:
@@ -171,6 +178,16 @@ def test_rows_are_split_by_seed():
     halves = scores.halves(rows)
     assert [one["seed"] for one in halves["choosing"]] == [999_999]
     assert [one["seed"] for one in halves["held out"]] == [1_000_000]
+
+
+def test_a_diagnosis_that_raises_is_a_row(monkeypatch):
+    def broken(log: object) -> None:
+        raise ArithmeticError("no rows")
+
+    monkeypatch.setattr(diagnosis, "diagnose", broken)
+    result = diagnosis.measure(4)
+    assert result["error"] == "ArithmeticError: no rows"
+    assert "no rows" in diagnosis.shown(result)
 
 
 def test_a_log_goes_through_the_benchmark_and_onto_the_page(tmp_path, monkeypatch):
