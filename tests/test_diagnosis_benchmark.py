@@ -19,6 +19,9 @@ import diagnosis_page
 import diagnosis_score as scores
 import log_labels
 
+from fwnkf.data.labelled import labelled_flight
+from fwnkf.diagnosis import diagnose
+
 
 def line(frequency: float, amplitude: float = 1.0, spread: float = 0.1, order: float = 1.0) -> dict[str, Any]:
     return {
@@ -184,10 +187,15 @@ def test_a_diagnosis_that_raises_is_a_row(monkeypatch):
     def broken(log: object) -> None:
         raise ArithmeticError("no rows")
 
-    monkeypatch.setattr(diagnosis, "diagnose", broken)
+    monkeypatch.setattr(diagnosis, "findings_of", broken)
     result = diagnosis.measure(4)
     assert result["error"] == "ArithmeticError: no rows"
     assert "no rows" in diagnosis.shown(result)
+
+
+def test_findings_are_those_of_the_diagnosis():
+    log = labelled_flight(7, ("unbalance",), {"rate": 200.0, "seconds": 12.0}).log
+    assert diagnosis.findings_of(log) == diagnose(log).findings != ()
 
 
 def test_a_log_goes_through_the_benchmark_and_onto_the_page(tmp_path, monkeypatch):
