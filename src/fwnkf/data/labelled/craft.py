@@ -40,10 +40,20 @@ class Craft:
     """Hz at which rotor speeds are logged; 0 where they are not."""
     commands: float
     """Hz at which motor commands are logged; 0 where they are not."""
+    lag: float
+    """Seconds by which logged rotor speeds are late."""
+    speed_step: float
+    """Hz to which they are rounded."""
     law: float
     """Commands grow with this power of the speed: 1 for speed control, 2 for thrust."""
     style: Literal["steady", "cruise", "agile"]
     """How much the speed of the rotors changes."""
+    flutter: float
+    """Relative standard deviation of the fast changes of each rotor's speed that the controller makes."""
+    gusts: float
+    """Strength of the turbulence, 1 for a moderate one."""
+    flips: int
+    """Full turns in flight."""
     start: Literal["air", "ground", "taxi", "hand"]
     """In the air, on the ground with idling rotors, rolling, or carried by hand."""
     landing: bool
@@ -54,6 +64,12 @@ class Craft:
     """Axes forward, right, down (PX4) instead of forward, left, up (ROS)."""
     apart: bool
     """Gyro and accelerometer in two signals instead of one."""
+    gyro_step: float
+    """rad/s to which samples of the gyro are rounded."""
+    accel_step: float
+    """m/s²"""
+    jitter: float
+    """Standard deviation of stamps that is usual for the logger, over a step."""
     pose: float
     """Hz of position and orientation; 0 where they are not logged."""
     gnss: float
@@ -89,6 +105,9 @@ def random_craft(generator: Generator, fastest: float = math.inf) -> Craft:
     hover = float(np.exp(generator.uniform(math.log(60 if fast else 35), math.log(280 if fast else 110))))
     commands = float(generator.choice([0.0, 25.0, 50.0, 100.0], p=[0.2, 0.2, 0.4, 0.2]))
     speeds = float(generator.choice([0.0, 4.0, 10.0, 20.0, 100.0], p=[0.5, 0.05, 0.15, 0.2, 0.1]))
+    style: Literal["steady", "cruise", "agile"] = generator.choice(
+        ["steady", "cruise", "agile"], p=[0.25, 0.45, 0.3]
+    ).item()
     pose = float(generator.choice([0.0, 20.0, 50.0], p=[0.45, 0.2, 0.35]))
     return Craft(
         rate=rate,
@@ -101,12 +120,21 @@ def random_craft(generator: Generator, fastest: float = math.inf) -> Craft:
         corner=rate * float(generator.uniform(0.3, 0.8)),
         speeds=min(speeds, rate),
         commands=min(commands, rate),
+        lag=float(generator.uniform(0.0, 0.04)),
+        speed_step=float(generator.choice([1 / 60, 0.24, 1.0], p=[0.5, 0.35, 0.15])),
         law=float(generator.uniform(1.0, 2.2)),
-        style=generator.choice(["steady", "cruise", "agile"], p=[0.25, 0.45, 0.3]).item(),
+        style=style,
+        flutter=float(np.exp(generator.uniform(math.log(0.002), math.log(0.015)))),
+        gusts=float(np.exp(generator.uniform(math.log(0.2), math.log(2.0)))),
+        flips=int(generator.integers(1, 4)) if style == "agile" and generator.random() < 0.3 else 0,
         start=generator.choice(["air", "ground", "taxi", "hand"], p=[0.45, 0.3, 0.1, 0.15]).item(),
         landing=bool(generator.random() < 0.4),
         states_air=bool(generator.random() < 0.6),
         down=bool(generator.random() < 0.5),
+        # of 16 bits, of 20 bits, and whole degrees per second, as Betaflight logs them
+        gyro_step=float(generator.choice([1.07e-3, 1.3e-4, 0.0174533], p=[0.55, 0.3, 0.15])),
+        accel_step=float(generator.choice([4.8e-3, 3e-4], p=[0.7, 0.3])),
+        jitter=float(generator.choice([0.0, 0.01, 0.05], p=[0.4, 0.3, 0.3])),
         apart=bool(fast and generator.random() < 0.4),
         pose=pose,
         gnss=float(generator.choice([0.0, 5.0, 10.0], p=[0.6, 0.25, 0.15])) if pose else 0.0,

@@ -68,37 +68,71 @@ class Draft:
 
 
 def begin(craft: Craft, motion: Motion, generator: Generator) -> Draft:
-    """A flight without faults: motion, noise, weak vibration of all rotors and of the airframe."""
+    """A flight without faults: motion, noise, and errors and vibration that every vehicle has."""
     count = len(motion.time)
-    values = np.concatenate([motion.rates, motion.force], 1)
-    delay = motion.time + 0.002 + 2e-4 * generator.random(count)
-    draft = Draft(craft, motion, generator, values, motion.time.copy(), delay, np.arange(count))
+    # a sensor that is mounted a degree off, with a bias and a scale within its data sheet
+    mounted = np.eye(3) + np.cross(np.eye(3), generator.normal(size=3) * 0.01)
+    gyro = motion.rates @ mounted.T * (1 + 0.005 * generator.normal()) + 0.003 * generator.normal(size=3)
+    accel = motion.force @ mounted.T * (1 + 0.003 * generator.normal()) + 0.05 * generator.normal(size=3)
+    values = np.concatenate([gyro, accel], 1)
+    stamps = motion.time + craft.jitter / craft.rate * generator.normal(size=count)
+    delay = motion.time + 0.002 + float(generator.choice([1e-4, 2e-3])) * generator.exponential(size=count)
+    draft = Draft(craft, motion, generator, values, stamps, delay, np.arange(count))
     draft.gnss_delay = float(generator.uniform(0.05, 0.15))
+    draft.pose_delay = float(generator.uniform(0.0, 0.02))
     turning = motion.speed.mean(1) / craft.hover
     scale = math.sqrt(craft.rate / 2) * np.repeat([craft.gyro_noise, craft.accel_noise], 3)
     flow = 1 + float(generator.uniform(0.0, 2.0)) * turning[:, None] ** 2  # noise of the flow grows with the rotors
     values += generator.normal(size=values.shape) * scale * flow
-    for rotor in range(craft.rotors):
-        for order in (1.0, 2.0):
-            wave = order_wave(craft, motion, rotor, order, generator)
-            size = float(generator.uniform(0.02, 0.7)) / math.sqrt(craft.rotors)
-            top = max(strength(motion, wave.values), 1e-3 if craft.sensing == "averaged" else 1e-9)
-            # what a sensor filters out is not made up for: at most ten times the wave before the sensor
-            draft.values += wave.scaled(min(1 / top, 10)).values[:, None] * draft.spread(
-                GYRO_WEAK * size, ACCEL_WEAK * size
-            )
-    centre = float(generator.uniform(0.1, 0.42)) * craft.rate
-    mode = resonant_noise(craft, motion, centre, float(generator.uniform(3, 15)), generator)
-    size = float(generator.uniform(0.02, 0.5)) / math.sqrt(2)
-    draft.values += mode[:, None] * draft.spread(GYRO_WEAK * size, ACCEL_WEAK * size)
+    _weak_vibration(draft)
+    if craft.start in ("ground", "taxi") and generator.random() < 0.4:
+        _shake_on_the_ground(draft)
     return draft
 
 
+def _weak_vibration(draft: Draft) -> None:
+    """Orders of all rotors and some modes of the airframe, below the limit of an ordinary line together."""
+    craft, motion, generator = draft.craft, draft.motion, draft.generator
+    for rotor in range(craft.rotors):
+        for order in (1.0, 2.0, 3.0):
+            wave = order_wave(craft, motion, rotor, order, generator)
+            size = float(generator.uniform(0.02, 0.7)) / math.sqrt(craft.rotors)
+            # what a sensor filters out is not made up for: at most ten times the wave before the sensor
+            factor = min(1 / max(strength(motion, wave.values), 1e-9), 10)
+            draft.values += factor * wave.values[:, None] * draft.spread(GYRO_WEAK * size, ACCEL_WEAK * size)
+    for _ in range(int(generator.integers(1, 4))):
+        centre = float(generator.uniform(0.08, 0.45)) * craft.rate
+        mode = resonant_noise(craft, motion, centre, float(generator.uniform(3, 15)), generator)
+        size = float(generator.uniform(0.02, 0.4)) / math.sqrt(2)
+        draft.values += mode[:, None] * draft.spread(GYRO_WEAK * size, ACCEL_WEAK * size)
+
+
+def _shake_on_the_ground(draft: Draft) -> None:
+    """Idling rotors shake a vehicle that stands on its feet; this ends when it takes off."""
+    motion, generator = draft.motion, draft.generator
+    wave = order_wave(draft.craft, motion, int(generator.integers(draft.craft.rotors)), 1.0, generator)
+    idle = (motion.time < motion.begin) & (motion.speed.mean(1) > 0)
+    if idle.any():
+        values = np.where(idle, wave.values, 0.0)
+        values /= max(float(np.sqrt(2 * np.mean(values[idle] ** 2))), 1e-9)
+        draft.values += values[:, None] * draft.spread(
+            float(generator.uniform(0.01, 0.1)), float(generator.uniform(0.3, 2.0))
+        )
+
+
 def fault_size(generator: Generator) -> tuple[float, float]:
-    """Amplitudes of a vibration that is a fault, in the strongest channel of gyro (rad/s) and accelerometer (m/s²)."""
+    """Amplitudes of a vibration that is a fault, in the strongest channel of gyro (rad/s) and accelerometer (m/s²).
+
+    In a third of the cases one of the sensors hardly sees it: a mount that turns, or one that does not.
+    """
     high = float(generator.random())
     gyro = GYRO_FAULT * 1.2 * math.exp(high * math.log(10))
     accel = ACCEL_FAULT * 1.2 * math.exp(np.clip(high + 0.2 * generator.normal(), 0, 1) * math.log(8))
+    seen = generator.random()
+    if seen < 0.17:
+        gyro = GYRO_WEAK * float(generator.uniform(0.1, 1.0))
+    elif seen < 0.34:
+        accel = ACCEL_WEAK * float(generator.uniform(0.1, 1.0))
     return gyro, accel
 
 
@@ -111,10 +145,9 @@ def to_log(draft: Draft, name: str) -> MemoryLog:
     streams = _inertial(draft)
     if craft.speeds:
         rows = _every(craft, craft.speeds)
-        late = np.clip(rows - round(0.01 * craft.rate), 0, None)
-        streams.append(
-            _stream("rotor", motion.time[rows], "rotor", np.round(motion.speed[late] * 60) / 60, numbers=True)
-        )
+        late = np.clip(rows - round(craft.lag * craft.rate), 0, None)
+        speeds = craft.speed_step * np.round(motion.speed[late] / craft.speed_step)
+        streams.append(_stream("rotor", motion.time[rows], "rotor", speeds, numbers=True))
     if craft.commands:
         rows = _every(craft, craft.commands)
         streams.append(_stream("motor", motion.time[rows], "motor", motion.command[rows], numbers=True))
@@ -146,7 +179,8 @@ def _stream(name: str, time: Array, prefix: str, values: Array, *, numbers: bool
 
 
 def _inertial(draft: Draft) -> list[Stream]:
-    stamps, values = draft.stamps[draft.rows], draft.values[draft.rows]
+    steps = np.repeat([draft.craft.gyro_step, draft.craft.accel_step], 3)
+    stamps, values = draft.stamps[draft.rows], steps * np.round(draft.values[draft.rows] / steps)
     received = draft.received[draft.rows] if draft.craft.two_clocks else None
     columns = dict(zip(CHANNELS, np.ascontiguousarray(values.T), strict=True))
     if not draft.craft.apart:
@@ -187,7 +221,8 @@ def _magnetic(draft: Draft) -> list[Stream]:
     axes = np.array([1.0, -1.0, -1.0]) if craft.down else np.ones(3)
     earth = np.einsum("tij,i->tj", motion.rotation[rows], axes * FIELD)
     current = motion.current[rows]
-    field = earth + generator.normal(size=3) * 2.0 + current[:, None] * draft.mag_per_ampere
+    usual = 0.05 * generator.normal(size=3)  # of the order of a microtesla at hover
+    field = earth + generator.normal(size=3) * 2.0 + current[:, None] * (draft.mag_per_ampere + usual)
     field += 0.3 * generator.normal(size=field.shape)
     power = {"current": current + 0.1 * generator.normal(size=len(rows)), "voltage": 16.0 - 0.03 * current}
     return [_stream("mag", motion.time[rows], "mag", field), Stream("power", motion.time[rows], power, role="power")]

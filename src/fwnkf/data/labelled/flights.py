@@ -17,16 +17,15 @@ from .draft import Draft, begin, to_log
 from .labels import Label
 from .motion import fly
 
-HEALTHY, TWO = 0.4, 0.15
-"""Shares of logs without a fault, and with two."""
-FLIPS = "flips"
+HEALTHY, TWO, GREY = 0.4, 0.15, 0.1
+"""Shares of logs without a fault, with two, and of logs with a line that is neither weak nor strong."""
 
 
 class Fault(NamedTuple):
     """A fault that can be drawn."""
 
     group: str
-    """Two faults of a log are of different groups."""
+    """Two faults of a log are of different groups, or a :data:`PAIRS` of one."""
     apply: Callable[[Draft], None]
     weight: float = 1.0
     needs: Mapping[str, Any] = {}
@@ -44,7 +43,7 @@ FAULTS: Mapping[str, Fault] = {
     "loose_mount": Fault("vibration", vibrating.loose_mount, 0.7),
     "impact": Fault("shock", vibrating.impact, 2.5),
     "clipped_accel": Fault("range", sensing.clipped_accel, 1.2),
-    "clipped_gyro": Fault("range", sensing.clipped_gyro, 1, {FLIPS: 3}),
+    "clipped_gyro": Fault("range", sensing.clipped_gyro, 1, {"flips": 3}),
     "axis_sign": Fault("axes", sensing.axis_sign, 2.5, ATTITUDE),
     "axis_swap": Fault("axes", sensing.axis_swap, 1, ATTITUDE),
     "scale": Fault("axes", sensing.scale, 1.2, ATTITUDE),
@@ -64,6 +63,14 @@ FAULTS: Mapping[str, Fault] = {
 }
 """By name; the order in which they are applied is that of the groups."""
 ORDER = ("vibration", "shock", "axes", "range", "aiding", "stamps")
+PAIRS = {
+    frozenset(pair)
+    for pair in (
+        *((rotor, other) for rotor in ("unbalance", "bent_shaft", "bearing") for other in ("fixed_line", "resonance")),
+        ("fixed_line", "resonance"),
+    )
+}
+"""Faults of one group that a log may have together."""
 LONG = ("axes", "range", "aiding")
 """Groups whose faults need a log of some length, which the fastest ones are not."""
 APART = {
@@ -126,17 +133,18 @@ def labelled_flight(
         raise ConfigError(f"no fault named {unknown[0]!r}; there are: {', '.join(FAULTS)}")
     draws = [np.random.default_rng(stream) for stream in np.random.SeedSequence(seed).spawn(4)]
     chosen = drawn_faults(draws[0]) if faults is None else faults
-    chosen = tuple(sorted(chosen, key=lambda name: ORDER.index(FAULTS[name].group)))
+    chosen = tuple(sorted(chosen, key=lambda name: (ORDER.index(FAULTS[name].group), list(FAULTS).index(name))))
     long = any(FAULTS[name].group in LONG for name in chosen)
     craft = random_craft(draws[1], 2000.0 if long else math.inf)
     needs: dict[str, Any] = {}
     for name in chosen:
         needs |= FAULTS[name].needs
-    flips = needs.pop(FLIPS, 0)
     craft = replace(craft, **needs, **(vehicle or {}))
-    draft = begin(craft, fly(craft, draws[2], flips), draws[3])
+    draft = begin(craft, fly(craft, draws[2]), draws[3])
     if craft.landing and "impact" not in chosen:
         vibrating.quiet_landing(draft)
+    if not any(FAULTS[name].group == "vibration" for name in chosen) and draws[0].random() < GREY:
+        vibrating.grey_line(draft)
     for name in chosen:
         FAULTS[name].apply(draft)
     return Labelled(seed, chosen, craft, to_log(draft, f"simulated flight {seed}"), tuple(draft.labels))
@@ -160,4 +168,4 @@ def drawn_faults(generator: Generator) -> tuple[str, ...]:
 def _together(first: str, second: str) -> bool:
     groups = FAULTS[first].group, FAULTS[second].group
     pairs = {frozenset((a, b)) for a in (first, groups[0]) for b in (second, groups[1])}
-    return groups[0] != groups[1] and not pairs & APART
+    return (groups[0] != groups[1] and not pairs & APART) or frozenset((first, second)) in PAIRS

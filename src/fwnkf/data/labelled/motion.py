@@ -42,8 +42,8 @@ class Motion:
     """A"""
 
 
-def fly(craft: Craft, generator: Generator, flips: int = 0) -> Motion:
-    """A flight; ``flips`` are full turns about the x axis."""
+def fly(craft: Craft, generator: Generator) -> Motion:
+    """A flight."""
     count = craft.samples
     time = np.arange(count) / craft.rate
     begin = 0.0 if craft.start == "air" else craft.seconds * float(generator.uniform(0.12, 0.22))
@@ -65,11 +65,11 @@ def fly(craft: Craft, generator: Generator, flips: int = 0) -> Motion:
     forward = (acceleration[:, :2] * heading).sum(1)
     left = acceleration[:, 1] * heading[:, 0] - acceleration[:, 0] * heading[:, 1]
     upward = GRAVITY + acceleration[:, 2]
-    gust = float(generator.uniform(0.003, 0.02))
-    gusts = gust * np.stack([smooth(count, craft.rate, 1.5, generator) for _ in range(3)], -1) * envelope[:, None]
+    tilts = 0.01 * craft.gusts * np.stack([smooth(count, craft.rate, 1.5, generator) for _ in range(3)], -1)
+    gusts = tilts * envelope[:, None]
     roll = -np.arctan2(left, upward) * envelope + gusts[:, 0]
     pitch = np.arctan2(forward, upward) * envelope + gusts[:, 1]
-    for moment in np.linspace(begin + 3, end - 3, flips + 2)[1:-1]:
+    for moment in np.linspace(begin + 2.5, end - 2.5, craft.flips + 2)[1:-1]:
         roll = roll + 2 * np.pi * _step((time - moment) / float(generator.uniform(0.8, 1.1)))
     ground = np.clip(1 - envelope, 0, 1)[:, None]
     shaking = np.zeros((count, 3))
@@ -87,8 +87,8 @@ def fly(craft: Craft, generator: Generator, flips: int = 0) -> Motion:
     rates = np.stack([turn[:, 2, 1] - turn[:, 1, 2], turn[:, 0, 2] - turn[:, 2, 0], turn[:, 1, 0] - turn[:, 0, 1]], -1)
     rates = np.concatenate((rates, rates[-1:])) * craft.rate / 2
     force = np.einsum("tij,ti->tj", rotation, acceleration + np.array([0, 0, GRAVITY])) + shaking
-    wind = float(generator.uniform(0.03, 0.2))
-    force += wind * np.stack([smooth(count, craft.rate, 2.0, generator) for _ in range(3)], -1) * envelope[:, None]
+    force += 0.15 * craft.gusts * _turbulence(count, craft.rate, generator) * envelope[:, None]
+    rates += 0.02 * craft.gusts * _turbulence(count, craft.rate, generator, turns=True) * envelope[:, None]
     speed, command = _rotors(craft, time, begin, end, force[:, 2], throttle, generator)
     axes = np.array([1.0, -1.0, -1.0]) if craft.down else np.ones(3)
     return Motion(
@@ -143,6 +143,20 @@ def _wave(time: Array, generator: Generator, band: tuple[float, float], size: fl
     )
 
 
+def _turbulence(count: int, rate: float, generator: Generator, *, turns: bool = False) -> Array:
+    """Three axes of noise whose power falls with the 5/3rd power of the frequency above 1 Hz; unit variance.
+
+    ``turns`` are rates that are too fast to be seen in an attitude: above 3 Hz alone, and falling more steeply.
+    """
+    frequency = np.fft.rfftfreq(count, 1 / rate)
+    shape = 1 / (1 + frequency**2) ** (5 / 12)
+    if turns:
+        shape = shape * (frequency > 3) / np.maximum(frequency, 1.0)
+    noise = np.fft.irfft(np.fft.rfft(generator.normal(size=(3, count))) * shape, count)
+    result: Array = (noise / noise.std(1, keepdims=True)).T
+    return result
+
+
 def _punches(time: Array, begin: float, end: float, generator: Generator) -> Array:
     """Vertical acceleration (m/s²) of short bursts of throttle, and of the falls after them."""
     total = np.zeros(len(time))
@@ -173,9 +187,10 @@ def _rotors(
     count, rotors = len(time), craft.rotors
     trim = 1 + 0.09 * (generator.permutation(rotors) / max(rotors - 1, 1) - 0.5)
     own = np.stack([smooth(count, craft.rate, 0.3, generator) for _ in range(rotors)], -1)
-    fine = np.stack([smooth(count, craft.rate, 4.0, generator) for _ in range(rotors)], -1)
+    corner = float(generator.uniform(2, 8))
+    fine = np.stack([smooth(count, craft.rate, corner, generator) for _ in range(rotors)], -1)
     common = np.sqrt(np.clip(thrust, 2.0, 30.0) / GRAVITY) * throttle
-    flying = trim * common[:, None] * (1 + 0.5 * SPREAD[craft.style] * own + 0.004 * fine)
+    flying = trim * common[:, None] * (1 + 0.5 * SPREAD[craft.style] * own + craft.flutter * fine)
     idle = float(generator.uniform(0.3, 0.5)) * trim
     armed = begin - float(generator.uniform(0.8, 2.0)) if begin else -1.0
     if craft.start == "taxi":
@@ -188,4 +203,5 @@ def _rotors(
     summed = np.cumsum(np.concatenate([np.zeros((1, rotors)), padded]), axis=0)
     followed = (summed[lag + 1 :] - summed[1:-lag]) / lag
     sag = 1 - float(generator.uniform(0.0, 0.06)) * time / time[-1]
-    return craft.hover * followed, np.clip(0.42 * (target / sag[:, None]) ** craft.law, 0, 1)
+    motors = generator.normal(1, 0.02, size=rotors)  # which are not alike
+    return craft.hover * followed, np.clip(0.42 * (motors * target / sag[:, None]) ** craft.law, 0, 1)

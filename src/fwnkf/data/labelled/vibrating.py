@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from .draft import Draft, fault_size
-from .labels import Label, Line
+from .labels import ACCEL_FAULT, ACCEL_WEAK, GYRO_FAULT, GYRO_WEAK, Label, Line
 from .vibration import CHANNELS, Wave, fixed_wave, order_wave, resonant_noise, resonant_wave, strength
 
 STEADY = 0.012
@@ -78,7 +78,7 @@ def fixed_line(draft: Draft) -> None:
         seen = float(craft.folded(np.array([frequency]))[0])
         # with speeds that hardly change, a line at one of them would be a line of that rotor to anybody
         alone = np.abs(mean - seen) > np.maximum(0.04 * seen, 2 * np.where(spread < 0.05 * mean, spread, 0))
-        if alone.all() and seen > 8:
+        if alone.all() and seen > 8 and _apart(draft, seen):
             break
     active = np.ones(len(motion.time))
     if generator.random() < 0.25:
@@ -87,6 +87,12 @@ def fixed_line(draft: Draft) -> None:
     (wave,), amplitudes = draft.add([fixed_wave(craft, frequency, active, generator)], *fault_size(generator))
     lines = draft.lines([wave], amplitudes)
     draft.labels.append(Label("vibration", "fixed line", ("aliasing",) if folded else (), _channels(lines[0]), lines))
+
+
+def _apart(draft: Draft, frequency: float) -> bool:
+    """Whether no line of another fault is near."""
+    lines = [line for label in draft.labels for line in label.lines]
+    return all(abs(frequency - line.frequency) > 0.25 * line.frequency + 2 * line.spread for line in lines)
 
 
 def resonance(draft: Draft) -> None:
@@ -98,7 +104,7 @@ def resonance(draft: Draft) -> None:
     for order in (1.0, 2.0):
         low, high = np.quantile(order * speeds, [0.1, 0.9])
         at = float(generator.uniform(low, high))
-        if craft.style != "steady" and 15 < at < 0.42 * craft.rate and high / low > 1.06:
+        if craft.style != "steady" and 15 < at < 0.42 * craft.rate and high / low > 1.06 and not draft.labels:
             centre = at
             break
     noise_share = 1.0
@@ -109,8 +115,11 @@ def resonance(draft: Draft) -> None:
             resonant_wave(craft, motion, rotor, order, centre, quality, generator) for rotor in range(craft.rotors)
         ]
     else:
-        centre = float(np.exp(generator.uniform(math.log(max(15, 0.04 * craft.rate)), math.log(0.42 * craft.rate))))
-        centre = min(centre, 700.0)
+        for _ in range(50):
+            centre = float(np.exp(generator.uniform(math.log(max(15, 0.04 * craft.rate)), math.log(0.42 * craft.rate))))
+            centre = min(centre, 700.0)
+            if _apart(draft, centre):
+                break
     noise = resonant_noise(craft, motion, centre, quality, generator)
     total = math.sqrt(noise_share) * noise
     if swept:
@@ -193,6 +202,21 @@ def _limited(draft: Draft, limit: float) -> None:
     if (np.abs(draft.values[:, 3:]) > limit).any():
         np.clip(draft.values[:, 3:], -limit, limit, out=draft.values[:, 3:])
         draft.labels.append(Label("clipping", "by the impact", required=False))
+
+
+def grey_line(draft: Draft) -> None:
+    """A fixed line or one of a rotor that is neither weak nor strong: it may be named, and need not be."""
+    craft, motion, generator = draft.craft, draft.motion, draft.generator
+    share = float(generator.uniform(0.1, 0.9))
+    sizes = [low + share * (high - low) for low, high in ((GYRO_WEAK, GYRO_FAULT), (ACCEL_WEAK, ACCEL_FAULT))]
+    if generator.random() < 0.5:
+        rotor = int(generator.integers(craft.rotors))
+        wave, cause = order_wave(craft, motion, rotor, float(generator.choice([1, 2])), generator), "rotor_vibration"
+    else:
+        frequency = float(generator.uniform(max(15 / craft.rate, 0.05), 0.45)) * craft.rate
+        wave, cause = fixed_wave(craft, frequency, np.ones(len(motion.time)), generator), "vibration"
+    scaled, amplitudes = draft.add([wave], *sizes)
+    draft.labels.append(Label(cause, "line of medium strength", lines=draft.lines(scaled, amplitudes), required=False))
 
 
 def _channels(line: Line) -> tuple[str, ...]:
