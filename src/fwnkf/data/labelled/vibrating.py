@@ -131,10 +131,13 @@ def resonance(draft: Draft) -> None:
     amplitudes = draft.spread(2 * gyro, accel)  # spread over a band, not gathered in a line
     draft.values += total[:, None] * amplitudes
     width = centre / quality
+    low, high = np.quantile(order * speeds, [0.05, 0.95])
+    # rotors that hardly leave a wide resonance look the same with it and without it
+    also = ("rotor_vibration",) if swept and high - low < 2.5 * width else ()
     line = Line(order, centre, width / 2, dict(zip(CHANNELS, np.abs(amplitudes).tolist(), strict=True)))
     draft.labels.append(
         Label(
-            "resonance", "swept by rotors" if swept else "in the flow", (), _channels(line), (line,),
+            "resonance", "swept by rotors" if swept else "in the flow", also, _channels(line), (line,),
             figures={"width_hz": width, "quality": quality},
         )
     )  # fmt: skip
