@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from ...logs.log import Stream
 from ...logs.memory import MemoryLog
+from ...logs.roles import euler_to_quaternion
 from .craft import Array, Craft, Generator
 from .labels import ACCEL_FAULT, ACCEL_WEAK, GYRO_FAULT, GYRO_WEAK, Label, Line
-from .motion import Motion, quaternions
+from .motion import Motion
 from .vibration import CHANNELS, Wave, line, order_wave, resonant_noise, strength
 
 FIELD = np.array([21.0, 0.0, -43.0])
@@ -193,7 +194,8 @@ def _pose(draft: Draft) -> Stream:
     craft, motion, generator = draft.craft, draft.motion, draft.generator
     rows = _every(craft, craft.pose)
     seen = np.clip(rows - round(draft.pose_delay * craft.rate), 0, None)
-    orientation = quaternions(motion.rotation[seen]) + 5e-4 * generator.normal(size=(len(rows), 4))
+    exact = np.stack(list(euler_to_quaternion(*motion.angles[seen].T).values()), -1)
+    orientation = exact + 5e-4 * generator.normal(size=exact.shape)
     orientation /= np.linalg.norm(orientation, axis=1, keepdims=True)
     position = motion.position[seen] + 0.01 * generator.normal(size=(len(rows), 3))
     columns = {f"position_{axis}": position[:, k] for k, axis in enumerate("xyz")}

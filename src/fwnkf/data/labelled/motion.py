@@ -28,6 +28,8 @@ class Motion:
     end: float
     rotation: Array
     """From the body to the world, ``[samples, 3, 3]``."""
+    angles: Array
+    """Roll, pitch and yaw (rad) of the same."""
     rates: Array
     """rad/s"""
     force: Array
@@ -82,7 +84,8 @@ def fly(craft: Craft, generator: Generator) -> Motion:
         rolling = ground * _step((begin - 0.3 - time) / 0.6)[:, None]
         shaking = np.stack([smooth(count, craft.rate, 12.0, generator) for _ in range(3)], -1) * rolling
         shaking *= np.array([0.5, 0.5, 1.2])
-    rotation = _rotation(roll, pitch, yaw + gusts[:, 2])
+    angles = np.stack([roll, pitch, yaw + gusts[:, 2]], -1)
+    rotation = _rotation(*angles.T)
     turn = np.einsum("tij,tik->tjk", rotation[:-1], rotation[1:])
     rates = np.stack([turn[:, 2, 1] - turn[:, 1, 2], turn[:, 0, 2] - turn[:, 2, 0], turn[:, 1, 0] - turn[:, 0, 1]], -1)
     rates = np.concatenate((rates, rates[-1:])) * craft.rate / 2
@@ -92,37 +95,10 @@ def fly(craft: Craft, generator: Generator) -> Motion:
     speed, command = _rotors(craft, time, begin, end, force[:, 2], throttle, generator)
     axes = np.array([1.0, -1.0, -1.0]) if craft.down else np.ones(3)
     return Motion(
-        time, air, begin, end, axes[:, None] * rotation * axes, axes * rates, axes * force, axes * velocity,
-        axes * np.cumsum(velocity, axis=0) / craft.rate, speed, command,
+        time, air, begin, end, axes[:, None] * rotation * axes, axes * angles, axes * rates, axes * force,
+        axes * velocity, axes * np.cumsum(velocity, axis=0) / craft.rate, speed, command,
         0.5 + 18.0 * ((speed / craft.hover) ** 3).mean(1),
     )  # fmt: skip
-
-
-def quaternions(rotation: Array) -> Array:
-    """Orientations w, x, y, z of rotation matrices, continuous in time."""
-    m = rotation
-    trace = m[:, 0, 0] + m[:, 1, 1] + m[:, 2, 2]
-    squares = np.stack([trace, m[:, 0, 0], m[:, 1, 1], m[:, 2, 2]], -1)
-    largest = squares.argmax(1)
-    result = np.empty((len(m), 4))
-    for case in range(4):
-        rows = largest == case
-        part = m[rows]
-        if case == 0:
-            values = [
-                1 + trace[rows], part[:, 2, 1] - part[:, 1, 2], part[:, 0, 2] - part[:, 2, 0],
-                part[:, 1, 0] - part[:, 0, 1],
-            ]  # fmt: skip
-        else:
-            i, j, k = case - 1, case % 3, (case + 1) % 3
-            values = [part[:, k, j] - part[:, j, k], None, None, None]
-            values[1 + i] = 1 + part[:, i, i] - part[:, j, j] - part[:, k, k]
-            values[1 + j] = part[:, j, i] + part[:, i, j]
-            values[1 + k] = part[:, k, i] + part[:, i, k]
-        result[rows] = np.stack(values, -1)
-    result /= np.linalg.norm(result, axis=1, keepdims=True)
-    flips = np.cumprod(np.concatenate([[1.0], np.sign((result[1:] * result[:-1]).sum(1))]))
-    return result * flips[:, None]
 
 
 def _step(time: Array) -> Array:
