@@ -25,7 +25,7 @@ from diagnosis_score import HELD_OUT, score
 
 from fwnkf.data.labelled import Label, labelled_flight
 from fwnkf.diagnosis import Finding
-from fwnkf.diagnosis.evidence import gather
+from fwnkf.diagnosis.evidence import Evidence, gather
 from fwnkf.diagnosis.rules import judge
 from fwnkf.diagnosis.thresholds import THRESHOLDS
 from fwnkf.logs.excerpt import excerpt
@@ -45,9 +45,10 @@ def finding_values(finding: Finding) -> dict[str, Any]:
     return {entry.name: getattr(finding, entry.name) for entry in dataclasses.fields(finding)}
 
 
-def findings_of(log: Log) -> tuple[Finding, ...]:
-    """The findings of :func:`fwnkf.diagnosis.diagnose`, without the curves of its report, which take longer."""
-    return judge(gather(excerpt(log), THRESHOLDS))
+def examined(log: Log) -> tuple[Evidence, tuple[Finding, ...]]:
+    """Evidence and findings of :func:`fwnkf.diagnosis.diagnose`, without the curves of its report, which take long."""
+    evidence = gather(excerpt(log), THRESHOLDS)
+    return evidence, judge(evidence)
 
 
 def measure(seed: int) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def measure(seed: int) -> dict[str, Any]:
     simulated = time.perf_counter() - began
     failed, findings = "", tuple[Finding, ...]()
     try:
-        findings = findings_of(flown.log)
+        _, findings = examined(flown.log)
     except Exception as error:  # a log that cannot be diagnosed is a result as well
         failed = f"{type(error).__name__}: {error}"
     return {

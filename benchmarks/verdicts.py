@@ -9,16 +9,15 @@ log by log, so that a run that was stopped goes on where it was. Figures only: n
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import time
 from pathlib import Path
 from typing import Any
 
+from diagnosis import examined, finding_values
 from log_labels import LogLabel, compare, read_labels
 
-from fwnkf.diagnosis import Diagnosis, diagnose
 from fwnkf.logs import open_log
 
 MIXED = ("ulog", "dataflash", "blackbox", "rosbag1", "mcap")
@@ -32,15 +31,11 @@ def logs(data: Path) -> list[Path]:
 
 def verdict(path: Path) -> dict[str, Any]:
     """The verdict on one log, as plain values."""
-    result: Diagnosis = diagnose(open_log(path))
-    rates = [float(value) for name, value in result.facts.items() if name.endswith("rate_hz")]
+    evidence, findings = examined(open_log(path))
     return {
-        "format": result.format,
-        "seconds": result.seconds,
-        "rate_hz": max(rates, default=None),
-        "findings": [
-            {entry.name: getattr(item, entry.name) for entry in dataclasses.fields(item)} for item in result.findings
-        ],
+        "seconds": evidence.seconds,
+        "rate_hz": max((part.series.rate for part in evidence.analysed), default=None),
+        "findings": [finding_values(finding) for finding in findings],
     }
 
 

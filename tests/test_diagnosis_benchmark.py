@@ -187,7 +187,7 @@ def test_a_diagnosis_that_raises_is_a_row(monkeypatch):
     def broken(log: object) -> None:
         raise ArithmeticError("no rows")
 
-    monkeypatch.setattr(diagnosis, "findings_of", broken)
+    monkeypatch.setattr(diagnosis, "examined", broken)
     result = diagnosis.measure(4)
     assert result["error"] == "ArithmeticError: no rows"
     assert "no rows" in diagnosis.shown(result)
@@ -195,7 +195,7 @@ def test_a_diagnosis_that_raises_is_a_row(monkeypatch):
 
 def test_findings_are_those_of_the_diagnosis():
     log = labelled_flight(7, ("unbalance",), {"rate": 200.0, "seconds": 12.0}).log
-    assert diagnosis.findings_of(log) == diagnose(log).findings != ()
+    assert diagnosis.examined(log)[1] == diagnose(log).findings != ()
 
 
 def test_a_log_goes_through_the_benchmark_and_onto_the_page(tmp_path, monkeypatch):
