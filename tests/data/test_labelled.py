@@ -14,7 +14,8 @@ from fwnkf.errors import ConfigError
 
 CAUSES = {
     "unbalance": "rotor_vibration", "bent_shaft": "rotor_vibration", "blade_pass": "rotor_vibration",
-    "bearing": "rotor_vibration", "fixed_line": "vibration", "resonance": "resonance", "loose_mount": "broadband",
+    "bearing": "rotor_vibration", "rough_rotors": "rotor_vibration", "fixed_line": "vibration",
+    "resonance": "resonance", "loose_mount": "broadband",
     "impact": "impact", "clipped_accel": "clipping", "clipped_gyro": "clipping", "axis_sign": "axis_sign",
     "axis_swap": "axis_swap", "scale": "scale", "bias_step": "bias_step", "drift": "drift",
     "interference": "interference", "gnss_glitch": "gnss_glitch", "pose_delay": "delay", "gnss_delay": "delay",
@@ -161,6 +162,28 @@ def test_a_folded_line_is_stated_where_it_appears(seed):
     appears = np.where(2 * speed > 125, np.abs(250 - 2 * speed), 2 * speed)
     expected = (power * appears).sum() / power.sum()
     assert label.lines[0].frequency == pytest.approx(expected, rel=0.005)
+
+
+def test_rough_rotors_vibrate_at_the_speeds_of_all():
+    one = flown("rough_rotors", 2, hover=70.0, speeds=100.0, style="cruise")
+    label = required(one)
+    line, name = label.lines[0], clearest(label.lines[0])
+    assert label.rotor is None
+    parts = [tracked(one, name, rotor + 1, line.order) for rotor in range(one.craft.rotors)]
+    assert min(parts) > 0.2 * line.amplitude[name]  # each of them has its part
+    _, values = channel(one, name)
+    frequency, power = signal.welch(values, one.craft.rate, nperseg=400, detrend="linear")
+    near = np.abs(frequency - line.frequency) < 3 * line.spread
+    assert (frequency * power)[near].sum() / power[near].sum() == pytest.approx(line.frequency, rel=0.03)
+
+
+def test_acrobatics_are_no_fault_and_carry_loads():
+    one = labelled_flight(3, (), {"rate": 500.0, "style": "agile", "acrobatic": True, "pose": 0.0, "apart": False})
+    assert one.healthy
+    assert not any(label.required for label in one.labels)
+    accel = np.linalg.norm([one.log.signal("imu").columns[f"accel_{axis}"] for axis in "xyz"], axis=0)
+    assert accel.max() > 15
+    assert accel.min() < 5
 
 
 @pytest.mark.parametrize("seed", range(3))

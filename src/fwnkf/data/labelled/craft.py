@@ -54,6 +54,8 @@ class Craft:
     """Strength of the turbulence, 1 for a moderate one."""
     flips: int
     """Full turns in flight."""
+    acrobatic: bool
+    """Turns under load, falls, and the shaking of flight through the own wash; no position is logged."""
     start: Literal["air", "ground", "taxi", "hand"]
     """In the air, on the ground with idling rotors, rolling, or carried by hand."""
     landing: bool
@@ -108,7 +110,8 @@ def random_craft(generator: Generator, fastest: float = math.inf) -> Craft:
     style: Literal["steady", "cruise", "agile"] = generator.choice(
         ["steady", "cruise", "agile"], p=[0.25, 0.45, 0.3]
     ).item()
-    pose = float(generator.choice([0.0, 20.0, 50.0], p=[0.45, 0.2, 0.35]))
+    acrobatic = bool(style == "agile" and rate > 300 and generator.random() < 0.4)
+    pose = 0.0 if acrobatic else float(generator.choice([0.0, 20.0, 50.0], p=[0.45, 0.2, 0.35]))
     return Craft(
         rate=rate,
         seconds=float(min(generator.uniform(18, 30), SAMPLES / rate)),
@@ -126,7 +129,8 @@ def random_craft(generator: Generator, fastest: float = math.inf) -> Craft:
         style=style,
         flutter=float(np.exp(generator.uniform(math.log(0.002), math.log(0.015)))),
         gusts=float(np.exp(generator.uniform(math.log(0.2), math.log(2.0)))),
-        flips=int(generator.integers(1, 4)) if style == "agile" and generator.random() < 0.3 else 0,
+        flips=int(generator.integers(1, 6)) if acrobatic or (style == "agile" and generator.random() < 0.2) else 0,
+        acrobatic=acrobatic,
         start=generator.choice(["air", "ground", "taxi", "hand"], p=[0.45, 0.3, 0.1, 0.15]).item(),
         landing=bool(generator.random() < 0.4),
         states_air=bool(generator.random() < 0.6),

@@ -86,6 +86,8 @@ def begin(craft: Craft, motion: Motion, generator: Generator) -> Draft:
     flow = 1 + float(generator.uniform(0.0, 2.0)) * turning[:, None] ** 2  # noise of the flow grows with the rotors
     values += generator.normal(size=values.shape) * scale * flow
     _weak_vibration(draft)
+    if craft.acrobatic:
+        _wash(draft)
     if craft.start in ("ground", "taxi") and generator.random() < 0.4:
         _shake_on_the_ground(draft)
     return draft
@@ -106,6 +108,19 @@ def _weak_vibration(draft: Draft) -> None:
         mode = resonant_noise(craft, motion, centre, float(generator.uniform(3, 15)), generator)
         size = float(generator.uniform(0.02, 0.4)) / math.sqrt(2)
         draft.values += mode[:, None] * draft.spread(GYRO_WEAK * size, ACCEL_WEAK * size)
+
+
+def _wash(draft: Draft) -> None:
+    """Broad shaking of the gyro below 60 Hz in bursts of half a second: an aircraft in its own wash. No fault."""
+    craft, motion, generator = draft.craft, draft.motion, draft.generator
+    frequency = np.fft.rfftfreq(len(motion.time), 1 / craft.rate)
+    shape = (frequency / 15) ** 2 / (1 + (frequency / 15) ** 2) / (1 + (frequency / 40) ** 4)
+    noise = np.fft.irfft(np.fft.rfft(generator.normal(size=(3, len(motion.time)))) * shape, len(motion.time))
+    bursts = np.exp(generator.normal(size=int(2 * craft.seconds) + 2))
+    strengths = np.interp(motion.time, np.arange(len(bursts)) / 2, bursts) * motion.air
+    noise = (noise / noise.std(1, keepdims=True)).T * (strengths / strengths[motion.air].std())[:, None]
+    draft.values[:, :3] += float(generator.uniform(0.02, 0.12)) * noise / math.sqrt(2)
+    draft.labels.append(Label("broadband", "wash", ("resonance",), required=False))
 
 
 def _shake_on_the_ground(draft: Draft) -> None:

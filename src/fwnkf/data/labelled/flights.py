@@ -38,6 +38,7 @@ FAULTS: Mapping[str, Fault] = {
     "bent_shaft": Fault("vibration", vibrating.bent_shaft, 1.5),
     "blade_pass": Fault("vibration", vibrating.blade_pass, 1),
     "bearing": Fault("vibration", vibrating.bearing, 1),
+    "rough_rotors": Fault("vibration", vibrating.rough_rotors, 2),
     "fixed_line": Fault("vibration", vibrating.fixed_line, 4),
     "resonance": Fault("vibration", vibrating.resonance, 3),
     "loose_mount": Fault("vibration", vibrating.loose_mount, 0.7),
@@ -140,6 +141,7 @@ def labelled_flight(
     for name in chosen:
         needs |= FAULTS[name].needs
     craft = replace(craft, **needs, **(vehicle or {}))
+    craft = replace(craft, acrobatic=craft.acrobatic and not craft.pose)
     draft = begin(craft, fly(craft, draws[2]), draws[3])
     if craft.landing and "impact" not in chosen:
         vibrating.quiet_landing(draft)

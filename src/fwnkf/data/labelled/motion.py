@@ -92,6 +92,8 @@ def fly(craft: Craft, generator: Generator) -> Motion:
     force = np.einsum("tij,ti->tj", rotation, acceleration + np.array([0, 0, GRAVITY])) + shaking
     force += 0.15 * craft.gusts * _turbulence(count, craft.rate, generator) * envelope[:, None]
     rates += 0.02 * craft.gusts * _turbulence(count, craft.rate, generator, turns=True) * envelope[:, None]
+    if craft.acrobatic:
+        force[:, 2] = np.clip(force[:, 2] + GRAVITY * _load(time, generator) * envelope, -5.0, 45.0)
     speed, command = _rotors(craft, time, begin, end, force[:, 2], throttle, generator)
     axes = np.array([1.0, -1.0, -1.0]) if craft.down else np.ones(3)
     return Motion(
@@ -143,6 +145,17 @@ def _punches(time: Array, begin: float, end: float, generator: Generator) -> Arr
         fall = _step((time - start - length - 0.2) / 0.2) * _step((start + 2 * length + 0.6 - time) / 0.2)
         total += size * up - 0.5 * size * fall
     return np.clip(total, -6.0, 10.0)
+
+
+def _load(time: Array, generator: Generator) -> Array:
+    """Load (g) beyond that of level flight, of turns and falls of a second or two."""
+    total, moment = np.zeros(len(time)), float(generator.uniform(0.5, 2))
+    while moment < time[-1]:
+        length = float(generator.uniform(0.6, 2.0))
+        size = float(generator.choice([generator.uniform(0.3, 2.0), -generator.uniform(0.5, 0.95)]))
+        total += size * _step((time - moment) / 0.2) * _step((moment + length - time) / 0.2)
+        moment += length + float(generator.exponential(1.0))
+    return total
 
 
 def _rotation(roll: Array, pitch: Array, yaw: Array) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from .draft import Draft, fault_size
 from .labels import ACCEL_FAULT, ACCEL_WEAK, GYRO_FAULT, GYRO_WEAK, Label, Line
-from .vibration import CHANNELS, Wave, fixed_wave, order_wave, resonant_noise, resonant_wave, strength
+from .vibration import CHANNELS, Wave, fixed_wave, line_of, order_wave, resonant_noise, resonant_wave, strength
 
 STEADY = 0.012
 """Relative spread of a line below which a log without rotor speeds cannot tell it from a fixed one."""
@@ -51,18 +51,43 @@ def _rotor(draft: Draft, kind: str, weights: Mapping[float, float], slip: float 
         waves.append(wave.scaled(weight * min(1 / max(strength(motion, wave.values), 1e-9), 10)))
     scaled, amplitudes = draft.add(waves, *fault_size(generator))
     lines = draft.lines(scaled, amplitudes)
-    top = lines[0]
+    draft.labels.append(_rotor_label(draft, kind, lines, rotor + 1))
+
+
+def _rotor_label(draft: Draft, kind: str, lines: tuple[Line, ...], rotor: int | None) -> Label:
+    """What a log can tell of lines of rotors depends on what it has of their speed."""
+    craft, top = draft.craft, lines[0]
     still = top.spread < STEADY * top.frequency
     also: tuple[str, ...] = ()
     if not craft.speeds:
         also = (*(("vibration",) if still else ()), *(("aliasing",) if top.folded else ()))
     unseen = not craft.speeds and not craft.commands and top.folded
-    draft.labels.append(
-        Label(
-            "rotor_vibration", kind, also, _channels(top), lines, rotor + 1, required=not unseen,
-            figures={"folded": float(top.folded)},
-        )
-    )  # fmt: skip
+    figures = {"folded": float(top.folded)}
+    return Label("rotor_vibration", kind, also, _channels(top), lines, rotor, required=not unseen, figures=figures)
+
+
+def rough_rotors(draft: Draft) -> None:
+    """All rotors vibrate alike: worn propellers, or a frame that is too soft for them. A hump, not a line."""
+    craft, motion, generator = draft.craft, draft.motion, draft.generator
+    order = float(generator.choice([1, 2]))
+    waves = []
+    for rotor in range(craft.rotors):
+        wave = order_wave(craft, motion, rotor, order, generator)
+        size = float(generator.uniform(0.5, 1.0))
+        waves.append(wave.scaled(size * min(1 / max(strength(motion, wave.values), 1e-9), 10)))
+    total = Wave(
+        order,
+        np.sum([wave.values for wave in waves], axis=0),
+        np.concatenate([wave.frequency for wave in waves]),
+        np.concatenate([wave.amplitude for wave in waves]),
+    )
+    factor = 1 / strength(motion, total.values)
+    amplitudes = draft.spread(*(1.5 * size for size in fault_size(generator)))
+    draft.values += factor * total.values[:, None] * amplitudes
+    air = np.tile(motion.air, craft.rotors)
+    named = dict(zip(CHANNELS, np.abs(amplitudes).tolist(), strict=True))
+    one = line_of(craft, order, total.frequency[air], total.amplitude[air], named)
+    draft.labels.append(_rotor_label(draft, "all rotors", (one,), None))
 
 
 def fixed_line(draft: Draft) -> None:

@@ -86,14 +86,18 @@ def resonant_noise(craft: Craft, motion: Motion, centre: float, quality: float, 
 
 def line(craft: Craft, motion: Motion, wave: Wave, amplitude: Mapping[str, float]) -> Line:
     """What a wave is in the air; ``amplitude`` by channel of a wave of unit amplitude."""
-    power = wave.amplitude[motion.air] ** 2
-    total = max(float(power.sum()), 1e-30)
-    seen = craft.folded(wave.frequency[motion.air])
-    frequency = float((power * seen).sum() / total)
-    spread = float(np.sqrt((power * (seen - frequency) ** 2).sum() / total))
-    above = float((power * (wave.frequency[motion.air] > craft.rate / 2)).sum() / total) > 0.5
     size = strength(motion, wave.values)
-    return Line(wave.order, frequency, spread, {name: size * abs(a) for name, a in amplitude.items()}, above)
+    scaled = {name: size * abs(value) for name, value in amplitude.items()}
+    return line_of(craft, wave.order, wave.frequency[motion.air], wave.amplitude[motion.air], scaled)
+
+
+def line_of(craft: Craft, order: float, frequency: Array, amplitude: Array, channels: Mapping[str, float]) -> Line:
+    """A line from frequencies before folding with their amplitudes, and the amplitude in each channel."""
+    power = amplitude**2 / max(float((amplitude**2).sum()), 1e-30)
+    seen = craft.folded(frequency)
+    mean = float((power * seen).sum())
+    spread = float(np.sqrt((power * (seen - mean) ** 2).sum()))
+    return Line(order, mean, spread, channels, float(power[frequency > craft.rate / 2].sum()) > 0.5)
 
 
 def strength(motion: Motion, values: Array) -> float:
