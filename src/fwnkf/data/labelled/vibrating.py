@@ -13,6 +13,8 @@ from .vibration import CHANNELS, Wave, fixed_wave, line_of, order_wave, resonant
 
 STEADY = 0.012
 """Relative spread of a line below which a log without rotor speeds cannot tell it from a fixed one."""
+BLOW = 35.0
+"""m/s² that the peaks of a vibration stay below, so that none of them is an impact."""
 G = 9.80665
 
 
@@ -152,7 +154,7 @@ def resonance(draft: Draft) -> None:
         total = total + math.sqrt(1 - noise_share) * passed / passed[motion.air].std()
     gyro, accel = fault_size(generator)
     total = total / strength(motion, total)
-    accel = min(2 * accel, 35 / float(np.abs(total[motion.air]).max()))  # no blow, even as a rotor passes slowly
+    accel = min(2 * accel, BLOW / float(np.abs(total[motion.air]).max()))
     amplitudes = draft.spread(2 * gyro, accel)  # spread over a band, not gathered in a line
     draft.values += total[:, None] * amplitudes
     width = centre / quality
@@ -177,8 +179,9 @@ def loose_mount(draft: Draft) -> None:
     noise = resonant_noise(craft, motion, centre, float(generator.uniform(1.0, 2.5)), generator)
     rattle = np.exp(0.5 * generator.normal(size=int(craft.seconds * 10) + 2))
     noise = noise * np.interp(motion.time, np.arange(len(rattle)) / 10, rattle)
-    amplitudes = draft.spread(float(generator.uniform(0.2, 0.6)), float(generator.uniform(4, 10)))
-    draft.values += (noise / strength(motion, noise))[:, None] * amplitudes
+    noise = noise / strength(motion, noise)
+    accel = min(float(generator.uniform(4, 10)), BLOW / float(np.abs(noise[motion.air]).max()))
+    draft.values += noise[:, None] * draft.spread(float(generator.uniform(0.2, 0.6)), accel)
     draft.labels.append(Label("broadband", "loose mount", ("resonance",), CHANNELS))
 
 
