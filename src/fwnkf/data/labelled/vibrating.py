@@ -62,7 +62,8 @@ def _rotor_label(draft: Draft, kind: str, lines: tuple[Line, ...], rotor: int | 
     still = top.spread < STEADY * top.frequency
     also: tuple[str, ...] = ()
     if not craft.speeds:
-        also = (*(("vibration",) if still else ()), *(("aliasing",) if top.folded else ()))
+        crossing = top.folded or top.frequency + 2 * top.spread > craft.rate / 2
+        also = (*(("vibration",) if still else ()), *(("aliasing",) if crossing else ()))
     unseen = not craft.speeds and not craft.commands and top.folded
     figures = {"folded": float(top.folded)}
     return Label("rotor_vibration", kind, also, _channels(top), lines, rotor, required=not unseen, figures=figures)
