@@ -168,6 +168,16 @@ def test_calibration_compares_scores_with_shares():
     assert names == ["90–100 %", "50–60 %"]
 
 
+def test_targets_are_held_or_not():
+    good = [scores.score(row([label("gaps")], [finding("gaps", 0.97)])) for _ in range(30)]
+    assert all(holds for what, _, holds in diagnosis_page.targets(good) if "frequency" not in what)
+    bad = [*good, *(scores.score(row([], [finding("gaps", 0.97)])) for _ in range(10))]
+    missed = {
+        what.split()[0] for what, _, holds in diagnosis_page.targets(bad) if not holds and "frequency" not in what
+    }
+    assert missed == {"precision", "false", "high"}
+
+
 def test_wilson_intervals():
     """Against scipy."""
     for hits, count in ((0, 10), (9, 10), (95, 100)):
