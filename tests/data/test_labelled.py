@@ -99,6 +99,8 @@ def test_shares_of_healthy_logs_and_of_logs_with_two_faults():
 def test_unknown_faults_are_named():
     with pytest.raises(ConfigError, match="there are: unbalance"):
         labelled_flight(0, ("flutter",))
+    with pytest.raises(ConfigError, match="a vehicle has no 'wings'"):
+        labelled_flight(0, (), {"wings": 2})
 
 
 # ---- vibration ------------------------------------------------------------------------------------------------------

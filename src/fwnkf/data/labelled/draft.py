@@ -15,7 +15,7 @@ from ...logs.roles import euler_to_quaternion
 from .craft import Array, Craft, Generator
 from .labels import ACCEL_FAULT, ACCEL_WEAK, GYRO_FAULT, GYRO_WEAK, Label, Line
 from .motion import Motion
-from .vibration import CHANNELS, Wave, line, order_wave, resonant_noise, strength
+from .vibration import CHANNELS, Wave, audible, line, order_wave, resonant_noise, strength
 
 FIELD = np.array([21.0, 0.0, -43.0])
 """Earth's field (µT): north, and down below the horizon; axes forward, left, up."""
@@ -98,11 +98,9 @@ def _weak_vibration(draft: Draft) -> None:
     craft, motion, generator = draft.craft, draft.motion, draft.generator
     for rotor in range(craft.rotors):
         for order in (1.0, 2.0, 3.0):
-            wave = order_wave(craft, motion, rotor, order, generator)
+            wave = audible(motion, order_wave(craft, motion, rotor, order, generator))
             size = float(generator.uniform(0.02, 0.7)) / math.sqrt(craft.rotors)
-            # what a sensor filters out is not made up for: at most ten times the wave before the sensor
-            factor = min(1 / max(strength(motion, wave.values), 1e-9), 10)
-            draft.values += factor * wave.values[:, None] * draft.spread(GYRO_WEAK * size, ACCEL_WEAK * size)
+            draft.values += wave.values[:, None] * draft.spread(GYRO_WEAK * size, ACCEL_WEAK * size)
     for _ in range(int(generator.integers(1, 4))):
         centre = float(generator.uniform(0.08, 0.45)) * craft.rate
         mode = resonant_noise(craft, motion, centre, float(generator.uniform(3, 15)), generator)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -123,7 +123,7 @@ def labelled_flight(
         The log in memory, which :func:`fwnkf.diagnosis.diagnose` takes, and its labels.
 
     Raises:
-        ConfigError: there is no such fault.
+        ConfigError: there is no such fault, or no such field of a vehicle.
 
     >>> one = labelled_flight(3, ("unbalance",))
     >>> one.labels[0].cause, one.log.signal("motor" if one.craft.commands else "imu").role in ("motor", "imu")
@@ -132,6 +132,10 @@ def labelled_flight(
     unknown = [name for name in faults or () if name not in FAULTS]
     if unknown:
         raise ConfigError(f"no fault named {unknown[0]!r}; there are: {', '.join(FAULTS)}")
+    known = [entry.name for entry in fields(Craft)]
+    strange = [name for name in vehicle or {} if name not in known]
+    if strange:
+        raise ConfigError(f"a vehicle has no {strange[0]!r}; it has: {', '.join(known)}")
     draws = [np.random.default_rng(stream) for stream in np.random.SeedSequence(seed).spawn(4)]
     chosen = drawn_faults(draws[0]) if faults is None else faults
     chosen = tuple(sorted(chosen, key=lambda name: (ORDER.index(FAULTS[name].group), list(FAULTS).index(name))))
@@ -140,7 +144,7 @@ def labelled_flight(
     needs: dict[str, Any] = {}
     for name in chosen:
         needs |= FAULTS[name].needs
-    craft = replace(craft, **needs, **(vehicle or {}))
+    craft = replace(craft, **{**needs, **(vehicle or {})})
     craft = replace(craft, acrobatic=craft.acrobatic and not craft.pose)
     draft = begin(craft, fly(craft, draws[2]), draws[3])
     if craft.landing and "impact" not in chosen:

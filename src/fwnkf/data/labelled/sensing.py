@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..flights import GRAVITY
 from .draft import Draft
 from .labels import Label
 from .vibration import CHANNELS
 
 GYRO_LIMIT = np.deg2rad(250.0)
 """rad/s: a gyro that was left at its smallest range."""
-G = 9.80665
 
 
 def clipped_accel(draft: Draft) -> None:
     """Shaking beyond the range of the accelerometer."""
     generator = draft.generator
-    limit = G * float(generator.choice([2, 4, 8]))
-    centre = G if limit < 3 * G else 0.0
+    limit = GRAVITY * float(generator.choice([2, 4, 8]))
+    centre = GRAVITY if limit < 3 * GRAVITY else 0.0
     size = (limit - centre) / float(generator.uniform(2.2, 2.9))
     moving = (draft.motion.speed.mean(1) / draft.craft.hover)[:, None] ** 2
     values = draft.values[:, 3:] + size * generator.normal(size=(len(draft.values), 3)) * np.clip(moving, 0, 1.3)
@@ -62,7 +62,7 @@ def scale(draft: Draft) -> None:
     sensor = "gyro" if draft.craft.pose and generator.random() < 0.6 else "accel"
     columns = range(3) if sensor == "gyro" else range(3, 6)
     if generator.random() < 0.3:
-        factor = 180 / np.pi if sensor == "gyro" else 1 / G
+        factor = 180 / np.pi if sensor == "gyro" else 1 / GRAVITY
     draft.values[:, list(columns)] *= factor
     channels = tuple(CHANNELS[column] for column in columns)
     draft.labels.append(Label("scale", f"{sensor} by {factor:.3g}", channels=channels, figures={"factor": factor}))

@@ -7,15 +7,25 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ..flights import GRAVITY
 from .draft import Draft, fault_size
 from .labels import ACCEL_FAULT, ACCEL_WEAK, GYRO_FAULT, GYRO_WEAK, Label, Line
-from .vibration import CHANNELS, Wave, fixed_wave, line_of, order_wave, resonant_noise, resonant_wave, strength
+from .vibration import (
+    CHANNELS,
+    Wave,
+    audible,
+    fixed_wave,
+    line_of,
+    order_wave,
+    resonant_noise,
+    resonant_wave,
+    strength,
+)
 
 STEADY = 0.012
 """Relative spread of a line below which a log without rotor speeds cannot tell it from a fixed one."""
 BLOW = 35.0
 """m/s² that the peaks of a vibration stay below, so that none of them is an impact."""
-G = 9.80665
 
 
 def unbalance(draft: Draft) -> None:
@@ -48,9 +58,7 @@ def _rotor(draft: Draft, kind: str, weights: Mapping[float, float], slip: float 
     rotor = int(generator.integers(craft.rotors))
     waves = []
     for order, weight in weights.items():
-        wave = order_wave(craft, motion, rotor, order, generator, slip)
-        # what the sensor filters out is made up for by a factor of ten at most
-        waves.append(wave.scaled(weight * min(1 / max(strength(motion, wave.values), 1e-9), 10)))
+        waves.append(audible(motion, order_wave(craft, motion, rotor, order, generator, slip)).scaled(weight))
     scaled, amplitudes = draft.add(waves, *fault_size(generator))
     lines = draft.lines(scaled, amplitudes)
     draft.labels.append(_rotor_label(draft, kind, lines, rotor + 1))
@@ -75,9 +83,8 @@ def rough_rotors(draft: Draft) -> None:
     order = float(generator.choice([1, 2]))
     waves = []
     for rotor in range(craft.rotors):
-        wave = order_wave(craft, motion, rotor, order, generator)
-        size = float(generator.uniform(0.5, 1.0))
-        waves.append(wave.scaled(size * min(1 / max(strength(motion, wave.values), 1e-9), 10)))
+        wave = audible(motion, order_wave(craft, motion, rotor, order, generator))
+        waves.append(wave.scaled(float(generator.uniform(0.5, 1.0))))
     total = Wave(
         order,
         np.sum([wave.values for wave in waves], axis=0),
@@ -129,10 +136,11 @@ def resonance(draft: Draft) -> None:
     quality = float(np.exp(generator.uniform(math.log(6), math.log(25))))
     speeds = motion.speed[motion.air]
     centre, order = 0.0, 1.0
+    alone = not any(label.required for label in draft.labels)
     for order in (1.0, 2.0):
         low, high = np.quantile(order * speeds, [0.1, 0.9])
         at = float(generator.uniform(low, high))
-        if craft.style != "steady" and 15 < at < 0.42 * craft.rate and high / low > 1.06 and not draft.labels:
+        if craft.style != "steady" and 15 < at < 0.42 * craft.rate and high / low > 1.06 and alone:
             centre = at
             break
     noise_share = 1.0
@@ -207,7 +215,7 @@ def impact(draft: Draft) -> None:
             quiet_landing(draft)
     _shock(draft, at, size, kick)
     draft.labels.append(Label("impact", kind, channels=CHANNELS[3:], figures={"at_s": at, "size": size}))
-    _limited(draft, 16 * G)
+    _limited(draft, 16 * GRAVITY)
 
 
 def _shock(draft: Draft, at: float, size: float, kick: float) -> None:

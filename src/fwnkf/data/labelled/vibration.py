@@ -100,6 +100,11 @@ def line_of(craft: Craft, order: float, frequency: Array, amplitude: Array, chan
     return Line(order, mean, spread, channels, float(power[frequency > craft.rate / 2].sum()) > 0.5)
 
 
+def audible(motion: Motion, wave: Wave) -> Wave:
+    """A wave of unit amplitude in the air; what the sensor filters out is made up for by a factor of ten at most."""
+    return wave.scaled(min(1 / max(strength(motion, wave.values), 1e-9), 10))
+
+
 def strength(motion: Motion, values: Array) -> float:
     """Amplitude of a sine with the same power in the air."""
     return float(np.sqrt(2 * np.mean(values[motion.air] ** 2)))
