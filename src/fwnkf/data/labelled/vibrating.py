@@ -96,8 +96,9 @@ def rough_rotors(draft: Draft) -> None:
     draft.values += factor * total.values[:, None] * amplitudes
     air = np.tile(motion.air, craft.rotors)
     named = dict(zip(CHANNELS, np.abs(amplitudes).tolist(), strict=True))
-    one = line_of(craft, order, total.frequency[air], total.amplitude[air], named)
-    draft.labels.append(_rotor_label(draft, "all rotors", (one,), None))
+    hump = line_of(craft, order, total.frequency[air], total.amplitude[air], named)
+    single = draft.lines([wave.scaled(factor) for wave in waves], amplitudes)
+    draft.labels.append(_rotor_label(draft, "all rotors", (hump, *single), None))
 
 
 def fixed_line(draft: Draft) -> None:
