@@ -24,6 +24,8 @@ from .vibration import (
 
 STEADY = 0.012
 """Relative spread of a line below which a log without rotor speeds cannot tell it from a fixed one."""
+SMEARED = 0.06
+"""Spread of a folded line over the sampling rate from which it cannot be followed in the samples."""
 BLOW = 35.0
 """m/s² that the peaks of a vibration stay below, so that none of them is an impact."""
 
@@ -72,7 +74,9 @@ def _rotor_label(draft: Draft, kind: str, lines: tuple[Line, ...], rotor: int | 
     if not craft.speeds:
         crossing = top.folded or top.frequency + 2 * top.spread > craft.rate / 2
         also = (*(("vibration",) if still else ()), *(("aliasing",) if crossing else ()))
-    unseen = not craft.speeds and not craft.commands and top.folded
+    # a folded line that sweeps over much of the band is found by its speed alone, if that is known well enough
+    smeared = top.spread > SMEARED * craft.rate
+    unseen = top.folded and (craft.speeds < 20 if smeared else not craft.speeds and not craft.commands)
     figures = {"folded": float(top.folded)}
     return Label("rotor_vibration", kind, also, _channels(top), lines, rotor, required=not unseen, figures=figures)
 
