@@ -178,6 +178,12 @@ def test_targets_are_held_or_not():
     assert missed == {"precision", "false", "high"}
 
 
+def test_a_page_without_held_out_logs_says_so():
+    rows = [row([label("gaps")], [finding("gaps")], seed=seed) for seed in (3, 1_000_000)]
+    assert diagnosis_page.MISSING in diagnosis_page.page(rows[:1])
+    assert diagnosis_page.MISSING not in diagnosis_page.page(rows)
+
+
 def test_wilson_intervals():
     """Against scipy."""
     for hits, count in ((0, 10), (9, 10), (95, 100)):
