@@ -1,8 +1,9 @@
-"""Verdicts on the real logs below ``$FWNKF_DATA/logs``, as a page of the documentation.
+"""Verdicts on the real logs below ``$FWNKF_DATA/logs`` against their labels, as a page of the documentation.
 
     python benchmarks/verdicts.py --store results -o docs/results/verdicts.md
 
-Results are stored log by log, so that a run that was stopped goes on where it was. Figures only: no part of a log.
+``log_labels.json`` says what is known of each log from evidence that is not that of the diagnosis. Results are stored
+log by log, so that a run that was stopped goes on where it was. Figures only: no part of a log.
 """
 
 from __future__ import annotations
@@ -14,53 +15,65 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fwnkf.diagnosis import Diagnosis, diagnose
+from diagnosis import examined, finding_values
+from log_labels import LogLabel, compare, read_labels
+
 from fwnkf.logs import open_log
 
-FOLDERS = ("ulog", "dataflash", "blackbox", "rosbag1", "mcap")
+MIXED = ("ulog", "dataflash", "blackbox", "rosbag1", "mcap")
+"""Folders of logs of many vehicles; the labels also have the flights of one racing quadrotor."""
 
 
 def logs(data: Path) -> list[Path]:
-    return [path for folder in FOLDERS for path in sorted((data / "logs" / folder).iterdir()) if path.is_file()]
+    """The logs of many vehicles."""
+    return [path for folder in MIXED for path in sorted((data / "logs" / folder).iterdir()) if path.is_file()]
 
 
 def verdict(path: Path) -> dict[str, Any]:
     """The verdict on one log, as plain values."""
-    result: Diagnosis = diagnose(open_log(path))
-    rates = [float(value) for name, value in result.facts.items() if name.endswith("rate_hz")]
+    evidence, findings = examined(open_log(path))
     return {
-        "format": result.format,
-        "seconds": result.seconds,
-        "rate_hz": max(rates, default=None),
-        "findings": [
-            {"cause": item.cause, "severity": item.severity, "what": item.what, "channels": list(item.channels)}
-            for item in result.findings
-        ],
-        "lines": [[peak.channel, peak.frequency, peak.amplitude, peak.label] for peak in result.peaks[:5]],
+        "seconds": evidence.seconds,
+        "rate_hz": max((part.series.rate for part in evidence.analysed), default=None),
+        "findings": [finding_values(finding) for finding in findings],
     }
 
 
-def page(rows: list[dict[str, Any]], command: str) -> str:
+def page(rows: list[dict[str, Any]], labels: dict[str, LogLabel], command: str) -> str:
     """The table as Markdown."""
+    results = {row["name"]: compare(labels[row["name"]], row["findings"]) for row in rows}
+    agree = sum(result.agrees for result in results.values())
+    wrong = sum(bool(result.first or result.wrong) for result in results.values())
     lines = [
-        "# Verdicts on nineteen real logs",
+        f"# Verdicts on {len(rows)} real logs",
         "",
-        "What `fwnkf diagnose` says of public flight logs. *Verdict* is the first finding; *further* are the causes of",
-        "the other warnings and failures. *Line* is the line that stands highest above its floor.",
+        "What `fwnkf diagnose` says of public logs, beside labels written down from evidence that is not its own:",
+        "spectra and order tracking by other programs, stamps, messages and counters of the logs, and what their",
+        "publishers say (`benchmarks/log_labels.json`, with the reason for each). *First* is the first warning or",
+        "failure; *further* are the causes of the next two. *Against the label* names causes among these three that",
+        "the evidence does not support, and causes that had to be found and were not.",
         "",
-        "| log | length | rate | verdict | further | line |",
+        "Labels were written before this version of the rules was run on the logs, except for entries that were",
+        "widened after a verdict had been seen: `scale` for the 20 racers (then checked: 4 to 9 % below gravity at",
+        "rest), `gaps` for xsens (then checked: 1 % of the odometry), an impact first for px4_corrupt (the",
+        "touchdown was known), and the hump of ardrone, whose source nobody knows. Their agreement is weaker",
+        "evidence than that of the others.",
+        "",
+        f"{agree} of {len(rows)} logs agree with their labels; {wrong} have a wrong cause among their first findings.",
+        "",
+        "| log | length | rate | first | further | against the label |",
         "|---|---|---|---|---|---|",
     ]
     for row in rows:
-        found = row["findings"]
-        first = f"**{found[0]['severity']}, {found[0]['cause']}:** {found[0]['what']}" if found else "nothing found"
-        others = dict.fromkeys(
-            item["cause"] for item in found[1:] if item["severity"] != "info" and item["cause"] != found[0]["cause"]
-        )
-        line = f"{row['lines'][0][1]:.4g} Hz in {row['lines'][0][0]}" if row["lines"] else "–"
+        stated = [item for item in row["findings"] if item["severity"] != "info"][:3]
+        first = f"**{stated[0]['severity']}, {stated[0]['cause']}:** {stated[0]['what']}" if stated else "no warning"
+        result = results[row["name"]]
+        against = [f"wrong: {name}" for name in (*filter(None, [result.first]), *result.wrong)]
+        against += [f"missing: {name}" for name in result.missing]
         rate = f"{row['rate_hz']:.4g} Hz" if row["rate_hz"] else "–"
+        further = ", ".join(item["cause"] for item in stated[1:]) or "–"
         lines.append(
-            f"| {row['name']} | {row['seconds']:.0f} s | {rate} | {first} | {', '.join(others) or '–'} | {line} |"
+            f"| {row['name']} | {row['seconds']:.0f} s | {rate} | {first} | {further} | {'; '.join(against) or '–'} |"
         )
     lines += [
         "",
@@ -73,7 +86,7 @@ def page(rows: list[dict[str, Any]], command: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("FWNKF_DATA", ".data")))
     parser.add_argument(
         "--store", type=Path, required=True, help="folder with the results so far, one file for each log"
@@ -83,18 +96,20 @@ def main() -> None:
     options = parser.parse_args()
     options.store.mkdir(parents=True, exist_ok=True)
     part, parts = (int(number) for number in options.part.split("/"))
-    rows = []
-    for number, path in enumerate(logs(options.data)):
-        file = options.store / f"{path.name}.verdict.json"
+    rows, labels = [], read_labels()
+    for number, name in enumerate(labels):
+        file = options.store / f"{name.replace('/', '_')}.verdict.json"
         if number % parts == part and not file.is_file():
             began = time.process_time()
-            file.write_text(json.dumps({"verdict": verdict(path)}, indent=1, default=float))
-            print(f"{path.name}: {time.process_time() - began:.0f} s", flush=True)
+            found = verdict(options.data / "logs" / name)
+            file.write_text(json.dumps({"verdict": found}, indent=1, default=float))
+            result = compare(labels[name], json.loads(file.read_text())["verdict"]["findings"])
+            print(f"{name}: {time.process_time() - began:.0f} s {'' if result.agrees else result}", flush=True)
         if file.is_file():
-            rows.append({"name": path.name, **json.loads(file.read_text())["verdict"]})
-        if options.output is not None:
-            command = "python benchmarks/verdicts.py --store results -o docs/results/verdicts.md"
-            options.output.write_text(page(rows, command), encoding="utf-8")
+            rows.append({"name": name, **json.loads(file.read_text())["verdict"]})
+    if options.output is not None:
+        command = "python benchmarks/verdicts.py --store results -o docs/results/verdicts.md"
+        options.output.write_text(page(rows, labels, command), encoding="utf-8")
 
 
 if __name__ == "__main__":

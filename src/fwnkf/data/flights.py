@@ -225,12 +225,12 @@ def _rotor_speeds(time: Array, thrust: Array, vehicle: Vehicle, generator: Gener
     """Speed grows with the root of thrust; every rotor has a trim and differences of its own."""
     trim = 1 + 0.09 * (generator.permutation(vehicle.rotors) / (vehicle.rotors - 1) - 0.5)
     rate = 1 / float(time[1] - time[0])
-    own = np.stack([_smooth(len(time), rate, 0.2, generator) for _ in range(vehicle.rotors)], -1)
-    common = np.sqrt(np.maximum(thrust, 1) / GRAVITY) * (1 + 0.02 * _smooth(len(time), rate, 0.05, generator))
+    own = np.stack([smooth(len(time), rate, 0.2, generator) for _ in range(vehicle.rotors)], -1)
+    common = np.sqrt(np.maximum(thrust, 1) / GRAVITY) * (1 + 0.02 * smooth(len(time), rate, 0.05, generator))
     return vehicle.hover * trim * common[:, None] * (1 + 0.015 * own)
 
 
-def _smooth(count: int, rate: float, corner: float, generator: Generator) -> Array:
+def smooth(count: int, rate: float, corner: float, generator: Generator) -> Array:
     """A smooth random process of unit variance: two sections of a low-pass with this corner frequency (Hz)."""
     frequency = np.fft.rfftfreq(2 * count, 1 / rate)
     shaped = np.fft.rfft(generator.normal(size=2 * count)) / (1 + (frequency / corner) ** 2) ** 2
@@ -240,7 +240,7 @@ def _smooth(count: int, rate: float, corner: float, generator: Generator) -> Arr
 
 def _gusts(count: int, rate: float, size: float, generator: Generator) -> Array:
     """Turbulence below about 3 Hz in three axes."""
-    return size * np.stack([_smooth(count, rate, 3.0, generator) for _ in range(3)], -1)
+    return size * np.stack([smooth(count, rate, 3.0, generator) for _ in range(3)], -1)
 
 
 # ---- vibration ------------------------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ def _aliasing(clean: Flight, vehicle: Vehicle, speed: Array, generator: Generato
 def _drift(clean: Flight, vehicle: Vehicle, speed: Array, generator: Generator) -> Flight:
     """The bias of one gyro axis wanders by several degrees per second."""
     axis = int(generator.integers(2))
-    walk = _smooth(len(speed), vehicle.rate, 1.0 / (len(speed) / vehicle.rate), generator)
+    walk = smooth(len(speed), vehicle.rate, 1.0 / (len(speed) / vehicle.rate), generator)
     size = float(generator.uniform(0.08, 0.2))
     bias = size * (walk - walk[0]) / np.ptp(walk)
     gyro = clean.gyro.copy()

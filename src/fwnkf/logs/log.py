@@ -34,6 +34,10 @@ ROLES: Mapping[str, str] = {
     "pose": "position_x … position_z (m) and, where known, orientation_w … orientation_z",
     "attitude": "orientation_w … orientation_z alone",
     "velocity": "velocity_x … velocity_z (m/s)",
+    "gnss": "position_x … position_z (m) and velocity_x … velocity_z (m/s) as a receiver reports them",
+    "mag": "mag_x … mag_z (µT)",
+    "power": "current (A) and voltage (V) of the battery",
+    "temperature": "temperature (°C) of the inertial sensor",
     "innovation": "innovations of the autopilot by name, with NAME_variance and NAME_ratio where they are logged",
     "estimate": "position_x … or velocity_x … of an estimator, with NAME_variance or NAME_std as it states them",
     "truth": "position_x …, orientation_w …, velocity_x … of a reference: motion capture, a simulator",
@@ -339,6 +343,6 @@ def standard_units(names: Sequence[str] | Mapping[str, object]) -> dict[str, str
     """Units of standard columns by their prefix; columns without one have no unit."""
     prefixes = {
         "gyro": "rad/s", "accel": "m/s²", "rotor": "Hz", "peak": "Hz", "position": "m", "velocity": "m/s",
-        "vibration": "m/s²",
+        "vibration": "m/s²", "mag": "µT", "current": "A", "voltage": "V", "temperature": "°C",
     }  # fmt: skip
     return {name: prefixes[name.split("_")[0]] for name in names if name.split("_")[0] in prefixes}
