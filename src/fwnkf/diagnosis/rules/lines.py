@@ -153,7 +153,7 @@ def _finding(group: Sequence[Found], evidence: Evidence) -> Finding:
     top, best = max(pairs, key=lambda pair: _excess(pair[0], pair[1].part, evidence))
     source, part = best.named.source, best.part
     moves = any(item.moves for item in group)
-    if source.kind == "sweep" and source.motor is None and top.frequency < limits.sweep_lowest:
+    if source.kind == "sweep" and top.frequency < limits.sweep_lowest:
         level = "info"  # fast motion looks the same
     if source.kind == "resonance" and np.ptp(part.series.time) < SHORT:
         level = "info"  # a line that moves looks the same
