@@ -155,7 +155,7 @@ def _finding(group: Sequence[Found], evidence: Evidence) -> Finding:
     moves = any(item.moves for item in group)
     if source.kind == "sweep" and top.frequency < limits.sweep_lowest:
         level = "info"  # fast motion looks the same
-    if source.kind == "resonance" and np.ptp(part.series.time) < SHORT:
+    if source.kind == "resonance" and len(part.series) < SHORT * part.series.rate:
         level = "info"  # a line that moves looks the same
     rate = part.series.rate
     near = [peak for item in group for peak in item.named.peaks
