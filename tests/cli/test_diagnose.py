@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -36,6 +38,22 @@ def test_the_verdict_names_the_line(shaken, capsys):
     assert "notch" in text
 
 
+def test_the_first_line_sums_up_and_the_rest_is_asked_for(shaken, capsys):
+    assert main(["diagnose", str(shaken)]) == 0
+    short = capsys.readouterr().out
+    assert re.match(r"shaken\.csv \(CSV, 10\.0 s\): 1 problem: vibration at 60(\.\d)? Hz\.\n", short)
+    assert main(["diagnose", str(shaken), "--all"]) == 0
+    long = capsys.readouterr().out
+    assert long.startswith(short.splitlines()[0])
+    assert "filter: " in long
+    assert "filter: " not in short
+
+
+def test_the_verdict_needs_no_torch(shaken):
+    code = "import sys; from fwnkf.cli import main; main(['diagnose', sys.argv[1]]); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code, str(shaken)], check=True, stdout=subprocess.DEVNULL)
+
+
 def test_findings_fail_a_check(shaken, capsys, tmp_path):
     report = tmp_path / "report.html"
     assert main(["diagnose", str(shaken), "--fail-on", "vibration", "--json", "-o", str(report)]) == 1
@@ -55,7 +73,7 @@ def test_wrong_arguments_are_usage_errors(shaken, arguments, capsys):
 
 
 def test_a_threshold_changes_the_verdict(shaken, capsys):
-    assert main(["diagnose", str(shaken), "--threshold", "line_ratio=1e9", "--fail-on", "vibration"]) == 0
+    assert main(["diagnose", str(shaken), "--threshold", "line_gain=1e9", "--fail-on", "vibration"]) == 0
     capsys.readouterr()
 
 

@@ -8,8 +8,9 @@ from scipy import signal
 from scipy.spatial.transform import Rotation
 
 from fwnkf.data.flights import flight
-from fwnkf.diagnosis.allan import allan, fit_terms, gyro_bias
+from fwnkf.diagnosis.allan import allan, fit_terms
 from fwnkf.diagnosis.amplitude import clipping, low_pass, shocks, vibe
+from fwnkf.diagnosis.attitude import gyro_bias
 from fwnkf.diagnosis.spectra import even_grid
 
 RATE = 100.0

@@ -23,12 +23,19 @@ def serious(folder, format, flown):
 def test_the_first_finding_names_the_cause(fault, tmp_path):
     flown = flight(fault, seed=11, seconds=24.0, vehicle=VEHICLE)
     truth = flown.causes[0]
-    first = serious(tmp_path, FORMAT[fault], flown)[0]
-    assert first.cause == truth.name
+    found = diagnose(open_log(write_flight(tmp_path, FORMAT[fault], flown))).findings
+    if fault == "confidence":  # constants of an autopilot's filter are a note
+        assert truth.name in {finding.cause for finding in found if finding.severity == "info"}
+        return
+    first = next(finding for finding in found if finding.severity != "info")
+    # a folded line of a rotor is that rotor's
+    assert first.cause == ("rotor_vibration" if fault == "aliasing" else truth.name)
+    assert first.figures.get("folded", 0.0) == float(fault == "aliasing")
     if "rotor" in truth.figures:
         assert first.figures["rotor"] == truth.figures["rotor"]
     if "frequency_hz" in truth.figures and first.figures.get("harmonic", 1) == truth.figures.get("harmonic", 1):
-        assert first.figures["frequency_hz"] == pytest.approx(truth.figures["frequency_hz"], rel=0.01)
+        near = 0.025 if fault == "aliasing" else 0.01  # averaged samples pass less of a faster rotor
+        assert first.figures["frequency_hz"] == pytest.approx(truth.figures["frequency_hz"], rel=near)
 
 
 @pytest.mark.parametrize("format", ["ulog", "mcap"])

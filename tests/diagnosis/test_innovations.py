@@ -11,7 +11,8 @@ import fwnkf
 from fwnkf.diagnosis.consistency import band, channel_consistency, consistency, whiteness
 from fwnkf.diagnosis.default_filter import channel_models
 from fwnkf.diagnosis.innovations import innovations, match_channels
-from fwnkf.diagnosis.series import Series, batches, pieces
+from fwnkf.diagnosis.pieces import batches, pieces
+from fwnkf.diagnosis.series import Series
 from fwnkf.errors import DataError
 from fwnkf.filters.base import Filter
 from fwnkf.identify.channels import channels_filter

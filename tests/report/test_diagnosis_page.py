@@ -189,7 +189,7 @@ def test_findings_with_one_remedy_are_one_card():
     other = Finding("gaps", "warning", 0.9, "Gaps.", "", "Use a faster card.")
     text = diagnosis_page(replace(Diagnosis("log.csv", "csv", 3.0, ""), findings=(*same, other)))
     assert text.count("<dd>Use the stamps.</dd>") == 1
-    assert text.count('<div class="notice warning">') == 2
+    assert text.count('<div class="notice warning">') == 3  # the verdict in one line, and two cards
     assert "b: the rate is wrong. c: the rate is wrong." in text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,18 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigError
 from ..plain import printable
 from .columns import add_columns, chosen, open_chosen
-from .output import UsageError, add_json, check_readable, command_line, print_status, say, split_names, table, to_json
+from .output import (
+    UsageError,
+    add_json,
+    check_readable,
+    command_line,
+    print_status,
+    print_text,
+    say,
+    split_names,
+    table,
+    to_json,
+)
 
 if TYPE_CHECKING:
     from ..diagnosis.finding import Finding
@@ -28,7 +40,7 @@ def add(commands: Any) -> None:
         "diagnose",
         help="find problems of sensors and filters in a log, and say what to do",
         description="Reads a log (PX4, ArduPilot, Betaflight, MCAP, ROS bag, CSV, Parquet), runs a filter on its IMU "
-        "data and reports problems: vibration, rotor imbalance, aliasing, clipping, gaps, wrong noise parameters.",
+        "data and reports problems: vibration, rotor imbalance, resonances, clipping, gaps, wrong axes and clocks.",
     )
     parser.add_argument("log", type=Path, metavar="LOG", help="file, or folder of a ROS 2 bag")
     parser.add_argument("--filter", type=Path, metavar="FOLDER", help="saved filter whose innovations to examine")
@@ -41,6 +53,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--fail-on", metavar="WHAT", help="exit with 1 on: warning, failure, or causes separated by commas"
     )
+    parser.add_argument("--all", action="store_true", help="print all findings, not the first three problems alone")
     parser.add_argument(
         "--threshold", action="append", default=[], metavar="NAME=VALUE", help="change a threshold; may be repeated"
     )
@@ -52,6 +65,8 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Diagnose, print the verdict, write the report; 1 if a finding is one of ``--fail-on``, or a fix does not hold."""
     check_readable(options.log)
+    from ..diagnosis.diagnose import complete, examine, outline
+    from ..diagnosis.rules import judge
     from ..diagnosis.thresholds import THRESHOLDS
 
     wanted = _fail_on(options.fail_on)
@@ -64,27 +79,36 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(str(error)) from error
     choice = chosen(options, options.filter)
     log = open_chosen(path, choice, only=True)
-    from ..diagnosis.diagnose import diagnose  # with PyTorch, after everything that can be wrong with the options
-
-    folder = options.save or path.with_name(path.name + ".fixed")
-    result = diagnose(
+    evidence = examine(
         log,
         filter=None if options.filter is None else _loaded(options.filter),
         truth=options.truth,
-        fix=options.fix,
-        folder=folder if options.fix else None,
         thresholds=thresholds,
-        command=command_line(options),
     )
-    if result.fix is not None and result.fix.folder is not None:  # another command finds the columns again
-        replace(choice, channels=()).save(result.fix.folder)
-    say(options, result.as_dict(arrays=False), "\n".join(text(result)))
-    if options.output is not None:  # drawing takes longer than the diagnosis
-        _write(options.output, result)
-    failed = [finding for finding in result.findings if finding.severity in wanted or finding.cause in wanted]
+    findings, command = judge(evidence), command_line(options)
+    if not options.json:  # before anything is fitted or drawn
+        print_text("\n".join(text(outline(evidence, findings, command=command), every=options.all)))
+    result = None
+    if options.json or options.fix or options.output is not None:
+        folder = options.save or path.with_name(path.name + ".fixed")
+        result = complete(evidence, findings, fix=options.fix, folder=folder if options.fix else None, command=command)
+        if result.fix is not None and result.fix.folder is not None:  # another command finds the columns again
+            replace(choice, channels=()).save(result.fix.folder)
+        if options.json or options.fix:
+            say(options, result.as_dict(arrays=False), "\n".join(fix_text(result)))
+        if options.output is not None:
+            _write(options.output, result)
+    return _checked(options, wanted, findings, result)
+
+
+def _checked(
+    options: argparse.Namespace, wanted: set[str], findings: Sequence[Finding], result: Diagnosis | None
+) -> int:
+    """The exit code, with its reason."""
+    failed = [finding for finding in findings if finding.severity in wanted or finding.cause in wanted]
     if failed:
         print_status(f"fwnkf: --fail-on {options.fail_on}: {', '.join(sorted({item.cause for item in failed}))}")
-    worse = result.fix is not None and result.fix.outcome == "worse"
+    worse = result is not None and result.fix is not None and result.fix.outcome == "worse"
     if worse:
         print_status(
             "fwnkf: --fix: no filter was saved, because the fitted one predicts the held-out part of the log worse"
@@ -98,17 +122,30 @@ def _loaded(folder: Path) -> Filter:
     return load(folder)
 
 
-def text(result: Diagnosis) -> list[str]:
-    """The verdict for a terminal."""
+def text(result: Diagnosis, *, every: bool = False) -> list[str]:
+    """The verdict for a terminal: one line, then the first problems, or all findings."""
     lines = [
-        f"{printable(result.name)}: {result.format}, {result.seconds:.1f} s",
-        *_wrapped(f"filter: {result.filter}", "  "),
+        *_wrapped(f"{printable(result.name)} ({result.format}, {result.seconds:.1f} s): {result.verdict}", ""),
         "",
     ]
-    for finding in result.findings:
+    shown = result.findings if every else result.first
+    for finding in shown:
         lines += [*_finding(finding), ""]
-    if not result.findings:
-        lines += ["No problem was found in this log.", ""]
+    if every:
+        lines += _wrapped(f"filter: {result.filter}", "  ")
+        lines += [line for note in result.notes for line in _wrapped(f"note: {note}", "  ")]
+    elif len(result.findings) > len(shown):
+        problems = len(result.problems) - len([item for item in shown if item.severity != "info"])
+        notes = len(result.findings) - len(shown) - problems
+        more = [f"{count} more {name}{'' if count == 1 else 's'}"
+                for count, name in ((problems, "problem"), (notes, "note")) if count]  # fmt: skip
+        lines.append(f"{' and '.join(more)}: --all, or the report with -o report.html")
+    return lines
+
+
+def fix_text(result: Diagnosis) -> list[str]:
+    """What a fix changes, for a terminal."""
+    lines: list[str] = []
     if result.fix is not None:
         lines.append("Comparison on the held-out part of the log:")
         names = {name: name.replace("_", " ") for name in result.fix.rows[0]} if result.fix.rows else {}
@@ -116,8 +153,7 @@ def text(result: Diagnosis) -> list[str]:
         lines += [line for note in result.fix.notes for line in _wrapped(note, "  ")]
         if result.fix.folder is not None:
             lines.append(f"  saved: {result.fix.folder}")
-        lines.append("")
-    lines += [line for note in result.notes for line in _wrapped(f"note: {note}", "  ")]
+    lines += [line for note in result.notes if note.startswith("--fix") for line in _wrapped(f"note: {note}", "  ")]
     return lines
 
 

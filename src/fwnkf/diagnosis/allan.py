@@ -1,18 +1,14 @@
-"""Allan deviation over gaps, the noise that is read from it, and the drift of a gyro against a known attitude."""
+"""Allan deviation over gaps, and the noise that is read from it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from ..core import rotation
 from .result import AllanDeviation
 from .spectra import Grid
 
@@ -22,15 +18,6 @@ POINTS = 40
 """Averaging times, evenly spaced in their logarithm."""
 PARTS = 9
 """An average over τ counts if the log is this many times longer."""
-
-WINDOW = 3.0
-"""Seconds over which the gyro is integrated and compared with the attitude."""
-
-SEEN = 0.5
-"""Share of a window's length for which a bias must act on the attitude in every direction."""
-
-BLOCKS = 60
-"""Parts of such a window between which the change of attitude is taken into account."""
 
 
 def allan(grid: Grid, channels: Sequence[str], units: Sequence[str]) -> list[AllanDeviation]:
@@ -96,58 +83,3 @@ def fit_terms(tau: Array, variance: Array, weight: Array) -> tuple[float | None,
                 best[list(chosen)] = solution
     white, instability, walk = (math.sqrt(term) if term > 0 else None for term in best)
     return white, instability, walk
-
-
-class Bias(NamedTuple):
-    """Bias of a gyro over time, against a known attitude."""
-
-    time: Array
-    bias: Array
-    """rad/s, ``[windows, 3]``"""
-
-    @property
-    def change(self) -> Array:
-        """Of each axis, rad/s: the largest difference between two means of neighbouring windows."""
-        return np.ptp(self.bias[1:] + self.bias[:-1], axis=0) / 2
-
-
-def gyro_bias(time: Array, gyro: Array, attitude_time: Array, attitude: Array, seconds: float = WINDOW) -> Bias | None:
-    """Integrate the gyro over windows and compare with the rotation of the attitude (w, x, y, z) over the same windows.
-
-    Windows with a gap are left out; None if fewer than five remain.
-    """
-    edges = np.arange(max(time[0], attitude_time[0]), min(time[-1], attitude_time[-1]) - seconds, seconds)
-    step = float(np.median(np.diff(time)))
-    centres, biases = [], []
-    for start in edges:
-        inside = np.flatnonzero((time >= start) & (time < start + seconds))
-        near = np.searchsorted(attitude_time, [start, start + seconds]).clip(1, len(attitude_time) - 1)
-        if len(inside) < 0.8 * seconds / step or np.diff(time[inside]).max() > 20 * step:
-            continue
-        if (np.abs(attitude_time[near] - [start, start + seconds]) > 0.2).any():
-            continue
-        begin, end = (float(attitude_time[index]) for index in near)
-        first, last = torch.from_numpy(attitude[near])
-        turned = rotation.multiply(rotation.conjugate(first), last)
-        steps = np.diff(np.r_[begin, time[(time > begin) & (time < end)], end])
-        rates = gyro[np.searchsorted(time, begin + np.cumsum(steps) - steps / 2).clip(0, len(time) - 1)]
-        measured, effect = _integrated(rates * steps[:, None], steps)
-        if not all(bool(item.isfinite().all()) for item in (effect, measured, turned)):
-            continue
-        if torch.linalg.matrix_norm(effect, -2) < SEEN * (end - begin):
-            continue  # whole turns hide the bias of the axes across them
-        centres.append(start + seconds / 2)
-        missed = rotation.log(rotation.multiply(rotation.conjugate(turned), measured))
-        biases.append(torch.linalg.solve(effect, missed).numpy())
-    return Bias(np.array(centres), np.array(biases)) if len(biases) >= 5 else None
-
-
-def _integrated(turns: Array, steps: Array) -> tuple[Tensor, Tensor]:
-    """The product of small rotations, and what a constant bias adds to it, seen from the last attitude ``[3, 3]``."""
-    firsts = np.arange(0, len(turns), math.ceil(len(turns) / BLOCKS))
-    turns, steps = np.add.reduceat(turns, firsts), np.add.reduceat(steps, firsts)
-    tail, effect = torch.tensor([1.0, 0.0, 0.0, 0.0]).double(), torch.zeros(3, 3).double()
-    for part, step in zip(rotation.exp(torch.from_numpy(turns)).flip(0), steps[::-1].tolist(), strict=True):
-        effect += step * rotation.to_matrix(rotation.conjugate(tail))
-        tail = rotation.multiply(part, tail)
-    return tail, effect

@@ -60,7 +60,11 @@ def clipping(values: Array, channels: Sequence[str], *, thresholds: Thresholds =
             # the values just inside: within 2 % of the range, and the next one at least where steps are coarser
             near = max(0.02 * extent, float(depth[depth > 1e-7 * extent].min(initial=math.inf)))
             inside = int(((depth > 1e-7 * extent) & (depth <= near)).sum())
-            if extent > 0 and at >= max(5, thresholds.clip_share * len(samples)) and at > inside:
+            if (
+                extent > 0
+                and at >= max(5, thresholds.clip_share * len(samples))
+                and at > inside + 3 * math.sqrt(inside)
+            ):
                 clips.append(Clip(channel, limit, at, at / len(samples)))
     return sorted(clips, key=lambda clip: -clip.samples)
 
@@ -77,7 +81,9 @@ def shocks(time: Array, accel: Array, *, thresholds: Thresholds = THRESHOLDS) ->
     size = np.linalg.norm(accel, axis=1)
     usual = float(np.nanmedian(size))
     change = np.abs(size - usual)
-    limit = max(thresholds.shock_accel, thresholds.shock_ratio * float(np.nanmedian(change)))
+    # most vibration is within a small multiple of what is exceeded in one sample of a hundred
+    strong = 2.5 * float(np.nanquantile(change, 0.99))
+    limit = max(thresholds.shock_accel, thresholds.shock_ratio * float(np.nanmedian(change)), strong)
     index = np.flatnonzero(change > limit)
     if not len(index):
         return []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from ..logs.log import Stream
 from ..logs.stamps import segments
 from .chi_square import chi_square_tail, mean_square_quantile
-from .innovations import Innovations
 from .result import ALL_CHANNELS, Consistency
+
+if TYPE_CHECKING:
+    from .innovations import Innovations
 
 Array = NDArray[np.float64]
 

@@ -9,27 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ..identify.channels import ChannelModel, fit_channel
 from .series import Series
 from .spectra import Spectrum, spectrum_to_fit
 
-Array = NDArray[np.float64]
-
 LINES = 3
 """Lines of each channel at most, where a model has lines."""
-
-
-def moving_channels(series: Series) -> list[int]:
-    """Columns that change; a dead channel has no noise, and no filter."""
-    return [
-        column
-        for column in range(series.values.shape[1])
-        if np.isfinite(series.values[:, column]).sum() > 16 and np.nanstd(series.values[:, column]) > 0
-    ]
 
 
 def channel_models(

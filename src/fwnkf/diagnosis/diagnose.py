@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,14 @@ import numpy as np
 from ..errors import DataError
 from ..logs.excerpt import excerpt
 from ..logs.log import Log
+from .evidence import SIGNALS, Analysed, Evidence, gather
+from .finding import Finding
 from .result import Diagnosis, Trade
+from .rules import judge
 from .thresholds import THRESHOLDS, Thresholds
 
 if TYPE_CHECKING:
     from ..filters.base import Filter
-    from .evidence import Analysed, Evidence
     from .truth import Reference
 
 
@@ -58,11 +61,32 @@ def diagnose(
     >>> diagnose(open_log(path)).findings[0].cause
     'vibration'
     """
-    from .evidence import SIGNALS, gather  # with PyTorch, which the package itself does not need
-    from .rules import judge
+    evidence = examine(log, filter=filter, truth=truth, thresholds=thresholds)
+    return complete(evidence, judge(evidence), fix=fix, folder=folder, command=command)
 
+
+def examine(
+    log: Log,
+    *,
+    filter: Filter | None = None,
+    truth: str | Path | None = None,
+    thresholds: Thresholds = THRESHOLDS,
+) -> Evidence:
+    """What the verdict on a log rests on; see :func:`diagnose`."""
     log = excerpt(log)
-    evidence = gather(log, thresholds, filter, _reference(log, truth))
+    return gather(log, thresholds, filter, _reference(log, truth))
+
+
+def complete(
+    evidence: Evidence,
+    findings: tuple[Finding, ...],
+    *,
+    fix: bool = False,
+    folder: Path | str | None = None,
+    command: str = "",
+) -> Diagnosis:
+    """The findings with everything that the report shows: innovations, curves, and the fix."""
+    log, thresholds = evidence.log, evidence.thresholds
     inertial = [part for part in evidence.analysed if part.role in SIGNALS]
     cure = None
     if fix and evidence.analysed:
@@ -70,30 +94,54 @@ def diagnose(
 
         part = (inertial or list(evidence.analysed))[0]
         try:
-            cure = fix_series(part.series, given=filter, folder=folder, thresholds=thresholds)
+            cure = fix_series(part.series, given=part.given, folder=folder, thresholds=thresholds)
         except DataError as error:
             evidence.notes.append(f"--fix: {error}")
+    fitted = [part for part in evidence.analysed if _runs(part, evidence)]
+    inertial = [part for part in inertial if part in fitted]
+    return replace(
+        outline(evidence, findings, command=command),
+        filter=_described(evidence),
+        spectra=tuple(row for part in evidence.analysed for row in part.spectra(innovations=part in fitted)),
+        waterfalls=tuple(item for part in evidence.analysed for item in part.waterfalls),
+        trades=tuple(item for part in inertial for item in _trades(part, thresholds)),
+        fix=cure,
+        allan=tuple(row for part in evidence.analysed for row in part.allan),
+        consistency=(
+            *(row for part in fitted for row in (*part.consistency, *part.errors)),
+            *evidence.logged_errors,
+            *evidence.logged,
+        ),
+        notes=(*log.notes, *evidence.notes),
+    )
+
+
+def _runs(part: Analysed, evidence: Evidence) -> bool:
+    """Whether a filter runs on a stream; a note says why not."""
+    try:
+        part.innovations  # noqa: B018  computed where it is first asked for
+    except DataError as error:
+        evidence.notes.append(f"{part.role}: {error}")
+        return False
+    return True
+
+
+def outline(evidence: Evidence, findings: tuple[Finding, ...], *, command: str = "") -> Diagnosis:
+    """The findings without curves: what is printed before a report is drawn."""
+    log = evidence.log
     return Diagnosis(
         name=log.path.name,
         format=log.format,
         seconds=evidence.seconds,
         filter=_described(evidence),
         stamps=evidence.stamps,
-        findings=judge(evidence),
+        findings=findings,
         peaks=evidence.peaks,
-        spectra=tuple(row for part in evidence.analysed for row in part.spectra()),
-        waterfalls=tuple(item for part in evidence.analysed for item in part.waterfalls),
-        trades=tuple(item for part in inertial for item in _trades(part, thresholds)),
-        fix=cure,
-        allan=tuple(row for part in evidence.analysed for row in part.allan),
-        consistency=(
-            *(row for part in evidence.analysed for row in (*part.consistency, *part.errors)),
-            *evidence.logged_errors,
-            *evidence.logged,
-        ),
         notes=(*log.notes, *evidence.notes),
         facts=_facts(evidence),
-        thresholds={row.name: f"{row.value:g} {row.unit}: {row.meaning} ({row.source})" for row in thresholds.table()},
+        thresholds={
+            row.name: f"{row.value:g} {row.unit}: {row.meaning} ({row.source})" for row in evidence.thresholds.table()
+        },
         command=command,
     )
 

@@ -4,35 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
-from ..filters.base import Filter
-from ..identify.channels import ChannelModel, channels_filter
 from ..logs.log import OWN, Log, Stream
 from ..logs.roles import rotor_numbers
 from ..logs.stamps import StampReport, examine, repair
 from .allan import allan
 from .consistency import consistency, logged_consistency
-from .default_filter import channel_models, moving_channels
-from .innovations import Innovations, innovation_spectra, innovations
+from .flown import bursts, lifted, without
 from .result import AllanDeviation, ChannelSpectrum, Consistency, Peak, Waterfall
-from .rotors import Track, name_lines
-from .series import Series
-from .spectra import Spectrum, even_grid, grid_waterfall, noise_floor, spectrum
+from .rotors import Lines, Named, name_lines
+from .series import Series, moving_channels
+from .sources import Track
+from .spectra import Grid, Spectrum, even_grid, grid_waterfall, noise_floor, spectrum
 from .thresholds import Thresholds
 
 if TYPE_CHECKING:
+    from ..filters.base import Filter
+    from ..identify.channels import ChannelModel
+    from .innovations import Innovations
     from .truth import Reference
 
 Array = NDArray[np.float64]
 
 SIGNALS = ("imu", "gyro", "accel")
 """Roles of inertial sensors, whose noise is analysed; ``pose`` and ``velocity`` where a log has none of them."""
-OTHERS = ("gyro_filtered", "rotor", "motor", "pose", "velocity", "innovation", "vibration", "peak")
+OTHERS = (
+    "gyro_filtered", "rotor", "motor", "pose", "attitude", "velocity", "gnss", "mag", "power", "innovation",
+    "vibration", "peak",
+)  # fmt: skip
 FASTER = 1.2
 """A gyro or accelerometer of its own is analysed instead of the IMU if its rate is higher by this factor."""
 SLOWEST = 2.0
@@ -47,27 +52,90 @@ LOWEST_SHARE = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Analysed:
-    """One stream with its noise: spectra, lines, the filter that ran on it and its innovations."""
+    """One stream with its noise: spectra and lines; the filter that runs on it and its innovations when they are asked.
+
+    The verdict on a log needs no filter, unless one is given: what only the report shows is computed for the report.
+    """
 
     role: str
     stream: Stream
     series: Series
-    signal: Spectrum
-    floor: Array
-    peaks: tuple[Peak, ...]
-    models: tuple[ChannelModel, ...]
-    """Of each channel, without lines; empty if the filter was given."""
-    filter: Filter
-    innovations: Innovations
-    innovation: Spectrum
-    innovation_floor: Array
-    consistency: tuple[Consistency, ...]
-    errors: tuple[Consistency, ...]
-    """NEES of the filter's states that a reference has."""
-    waterfalls: tuple[Waterfall, ...]
-    allan: tuple[AllanDeviation, ...]
+    grid: Grid
+    lines: Lines
+    bursts: tuple[tuple[float, float], ...]
+    """Times of touchdowns, impacts and handling, which are in no spectrum."""
+    tracks: Mapping[str, tuple[Array, Array]]
+    """Rotor speeds over time, by name."""
+    given: Filter | None = None
+    truth: Reference | None = None
 
-    def spectra(self) -> list[ChannelSpectrum]:
+    @property
+    def signal(self) -> Spectrum:
+        return self.lines.spectrum
+
+    @property
+    def floor(self) -> Array:
+        return self.lines.floor
+
+    @property
+    def peaks(self) -> tuple[Peak, ...]:
+        return self.lines.peaks
+
+    @property
+    def named(self) -> tuple[Named, ...]:
+        """The sources of the lines, the strongest first."""
+        return self.lines.named
+
+    @cached_property
+    def models(self) -> tuple[ChannelModel, ...]:
+        """Of each channel, without lines; empty if the filter was given."""
+        from .default_filter import channel_models
+
+        return () if self.given is not None else tuple(channel_models(self.series, self.signal))
+
+    @cached_property
+    def filter(self) -> Filter:
+        """The one given, or one that is fitted to the log."""
+        from ..identify.channels import channels_filter
+
+        return self.given if self.given is not None else channels_filter(self.models, self.series.channels)
+
+    @cached_property
+    def innovations(self) -> Innovations:
+        from .innovations import innovations
+
+        return innovations(self.filter, self.series)
+
+    @cached_property
+    def consistency(self) -> tuple[Consistency, ...]:
+        return tuple(consistency(self.innovations))
+
+    @cached_property
+    def errors(self) -> tuple[Consistency, ...]:
+        """NEES of the filter's states that a reference has."""
+        if self.truth is None:
+            return ()
+        from .truth import filter_errors
+
+        return tuple(filter_errors(self.filter, self.series, self.truth))
+
+    @cached_property
+    def waterfalls(self) -> tuple[Waterfall, ...]:
+        """Of the gyro and the accelerometer channel with the highest lines."""
+        shown = [self.series.channels.index(name) for name in _strongest(self.peaks, self.series.channels)]
+        return tuple(
+            grid_waterfall(
+                self.grid, column, channel=self.series.channels[column], unit=self.series.units[column],
+                tracks=self.tracks,
+            )
+            for column in shown
+        )  # fmt: skip
+
+    @cached_property
+    def allan(self) -> tuple[AllanDeviation, ...]:
+        return tuple(allan(self.grid, self.series.channels, self.series.units))
+
+    def spectra(self, *, innovations: bool = True) -> list[ChannelSpectrum]:
         """Of signals and innovations, channel by channel."""
         rows = []
         for column, (channel, unit) in enumerate(zip(self.series.channels, self.series.units, strict=True)):
@@ -77,7 +145,12 @@ class Analysed:
                     self.floor[:, column],
                 )
             )  # fmt: skip
-        return rows + innovation_spectra(self.innovations, self.innovation, self.innovation_floor)
+        if not innovations:
+            return rows
+        from .innovations import innovation_spectra
+
+        measured = spectrum(self.innovations.time, self.innovations.values)
+        return rows + innovation_spectra(self.innovations, measured, noise_floor(measured))
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +161,8 @@ class Evidence:
     thresholds: Thresholds
     streams: Mapping[str, Stream]
     """The first stream of every role, repaired, inside the times in the air."""
+    entire: Mapping[str, Stream]
+    """The same, with the times on the ground."""
     stamps: tuple[StampReport, ...]
     reports: Mapping[str, StampReport]
     """Stamps by role."""
@@ -100,13 +175,20 @@ class Evidence:
     """Whether the filter was given, not built from the log."""
     seconds: float
     notes: list[str] = field(default_factory=list)
+    factors: dict[str, float] = field(default_factory=dict)
+    """By channel: how many times too large its values are, where a rule found that."""
 
     @property
     def peaks(self) -> tuple[Peak, ...]:
         return tuple(peak for part in self.analysed for peak in part.peaks)
 
     def role(self, name: str) -> Stream | None:
+        """The stream of a role, in the air."""
         return self.streams.get(name)
+
+    def whole(self, name: str) -> Stream | None:
+        """The stream of a role, on the ground too."""
+        return self.entire.get(name)
 
 
 def gather(log: Log, thresholds: Thresholds, filter: Filter | None = None, truth: Reference | None = None) -> Evidence:
@@ -130,6 +212,9 @@ def gather(log: Log, thresholds: Thresholds, filter: Filter | None = None, truth
     for stream in streams.values():
         notes += [f"{stream.name}: {note}" for note in stream.notes if note not in raw.get(stream.role, stream).notes]
     airborne = log.airborne()
+    drive = streams.get("rotor") or streams.get("motor")
+    if drive is not None and len(drive) > 1:
+        airborne = lifted(drive.time, drive.stack(), airborne)
     ends = [float(stream.time[-1]) for stream in streams.values() if len(stream)]
     starts = [float(stream.time[0]) for stream in streams.values() if len(stream)]
     inside = {role: within(stream, airborne) for role, stream in streams.items()}
@@ -156,8 +241,8 @@ def gather(log: Log, thresholds: Thresholds, filter: Filter | None = None, truth
             "same name and overlaps it in time"
         )
     return Evidence(
-        log, thresholds, inside, tuple(reports.values()), reports, tuple(analysed), tuple(logged), tuple(errors),
-        airborne, filter is not None, max(ends, default=0.0) - min(starts, default=0.0), notes,
+        log, thresholds, inside, streams, tuple(reports.values()), reports, tuple(analysed), tuple(logged),
+        tuple(errors), airborne, filter is not None, max(ends, default=0.0) - min(starts, default=0.0), notes,
     )  # fmt: skip
 
 
@@ -254,7 +339,7 @@ def analyse(
     role: str, streams: Mapping[str, Stream], thresholds: Thresholds, filter: Filter | None = None,
     truth: Reference | None = None,
 ) -> Analysed:  # fmt: skip
-    """Spectra, lines with their sources, innovations and consistency of one stream."""
+    """Spectra and lines with their sources of one stream."""
     stream = streams[role]
     series = stream_series(stream)
     if role not in SIGNALS:
@@ -262,31 +347,14 @@ def analyse(
         thresholds = replace(thresholds, line_lowest=lowest)
     grid = even_grid(series.time, series.values)
     rotor, motor = (_track(streams.get(name)) for name in ("rotor", "motor"))
-    lines = name_lines(grid, series.channels, rotor=rotor, motor=motor, thresholds=thresholds)
-    signal = lines.spectrum
-    models: tuple[ChannelModel, ...] = ()
-    if filter is None:
-        models = tuple(channel_models(series, signal))
-        filter = channels_filter(models, series.channels)
-    results = innovations(filter, series)
-    innovation = spectrum(results.time, results.values)
-    errors: list[Consistency] = []
-    if truth is not None:
-        from .truth import filter_errors
-
-        errors = filter_errors(filter, series, truth)
+    cut = bursts(grid, thresholds.line_lowest)
+    lines = name_lines(without(grid, cut), series.channels, rotor=rotor, motor=motor, thresholds=thresholds)
     turning = [] if rotor is None else np.flatnonzero(rotor[1].any(0)).tolist()
     tracks = {f"rotor {k + 1}": (rotor[0], rotor[1][:, k]) for k in turning if rotor is not None}
-    shown = [series.channels.index(name) for name in _strongest(lines.peaks, series.channels)]
-    waterfalls = [
-        grid_waterfall(grid, column, channel=series.channels[column], unit=series.units[column], tracks=tracks)
-        for column in shown
-    ]
-    return Analysed(
-        role, stream, series, signal, lines.floor, lines.peaks,
-        models, filter, results, innovation, noise_floor(innovation), tuple(consistency(results)), tuple(errors),
-        tuple(waterfalls), tuple(allan(grid, series.channels, series.units)),
-    )  # fmt: skip
+    part = Analysed(role, stream, series, grid, lines, tuple(cut), tracks, filter, truth)
+    if filter is not None:
+        part.innovations  # noqa: B018  whether it fits the log is said before anything else
+    return part
 
 
 def _track(stream: Stream | None) -> Track | None:

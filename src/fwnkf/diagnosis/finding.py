@@ -15,8 +15,16 @@ HIGH, MEDIUM = 0.9, 0.7
 CAUSES: Mapping[str, str] = {
     "vibration": "a line in the noise at a fixed frequency",
     "rotor_vibration": "a line that follows the speed of a rotor or one of its harmonics",
+    "resonance": "a fixed band that rings when the rotors, or the flow, excite it",
     "aliasing": "a line above the Nyquist frequency that appears at a lower frequency",
     "broadband": "noise far above the usual floor, without a line",
+    "axis_sign": "an axis that is mirrored",
+    "axis_swap": "axes that are exchanged",
+    "scale": "a signal in a wrong unit, or wrong by a factor",
+    "bias_step": "a sensor bias that jumps",
+    "interference": "a magnetic field that changes with the supply current",
+    "gnss_glitch": "a position of a receiver that jumps and comes back",
+    "delay": "a signal that is late against the others",
     "drift": "a sensor bias that changes during the log",
     "gaps": "missing samples: gaps, dropouts, skipped samples",
     "clipping": "values at the limit of the range",
@@ -33,6 +41,29 @@ CAUSES: Mapping[str, str] = {
 """Causes by name, with their meaning."""
 
 
+TITLES: Mapping[str, str] = {
+    "rotor_vibration": "rotor vibration",
+    "aliasing": "alias",
+    "broadband": "shaking",
+    "drift": "drifting bias",
+    "bias_step": "jump of the bias",
+    "axis_sign": "wrong sign",
+    "axis_swap": "exchanged axes",
+    "scale": "wrong scale",
+    "interference": "magnetic interference",
+    "gnss_glitch": "jumps of the GNSS position",
+    "gaps": "missing samples",
+    "time_base": "wrong time stamps",
+    "overconfident": "overconfident estimate",
+    "underconfident": "underconfident estimate",
+    "coloured": "correlated innovations",
+    "no_aiding": "no position measured",
+    "damaged_file": "damaged file",
+    "not_observable": "something that this log cannot show",
+}
+"""Causes in a few words, where their name is not enough."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """One finding of a diagnosis.
@@ -47,7 +78,7 @@ class Finding:
     severity: Severity
     """``"info"``, ``"warning"`` or ``"failure"``."""
     score: float
-    """From 0 to 1. It orders findings and sets their confidence; it is not calibrated and not a probability."""
+    """From 0 to 1, near the share of findings that are right on simulated logs with known faults."""
     what: str
     """What is wrong, in one sentence."""
     evidence: str
@@ -60,6 +91,19 @@ class Finding:
     """The numbers behind it, with the unit in the name: ``frequency_hz``, ``r_factor``."""
     confidence: Confidence = field(init=False)
     """``"high"`` for a score of 0.9 or more, ``"medium"`` for 0.7 or more, otherwise ``"low"``."""
+
+    @property
+    def title(self) -> str:
+        """The cause in a few words, with its frequency or channel.
+
+        >>> Finding("vibration", "warning", 0.9, "", "", "", figures={"frequency_hz": 60.0}).title
+        'vibration at 60 Hz'
+        """
+        name = TITLES.get(self.cause, self.cause.replace("_", " "))
+        if self.cause in ("axis_sign", "axis_swap", "scale", "bias_step", "drift") and self.channels:
+            return f"{name} of {', '.join(self.channels)}"
+        frequency = self.figures.get("frequency_hz")
+        return name if frequency is None else f"{name} at {float(frequency):.3g} Hz"
 
     def __post_init__(self) -> None:
         confidence = "high" if self.score >= HIGH else "medium" if self.score >= MEDIUM else "low"

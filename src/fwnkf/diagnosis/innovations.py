@@ -19,8 +19,9 @@ from ..identify.start import starting_belief
 from ..logs.clock import RATE_TOLERANCE
 from ..runtime.inputs import absolute
 from ..runtime.recordings import Steps, run_steps, step_for
+from .pieces import Pieces, batches
 from .result import ChannelSpectrum
-from .series import Pieces, Series, batches
+from .series import Series
 from .spectra import Spectrum
 
 Array = NDArray[np.float64]

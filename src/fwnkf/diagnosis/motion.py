@@ -22,7 +22,8 @@ from ..identify.channel_likelihood import SLOWEST
 from ..identify.channels import ChannelModel, stacked_matrices
 from ..native.steady import squared_errors
 from .innovations import PIECES, SHORTEST, warm_up
-from .series import Pieces, Series, pieces
+from .pieces import Pieces, pieces
+from .series import Series
 
 Array = NDArray[np.float64]
 

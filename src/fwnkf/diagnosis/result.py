@@ -15,6 +15,8 @@ from .finding import Finding
 
 Array = NDArray[np.float64]
 
+FIRST = 3
+"""Problems that are shown before the others."""
 ALL_CHANNELS = "all channels"
 """Name of the row of consistency of all channels together."""
 
@@ -189,9 +191,24 @@ class Diagnosis:
     """The command line that gives this diagnosis again."""
 
     @property
+    def problems(self) -> tuple[Finding, ...]:
+        """Warnings and failures."""
+        return tuple(finding for finding in self.findings if finding.severity != "info")
+
+    @property
+    def first(self) -> tuple[Finding, ...]:
+        """What a reader needs first: at most three problems; without any, what the log cannot show."""
+        limits = [finding for finding in self.findings if finding.cause == "not_observable"]
+        return self.problems[:FIRST] or tuple(limits[:1])
+
+    @property
     def verdict(self) -> str:
-        """The most severe finding in one sentence, or a sentence that no problem was found."""
-        return self.findings[0].what if self.findings else "No problem was found in this log."
+        """All problems in one line, or a sentence that no problem was found."""
+        titles = list(dict.fromkeys(finding.title for finding in self.problems))
+        if not titles:
+            return "No problem was found in this log."
+        count = "1 problem" if len(titles) == 1 else f"{len(titles)} problems"
+        return f"{count}: {'; '.join(titles)}."
 
     def as_dict(self, *, arrays: bool = True) -> dict[str, Any]:
         """Everything as values of strict JSON.

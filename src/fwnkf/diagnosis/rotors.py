@@ -8,16 +8,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .orders import Order, fold, integration_gain, order_strength, track_orders
-from .peaks import find_peaks, group_peaks
-from .result import Peak, Waterfall
-from .ridges import Ridge, find_ridge, with_commands
-from .spectra import Grid, Spectrum, grid_spectrum, grid_waterfall, noise_floor
+from .orders import integration_gain
+from .peaks import find_peaks
+from .result import Peak
+from .sources import Line, Source, Track, explain
+from .spectra import Grid, Spectrum, grid_spectrum, noise_floor
 from .thresholds import THRESHOLDS, Thresholds
 
 Array = NDArray[np.float64]
-Track = tuple[Array, Array]
-"""Times and values, ``[samples]`` and ``[samples, rotors]``."""
+
+HEARD = 2.0
+"""Power of a line over that of the floor, from which a channel is said to have it."""
+
+
+class Named(NamedTuple):
+    """A source with its lines in each channel."""
+
+    source: Source
+    peaks: tuple[Peak, ...]
+    """The strongest line first, the channel with the highest ratio first."""
 
 
 class Lines(NamedTuple):
@@ -25,12 +34,13 @@ class Lines(NamedTuple):
 
     spectrum: Spectrum
     floor: Array
-    peaks: tuple[Peak, ...]
-    """With their names, the highest over the floor first."""
-    orders: tuple[Order, ...]
-    """What follows a rotor, where rotor speeds are known."""
-    ridge: Ridge | None
-    """What sweeps by itself."""
+    named: tuple[Named, ...]
+    """Sources, the strongest first."""
+
+    @property
+    def peaks(self) -> tuple[Peak, ...]:
+        """Of all sources, the highest over the floor first."""
+        return tuple(sorted((peak for item in self.named for peak in item.peaks), key=lambda peak: -peak.ratio))
 
 
 def name_lines(
@@ -53,49 +63,101 @@ def name_lines(
     """
     spectrum = grid_spectrum(grid)
     floor = noise_floor(spectrum)
-    peaks = find_peaks(spectrum, channels, floor=floor, thresholds=thresholds)
-    orders: list[Order] = []
-    if rotor is not None and len(rotor[0]) > 1:
-        orders = track_orders(grid, channels, *rotor, thresholds=thresholds)
-    ridge = find_ridge(grid, range(len(channels)), thresholds=thresholds)
-    source = rotor if rotor is not None and len(rotor[0]) > 1 else motor
-    if ridge is not None and source is not None and len(source[0]) > 1:
-        ridge = with_commands(ridge, *source)
-    sweeping = [_order_peak(order, grid.rate, ridge) for order in orders]
-    if ridge is not None and not orders:
-        sweeping += _ridge_peaks(grid, ridge, channels, thresholds)
-    fixed = _fixed(peaks, grid, list(channels), sweeping, thresholds)
-    fixed = name_fixed(fixed, grid.rate, spectrum.resolution, thresholds)
-    named = sorted([*fixed, *sweeping], key=lambda peak: -peak.ratio)
-    return Lines(spectrum, floor, tuple(named), tuple(orders), ridge)
+    sharp = find_peaks(spectrum, channels, floor=floor, thresholds=thresholds)
+    usable = [item if item is not None and len(item[0]) > 1 else None for item in (rotor, motor)]
+    sources = explain(grid, rotor=usable[0], motor=usable[1], thresholds=thresholds)
+    named = [Named(source, tuple(_peaks(source, channels, grid.rate, sharp))) for source in sources or ()]
+    if sources is None:  # what stands out of the spectrum is all there is
+        named = _unexplained(sharp)
+    named = [item for item in named if item.peaks]
+    return Lines(spectrum, floor, tuple(_series(named, grid.rate, spectrum.resolution, thresholds)))
 
 
-def name_fixed(
-    peaks: Sequence[Peak], rate: float, resolution: float, thresholds: Thresholds = THRESHOLDS
-) -> list[Peak]:
-    """Lines at fixed frequencies: harmonics of the lowest line of a series, and those that may be folded.
+def _peaks(source: Source, channels: Sequence[str], rate: float, sharp: Sequence[Peak]) -> list[Peak]:
+    """A source in every channel that has it; of a fixed line, frequency and power from the average spectrum."""
+    peaks = []
+    for line in source.lines:
+        heard = [k for k in range(len(channels)) if line.ratio[k] > HEARD] or [int(line.ratio.argmax())]
+        origin = line.origin
+        if source.kind == "sweep" and source.correlation is not None and source.correlation < 0:
+            origin = line.order * (rate - source.lines[0].frequency)  # falls when commands rise: its source is above
+        label = _label(source, line, origin, rate)
+        for k in sorted(heard, key=lambda k: -line.ratio[k]):
+            peak = Peak(
+                channels[k], line.frequency, float(line.amplitude[k]),
+                float(line.amplitude[k] ** 2 / 2 / max(line.width, 1e-9)), float(line.ratio[k]), line.width,
+                source.rotor, _whole(line.order) if source.kind in ("rotor", "sweep") else None, origin,
+                source.correlation, label,
+            )  # fmt: skip
+            if source.kind == "fixed":
+                near = [item for item in sharp if item.channel == channels[k]
+                        and abs(item.frequency - line.frequency) <= max(1.5, line.width)]  # fmt: skip
+                if near:
+                    top = max(near, key=lambda item: item.amplitude)
+                    peak = peak._replace(frequency=top.frequency, amplitude=top.amplitude, density=top.density,
+                                         ratio=top.ratio, width=top.width)  # fmt: skip
+            peaks.append(peak)
+    if source.kind == "fixed" and peaks:
+        frequency = max(peaks, key=lambda peak: peak.ratio).frequency
+        peaks = [peak._replace(frequency=frequency) for peak in peaks]
+    return peaks
 
-    >>> tone = Peak("gyro_x", 16.7, 1.0, 1.0, 9.0, 1.0)
-    >>> series = [tone._replace(frequency=harmonic * 16.7) for harmonic in (1, 2, 3)]
-    >>> [peak.label for peak in name_fixed(series, 200.0, 0.5)]
-    ['fixed, fundamental of a series', 'fixed, harmonic 2 of 16.7 Hz', 'fixed, harmonic 3 of 16.7 Hz']
-    """
-    groups = group_peaks(peaks)
-    frequencies = sorted(group[0].frequency for group in groups)
-    fundamental, members = harmonic_series(frequencies, resolution)
+
+def _whole(order: float) -> int | None:
+    return int(order) if float(order).is_integer() else None
+
+
+def _label(source: Source, line: Line, origin: float | None, rate: float) -> str:
+    if source.kind == "resonance":
+        return f"resonance, {line.width:.3g} Hz wide"
+    if source.kind == "fixed":
+        return "fixed"
+    label = f"rotor {source.rotor}" if source.kind == "rotor" else "sweeps"
+    label += f", harmonic {line.order:g}" if source.kind == "rotor" or len(source.lines) > 1 else ""
+    if source.motor is not None:
+        label += ", follows the motor commands" + (f", that of motor {source.motor} best" if source.motor else "")
+    if origin is not None:
+        label += f", folded from {origin:.3g} Hz (gain {integration_gain(origin, rate):.2g})"
+    return label
+
+
+def _unexplained(sharp: Sequence[Peak]) -> list[Named]:
+    from .peaks import group_peaks
+
     named = []
-    for peak in peaks:
-        label, harmonic = "fixed", None
-        if fundamental is not None:
-            near = [h for h, f in members.items() if abs(f - peak.frequency) <= max(resolution, 0.01 * f)]
-            if near:
-                harmonic = near[0]
-                of = "fundamental of a series" if harmonic == 1 else f"harmonic {harmonic} of {fundamental:.3g} Hz"
-                label = f"fixed, {of}"
-        if peak.frequency > thresholds.nyquist_share * rate / 2:
-            label += f", possibly folded from {rate - peak.frequency:.3g} Hz"
-        named.append(peak._replace(harmonic=harmonic, label=label))
+    for group in group_peaks(sharp):
+        nothing = np.zeros(0)
+        line = Line(1.0, nothing, nothing, group[0].frequency, None, 0.0, group[0].width, nothing, nothing, 0.0)
+        named.append(Named(Source("fixed", (line,)), tuple(peak._replace(label="fixed") for peak in group)))
     return named
+
+
+def _series(named: Sequence[Named], rate: float, resolution: float, thresholds: Thresholds) -> list[Named]:
+    """Fixed lines that are multiples of one another are one source; those near half the rate may be folded."""
+    fixed = [item for item in named if item.source.kind == "fixed"]
+    _, members = harmonic_series(sorted(item.peaks[0].frequency for item in fixed), resolution)
+    base: Named | None = None
+    result: list[Named] = []
+    for item in named:
+        at = item.peaks[0].frequency
+        if item.source.kind == "fixed":
+            harmonic = next((h for h, f in members.items() if abs(f - at) <= max(resolution, 0.01 * f)), None)
+            if harmonic is not None:
+                of = "fundamental of a series" if harmonic == 1 else f"harmonic {harmonic} of {members[1]:.3g} Hz"
+                item = item._replace(
+                    peaks=tuple(p._replace(harmonic=harmonic, label=f"fixed, {of}") for p in item.peaks)
+                )
+                if base is not None:
+                    place = result.index(base)
+                    base = base._replace(peaks=base.peaks + item.peaks)
+                    result[place] = base
+                    continue
+                base = item
+            elif at > thresholds.nyquist_share * rate / 2:
+                folded = f"fixed, possibly folded from {rate - at:.3g} Hz"
+                item = item._replace(peaks=tuple(peak._replace(label=folded) for peak in item.peaks))
+        result.append(item)
+    return result
 
 
 def harmonic_series(frequencies: Sequence[float], resolution: float) -> tuple[float | None, dict[int, float]]:
@@ -114,83 +176,3 @@ def harmonic_series(frequencies: Sequence[float], resolution: float) -> tuple[fl
         if len(members) > max(2, len(best[1])) and {2, 3} & set(members):
             best = fundamental, members
     return best
-
-
-def persistence(waterfall: Waterfall, frequency: float) -> float:
-    """Median over time of the density at a line over its mean: about 0.7 for a fixed line, near 0 for a passing one."""
-    index = int(np.argmin(np.abs(waterfall.frequency - frequency)))
-    density = waterfall.density[:, max(index - 1, 0) : index + 2].sum(1)
-    return float(np.median(density) / max(density.mean(), np.finfo(float).tiny))
-
-
-def _fixed(
-    peaks: list[Peak], grid: Grid, channels: list[str], sweeping: list[Peak], thresholds: Thresholds
-) -> list[Peak]:
-    """Without peaks of the whole spectrum that are where a sweeping line of their channel happened to stay longest."""
-    waterfalls: dict[str, Waterfall] = {}
-    fixed = []
-    for peak in peaks:
-        lines = [line for line in sweeping if line.channel == peak.channel]
-        if any(abs(line.frequency - peak.frequency) <= max(1.3 * line.width, peak.width) for line in lines):
-            if peak.channel not in waterfalls:
-                waterfalls[peak.channel] = grid_waterfall(grid, channels.index(peak.channel), rows=1 << 20)
-            if persistence(waterfalls[peak.channel], peak.frequency) < thresholds.fixed_persistence:
-                continue
-        fixed.append(peak)
-    return fixed
-
-
-def _order_peak(order: Order, rate: float, ridge: Ridge | None) -> Peak:
-    width = max(2.355 * order.spread, 1.0)
-    folded = order.origin > rate / 2
-    label = f"rotor {order.rotor}, harmonic {order.harmonic}"
-    if folded:
-        label += f", folded from {order.origin:.3g} Hz (gain {integration_gain(order.origin, rate):.2g})"
-    correlation = None
-    if ridge is not None and abs(ridge.mean - order.frequency) < max(ridge.spread, order.spread, 2.0):
-        correlation = ridge.correlation
-    return Peak(
-        order.channel,
-        order.frequency,
-        order.amplitude,
-        order.amplitude**2 / 2 / width,
-        order.ratio,
-        width,
-        order.rotor,
-        order.harmonic,
-        order.origin if folded else None,
-        correlation,
-        label,
-    )
-
-
-def _ridge_peaks(grid: Grid, ridge: Ridge, channels: Sequence[str], thresholds: Thresholds) -> list[Peak]:
-    """A sweeping line, and its harmonics, in every channel where they stand out."""
-    peaks = []
-    folded = ridge.correlation is not None and ridge.correlation < 0
-    speeds = [
-        np.interp(start + np.arange(len(run)) / grid.rate, ridge.time, ridge.frequency)
-        for run, start in zip(grid.runs, grid.starts, strict=True)
-    ]
-    follows = "" if ridge.motor is None else ", follows the motor commands"
-    if ridge.motor:
-        follows += f", that of motor {ridge.motor} best"
-    for harmonic in ridge.harmonics:
-        ratio, amplitude = order_strength(grid, speeds, harmonic, harmonic * ridge.mean)
-        at = float(fold(harmonic * ridge.frequency, grid.rate).mean())
-        # multiples of a folded line are those of its source, folded again
-        above = harmonic * (grid.rate - ridge.mean if folded else ridge.mean)
-        origin = above if above > grid.rate / 2 else None
-        width = max(2.355 * harmonic * ridge.spread, 1.0)
-        label = "sweeps" + (f", harmonic {harmonic}" if len(ridge.harmonics) > 1 else "") + follows
-        if origin is not None:
-            label += f", folded from {origin:.3g} Hz (gain {integration_gain(origin, grid.rate):.2g})"
-        for column in np.flatnonzero(ratio > thresholds.ridge_ratio):
-            line = float(amplitude[column])
-            peaks.append(
-                Peak(
-                    channels[int(column)], at, line, line**2 / 2 / width, float(ratio[column]), width, None, harmonic,
-                    origin, ridge.correlation, label,
-                )
-            )  # fmt: skip
-    return peaks

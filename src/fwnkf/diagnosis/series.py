@@ -1,21 +1,16 @@
-"""Samples of a stream on an even grid, cut at gaps into equally long pieces that a filter runs side by side."""
+"""Samples of a stream on an even grid."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..errors import DataError
 from ..logs.clock import step_counts
-from ..runtime.recordings import starts_anew
-from ..shapes import Bool, Float
 from .spectra import Spectrum, sampling_rate, spectrum
 
 Array = NDArray[np.float64]
@@ -93,67 +88,15 @@ class Series:
 
     def runs(self) -> list[slice]:
         """Samples without a gap between them."""
-        breaks = np.flatnonzero(starts_anew(np.diff(self.index), MOST_SKIPPED + 1)) + 1
+        breaks = np.flatnonzero(np.diff(self.index) > MOST_SKIPPED + 1) + 1
         edges = [0, *breaks.tolist(), len(self)]
         return [slice(low, high) for low, high in pairwise(edges) if high > low]
 
 
-class Pieces(NamedTuple):
-    """Equally long pieces of a series: the first ``warm`` steps let a filter forget its start and do not count."""
-
-    y: Float[Tensor, "B T m"]
-    mask: Bool[Tensor, "B T m"]
-    sample: NDArray[np.int64]
-    """``[B, T]``: which sample of the series a step is; -1 where none is, or in the warm-up."""
-
-
-def pieces(series: Series, *, length: int, warm: int) -> Pieces:
-    """Cut a series into pieces of ``length`` steps that count, after up to ``warm`` steps that do not.
-
-    A run starts without a warm-up before it, because there is nothing to warm up with: its first ``warm`` steps do not
-    count, if the run is longer than three times that.
-    """
-    return _cut(series, _rows(series, length, warm))
-
-
-def batches(series: Series, *, length: int, warm: int, most: int) -> Iterator[Pieces]:
-    """:func:`pieces`, at most so many at a time, the longest first.
-
-    Pieces are as long as the longest beside them: a log with many gaps would be padded to many times its size.
-    """
-    rows = sorted(_rows(series, length, warm), key=lambda row: row[0] - row[2])
-    for first in range(0, len(rows), most):
-        yield _cut(series, rows[first : first + most])
-
-
-Row = tuple[int, int, int]
-"""First step on the grid, first that counts, and end of a piece."""
-
-
-def _rows(series: Series, length: int, warm: int) -> list[Row]:
-    rows: list[Row] = []
-    for run in series.runs():
-        first, end = int(series.index[run.start]), int(series.index[run.stop - 1]) + 1
-        settle = min(warm, (end - first) // 3)
-        at = first + settle
-        while at < end:
-            stop = min(at + length, end)
-            rows.append((max(first, at - warm), at, stop))
-            at = stop
-    return rows
-
-
-def _cut(series: Series, rows: Sequence[Row]) -> Pieces:
-    channels = series.values.shape[1]
-    T = max(stop - first for first, _, stop in rows)
-    y = np.full((len(rows), T, channels), np.nan)
-    sample = np.full((len(rows), T), -1, np.int64)
-    for row, (first, counted, stop) in enumerate(rows):
-        low, high = (int(place) for place in np.searchsorted(series.index, (first, stop)))
-        place = series.index[low:high] - first
-        y[row, place] = series.values[low:high]
-        counts = series.index[low:high] >= counted
-        sample[row, place[counts]] = np.arange(low, high)[counts]
-    values = torch.from_numpy(y)
-    mask = values.isfinite()
-    return Pieces(torch.where(mask, values, 0.0), mask, sample)
+def moving_channels(series: Series) -> list[int]:
+    """Columns that change; a dead channel has no noise, and no filter."""
+    return [
+        column
+        for column in range(series.values.shape[1])
+        if np.isfinite(series.values[:, column]).sum() > 16 and np.nanstd(series.values[:, column]) > 0
+    ]

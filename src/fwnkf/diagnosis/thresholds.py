@@ -30,30 +30,26 @@ class Thresholds:
     line_power_share: float = _threshold(
         1.0, "1", "power of a line over the power of the other noise of its channel that gives a warning"
     )
+    line_least: float = _threshold(
+        2.2, "1", "power of a fixed line or resonance over the floor in short windows, at least"
+    )
+    line_gain: float = _threshold(
+        25.0, "nats", "log-likelihood that a line gains over the floor alone, on windows held out, at least"
+    )
+    resonance_width: float = _threshold(0.018, "1", "width of a resonance at half power over its frequency, at least")
     line_gyro: float = _threshold(0.02, "rad/s", "amplitude of a gyro line that gives a warning")
+    shake_accel: float = _threshold(2.0, "m/s²", "RMS of shaking without a line that gives a warning")
+    shake_highest: float = _threshold(200.0, "Hz", "up to which shaking without a line is counted")
     line_accel: float = _threshold(0.5, "m/s²", "amplitude of an accelerometer line that gives a warning")
+    sweep_lowest: float = _threshold(
+        30.0, "Hz", "lowest frequency of a line that moves by itself and gives a warning; fast motion is below it"
+    )
     nyquist_share: float = _threshold(
         0.9, "1", "a line above this share of the Nyquist frequency may be folded", "anti-alias filters have a slope"
     )
     # ---- rotors
-    rotor_ratio: float = _threshold(
-        4.0, "1", "density at an order of a rotor over the density beside it, at least", "6 dB"
-    )
-    rotor_z: float = _threshold(
-        4.0, "1", "standard deviations by which the log of that ratio exceeds those for shifted rotor speeds"
-    )
-    ridge_z: float = _threshold(
-        5.0, "1", "standard deviations by which a sweeping line is smoother than one through shuffled windows"
-    )
-    ridge_score: float = _threshold(
-        1.0, "1", "mean log of the density along a sweeping line over the usual density there, at least", "4 dB"
-    )
-    ridge_ratio: float = _threshold(2.0, "1", "density at a sweeping line over the density beside it, at least", "3 dB")
-    fixed_persistence: float = _threshold(
-        0.35, "1", "median over mean in time of the density at a line, above which it is a fixed one"
-    )
-    ridge_spread: float = _threshold(
-        0.012, "1", "standard deviation over time of the frequency of a line, over its mean, from which it sweeps"
+    command_correlation: float = _threshold(
+        0.35, "1", "rank correlation of the frequency of a line with a motor command, from which it follows the command"
     )
     # ---- vibration level
     vibe_warning: float = _threshold(30.0, "m/s²", "VIBE that is no longer acceptable", "ArduPilot documentation")
@@ -70,10 +66,15 @@ class Thresholds:
         100.0, "1", "count of a clipping counter that gives a warning", "ArduPilot documentation"
     )
     shock_ratio: float = _threshold(10.0, "1", "change of acceleration in a shock over the usual one, at least")
-    shock_accel: float = _threshold(60.0, "m/s²", "smallest change of acceleration that is a shock")
+    shock_accel: float = _threshold(70.0, "m/s²", "smallest change of acceleration that is a shock")
     # ---- bias
     drift_gyro: float = _threshold(0.03, "rad/s", "change of the bias of a gyro during a log, against the attitude")
     drift_scatter: float = _threshold(3.0, "1", "that change over the scatter of neighbouring windows, at least")
+    scale_error: float = _threshold(0.12, "1", "relative error of a scale, against attitude or gravity")
+    delay: float = _threshold(0.1, "s", "delay of the attitude against the gyro that gives a warning")
+    gnss_delay: float = _threshold(0.27, "s", "delay of a receiver against the pose that gives a warning")
+    gnss_jump: float = _threshold(5.0, "m", "step of a position that its velocity does not have")
+    magnetic: float = _threshold(5.0, "µT", "magnetic field of the supply current that gives a warning")
     drift_t: float = _threshold(8.0, "1", "drift of a sensor at rest over its standard error, at least")
     # ---- resolution
     resolution_share: float = _threshold(

@@ -222,14 +222,14 @@ def _frequency_axis(axis: Axes, channels: Sequence[ChannelSpectrum]) -> bool:
 
 
 def _density_axis(axis: Axes, channels: Sequence[ChannelSpectrum]) -> None:
-    """Limits that leave room for labels and are not spoilt by a single small value, such as that at zero frequency."""
+    """Limits that are not spoilt by a single small value, such as that at zero frequency."""
     values = [np.sqrt(channel.density[channel.density > 0]) for channel in channels]
     values = [value[np.isfinite(value)] for value in values]
     values = [value for value in values if value.size]
     if values:
         low = min(float(np.quantile(value, 0.01)) for value in values)
         high = max(float(value.max()) for value in values)
-        axis.set_ylim(low / 1.5, high * (high / low) ** 0.14 * 1.5)
+        axis.set_ylim(low / 1.5, high * 1.5)
     _log_values(axis)
     axis.set_ylabel(f"noise density ({_unit(channels[0].unit)}/√Hz)", fontsize=9)
 
@@ -246,23 +246,19 @@ def _label_peaks(axis: Axes, channels: Sequence[ChannelSpectrum], peaks: Sequenc
         if any(abs(share - place) < 0.12 for place in places):
             continue
         places.append(float(share))
-        level = max(_level(channel, peak.frequency) for channel in channels)
         side = "left" if share < 0.1 else "right" if share > 0.9 else "center"
+        # above the axes: nothing is drawn there that a label could cover
         axis.annotate(
             number(peak.frequency, "Hz"),
-            (peak.frequency, level),
+            (peak.frequency, 1.0),
+            xycoords=("data", "axes fraction"),
             xytext=(0, 3),
             textcoords="offset points",
             ha=side,
             fontsize=8.5,
             annotation_clip=False,
         )
-
-
-def _level(channel: ChannelSpectrum, frequency: float) -> float:
-    """The largest value of a spectrum around a frequency."""
-    near = np.abs(channel.frequency - frequency) <= 0.02 * channel.frequency[-1]
-    return float(np.sqrt(np.max(channel.density[near], initial=0.0)))
+        axis.axvline(peak.frequency, color=DOTS, linewidth=0.7, linestyle=":", zorder=0.5)
 
 
 def _round_levels(low: float, high: float) -> list[float]:

@@ -12,7 +12,7 @@ from . import diagnosis_figures as figures
 from .drawing import Drawing, draw
 from .page import Cell, Page, Section, Table
 from .stamps import stream_section
-from .verdict import NAMES, by_strength, key_figures, overall_row, verdict_notices
+from .verdict import NAMES, by_strength, key_figures, overall_row, strongest, verdict_notices
 from .wording import clean, in_words, number, percent, quantity, shorten
 
 __all__ = ["diagnosis_page", "page_of"]
@@ -95,13 +95,13 @@ def _noise(diagnosis: Diagnosis) -> Section | None:
         rows,
         "Spectral lines, strongest first",
     )
-    if not peaks:
+    best = strongest(diagnosis)
+    if best is None:
         answer = "No spectral line was found: the noise is broadband."
     else:
-        best = peaks[0]
         count = "One spectral line was" if len(peaks) == 1 else f"{len(peaks)} spectral lines were"
         answer = (
-            f"{count} found. The strongest is at {number(best.frequency, 'Hz')} in {best.channel}, "
+            f"{count} found. The strongest is at {number(best.frequency, 'Hz', digits=4)} in {best.channel}, "
             f"with an amplitude of {number(best.amplitude, units.get(best.channel, ''))}"
             + (f": {best.label}." if best.label else ".")
         )
@@ -217,7 +217,7 @@ def _bias(diagnosis: Diagnosis) -> Section | None:
         draw(figures.allan(group), f"allan{k}", "A slope of -½ is white noise; a rising curve is bias drift.")
         for k, group in enumerate(groups.values())
     )
-    drifting = [finding for finding in diagnosis.findings if finding.cause == "drift"]
+    drifting = [finding for finding in diagnosis.findings if finding.cause in ("drift", "bias_step")]
     walks = [row for row in diagnosis.allan if row.walk is not None]
     if drifting:
         answer = drifting[0].what

@@ -65,7 +65,9 @@ th{color:var(--soft);font-weight:600;vertical-align:bottom}
 th.number,td.number{text-align:right}
 th{white-space:normal}
 td.long{white-space:normal;min-width:11rem;overflow-wrap:anywhere}
-@media (max-width:560px){.notice dl{grid-template-columns:1fr;gap:0}.notice dd{margin:0 0 6px}}
+@media (max-width:560px){.notice dl{grid-template-columns:1fr;gap:0}.notice dd{margin:0 0 6px}
+table{font-size:.8rem;width:100%}th,td{white-space:normal;padding-right:8px}td{overflow-wrap:anywhere}
+td.number{white-space:nowrap}td.long{min-width:6rem}}
 @media (min-width:900px){.columns{grid-template-columns:minmax(0,1fr) minmax(0,1fr)}}
 @media print{figure,.notice{break-inside:avoid}}
 """

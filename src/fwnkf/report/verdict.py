@@ -9,8 +9,6 @@ from ..diagnosis.result import ALL_CHANNELS, Consistency, Diagnosis, Peak
 from .page import Level, Notice
 from .wording import in_words, number, quantity, shorten
 
-CARDS = 3
-"""Findings with a card of their own at the top; the others are folded."""
 TILES = 6
 """Key figures below the cards."""
 NAMES = 40
@@ -18,19 +16,15 @@ NAMES = 40
 
 
 def verdict_notices(diagnosis: Diagnosis) -> tuple[tuple[Notice, ...], tuple[Notice, ...]]:
-    """Cards and folded notes: faults first, or one card if there is no fault."""
+    """The verdict in one line, cards of the first problems, and the other findings, folded."""
     groups = _together(diagnosis.findings)
-    faults = [group for group in groups if group[0].severity != "info"]
-    notes = [group for group in groups if group[0].severity == "info"]
-    if not faults:
-        limits = [group for group in notes if group[0].cause == "not_observable"]
-        others = [group for group in notes if group[0].cause != "not_observable"]
-        text = "No problem was found." if notes else diagnosis.verdict
-        if limits:  # a part of the faults cannot be seen in this log
-            text = "No problem was found, but this log does not contain everything that was checked for; see below."
-        first = Notice("info" if limits else "good", text)
-        return (first, *map(_notice, limits)), tuple(map(_notice, others))
-    return tuple(map(_notice, faults[:CARDS])), tuple(map(_notice, faults[CARDS:] + notes))
+    shown = [group for group in groups if any(finding in diagnosis.first for finding in group)]
+    rest = [group for group in groups if group not in shown]
+    level: Level = diagnosis.problems[0].severity if diagnosis.problems else "info" if shown else "good"
+    text = diagnosis.verdict
+    if shown and not diagnosis.problems:  # a part of the faults cannot be seen in this log
+        text = "No problem was found, but this log does not contain everything that was checked for; see below."
+    return (Notice(level, text), *map(_notice, shown)), tuple(map(_notice, rest))
 
 
 def _together(findings: Sequence[Finding]) -> list[list[Finding]]:
@@ -61,12 +55,12 @@ def _filled(items: dict[str, str]) -> dict[str, str]:
 def key_figures(diagnosis: Diagnosis) -> dict[str, str]:
     """A few figures for the first screen."""
     values: dict[str, str] = {}
-    peaks = by_strength(diagnosis.peaks)
-    if peaks:
+    top = strongest(diagnosis)
+    if top is not None:
         units = {spectrum.channel: spectrum.unit for spectrum in diagnosis.spectra}
-        values["strongest line"] = number(peaks[0].frequency, "Hz")
-        amplitude = number(peaks[0].amplitude, units.get(peaks[0].channel, ""))
-        values["amplitude of that line"] = f"{amplitude} in {shorten(peaks[0].channel, 24)}"
+        values["strongest line"] = number(top.frequency, "Hz", digits=4)
+        amplitude = number(top.amplitude, units.get(top.channel, ""))
+        values["amplitude of that line"] = f"{amplitude} in {shorten(top.channel, 24)}"
     overall = overall_row(diagnosis.consistency)
     if overall is not None:
         values[f"{overall.kind} (consistent: 1)" if overall.kind != "test ratio" else overall.kind] = number(
@@ -77,6 +71,17 @@ def key_figures(diagnosis: Diagnosis) -> dict[str, str]:
             title, text = quantity(name, value)
             values[title] = shorten(text, 40)
     return values
+
+
+def strongest(diagnosis: Diagnosis) -> Peak | None:
+    """The line of the first finding about a line; without one, the highest over its floor."""
+    peaks = by_strength(diagnosis.peaks)
+    for finding in diagnosis.findings:
+        frequency = finding.figures.get("frequency_hz")
+        if frequency is not None and finding.channels:
+            own = [peak for peak in peaks if peak.channel == finding.channels[0]]
+            return min(own or peaks, key=lambda peak: abs(peak.frequency - float(frequency)), default=None)
+    return peaks[0] if peaks else None
 
 
 def by_strength(peaks: Iterable[Peak]) -> list[Peak]:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable
 
 from ..evidence import Evidence
 from ..finding import Finding
-from . import agreement, amplitude, columns, errors, levels, lines, sampling, visibility
+from . import agreement, aiding, amplitude, axes, columns, errors, levels, lines, sampling, visibility
 
 RULES: tuple[Callable[[Evidence], Iterable[Finding]], ...] = (
+    axes.findings,  # first: amplitudes of a sensor in a wrong unit are judged in the right one
     lines.findings,
+    aiding.findings,
     sampling.findings,
     agreement.findings,
     errors.findings,
@@ -20,13 +22,11 @@ RULES: tuple[Callable[[Evidence], Iterable[Finding]], ...] = (
 )
 SEVERITIES = ("failure", "warning", "info")
 RANK = (
-    "no_aiding", "impact", "clipping", "aliasing", "rotor_vibration", "vibration", "broadband", "overconfident",
-    "time_base", "gaps", "quantisation", "drift", "underconfident", "damaged_file", "not_observable", "coloured",
+    "no_aiding", "axis_sign", "axis_swap", "scale", "impact", "clipping", "rotor_vibration", "vibration", "resonance",
+    "aliasing", "broadband", "overconfident", "time_base", "gaps", "quantisation", "bias_step", "drift", "gnss_glitch",
+    "delay", "interference", "underconfident", "damaged_file", "not_observable", "coloured",
 )  # fmt: skip
-"""Causes of one severity in the order in which they are worth an engineer's time: faults of the vehicle first.
-
-What a log cannot show is a warning where it can show nothing of its sensors, and then comes before all that it can.
-"""
+"""Causes in the order in which they are worth an engineer's time, where nothing else orders them."""
 
 
 def judge(evidence: Evidence) -> tuple[Finding, ...]:
@@ -35,10 +35,7 @@ def judge(evidence: Evidence) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=_place))
 
 
-def _place(finding: Finding) -> tuple[int, int]:
-    severity, rank = SEVERITIES.index(finding.severity), RANK.index(finding.cause)
-    if finding.cause == "not_observable" and finding.severity != "info":
-        rank = -1
-    if finding.cause == "rotor_vibration" and not finding.figures.get("attributed", True):
-        rank = RANK.index("vibration")  # whether it is a rotor is a guess: the stronger line comes first
-    return severity, rank
+def _place(finding: Finding) -> tuple[int, float, int]:
+    """The most severe first, then what exceeds its limit by most: an amplitude, a rate, a share of the samples."""
+    excess = float(finding.figures.get("excess", 1.0))
+    return SEVERITIES.index(finding.severity), -excess, RANK.index(finding.cause)

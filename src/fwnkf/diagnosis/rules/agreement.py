@@ -7,7 +7,7 @@ from typing import Any
 
 from ..consistency import gate
 from ..evidence import Evidence
-from ..finding import Finding
+from ..finding import Finding, Severity
 from ..result import ALL_CHANNELS, Consistency
 from ..thresholds import Thresholds
 
@@ -16,7 +16,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     """From the innovations of a filter that was given, and from those that the autopilot logged."""
     limits = evidence.thresholds
     results = []
-    own = [row for part in evidence.analysed for row in part.consistency if evidence.given]
+    own = [row for part in evidence.analysed if evidence.given for row in part.consistency]
     for rows, whose in ((own, "the filter"), (evidence.logged, "the autopilot's filter")):
         rows = [row for row in rows if row.name != ALL_CHANNELS and row.mean > 0]
         results += _too_large([row for row in rows if _is_large(row, limits)], whose, limits)
@@ -71,6 +71,14 @@ def _figures(rows: Sequence[Consistency]) -> dict[str, Any]:
     }
 
 
+def _severity(whose: str, gated: float, limits: Thresholds) -> Severity:
+    """Constants of an autopilot that were never calibrated are worth a warning where measurements are rejected."""
+    rejects = gated > limits.ratio_share_warning
+    if whose == "the filter":
+        return "failure" if rejects else "warning"
+    return "warning" if rejects else "info"
+
+
 def _too_large(rows: Sequence[Consistency], whose: str, limits: Thresholds) -> list[Finding]:
     if not rows:
         return []
@@ -80,7 +88,7 @@ def _too_large(rows: Sequence[Consistency], whose: str, limits: Thresholds) -> l
     return [
         Finding(
             "overconfident",
-            "failure" if gated > limits.ratio_share_warning else "warning",
+            _severity(whose, gated, limits),
             0.95,
             f"{top.name}: innovations are {factor**0.5:.2g} times as large as {whose} expects"
             + (f", and {len(rows) - 1} other measurement(s) are too large as well." if len(rows) > 1 else "."),
@@ -104,7 +112,7 @@ def _too_small(rows: Sequence[Consistency], whose: str, limits: Thresholds) -> l
     return [
         Finding(
             "underconfident",
-            "warning",
+            "warning" if whose == "the filter" else "info",  # autopilots inflate their noise on purpose
             0.9,
             f"{whose[0].upper()}{whose[1:]} states a much larger uncertainty than its innovations show for "
             f"{len(rows)} measurement(s), so that its innovation gate rejects nothing.",

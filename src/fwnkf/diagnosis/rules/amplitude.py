@@ -1,4 +1,4 @@
-"""Rules about the size of signals: clipping, shocks, and drift."""
+"""Rules about the size of signals: clipping and shocks."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...logs.log import OWN
-from ..allan import WINDOW, gyro_bias
 from ..amplitude import Clip, clipping, shocks
 from ..evidence import Analysed, Evidence
 from ..finding import Finding
 
-GYRO, ACCEL = (tuple(f"{name}_{axis}" for axis in "xyz") for name in ("gyro", "accel"))
+ACCEL = tuple(f"accel_{axis}" for axis in "xyz")
 LEAST_RETURNS = 3
 """Times that a column is at its limit, at least, to be clipped."""
-ORIENTATION = tuple(f"orientation_{part}" for part in "wxyz")
 
 
 def findings(evidence: Evidence) -> Iterator[Finding]:
     """Of the inertial sensors as they are in the log."""
     yield from _clipping(evidence)
     yield from _shocks(evidence)
-    yield from _drift(evidence)
 
 
 def _clipping(evidence: Evidence) -> Iterator[Finding]:
@@ -50,7 +47,7 @@ def _clipping(evidence: Evidence) -> Iterator[Finding]:
             "Choose a larger measurement range, or damp the mount. No filter can recover clipped samples, and they "
             "bias velocity and attitude.",
             tuple(dict.fromkeys(clip.channel for clip in clips)),
-            {"limit": worst.limit, "share": share, "count": float(worst.samples)},
+            {"limit": worst.limit, "share": share, "count": float(worst.samples), "excess": share / limits.clip_share},
         )
 
 
@@ -62,7 +59,7 @@ def _returns(part: Analysed, clip: Clip) -> int:
 
 
 def _shocks(evidence: Evidence) -> Iterator[Finding]:
-    stream = evidence.role("imu") or evidence.role("accel")
+    stream = evidence.whole("imu") or evidence.whole("accel")
     if stream is None or not set(ACCEL) <= set(stream.columns):
         return
     moments = shocks(stream.time, stream.stack(ACCEL), thresholds=evidence.thresholds)
@@ -79,39 +76,5 @@ def _shocks(evidence: Evidence) -> Iterator[Finding]:
         + f" (threshold: {evidence.thresholds.shock_accel:g} m/s² from the median)",
         "Use only the part of the log before the impact: the data after it do not represent normal flight.",
         ACCEL,
-        {"peak": worst.peak, "at_s": worst.time},
-    )
-
-
-def _drift(evidence: Evidence) -> Iterator[Finding]:
-    """The bias of the gyro against the attitude in the log."""
-    limits = evidence.thresholds
-    stream, pose = evidence.role("imu") or evidence.role("gyro"), evidence.role("pose")
-    if stream is None or pose is None or not set(ORIENTATION) <= set(pose.columns):
-        return
-    if not set(GYRO) <= set(stream.columns) or len(pose) < 20 or len(stream) < 100:
-        return
-    bias = gyro_bias(stream.time, stream.stack(GYRO), pose.time, pose.stack(ORIENTATION))
-    if bias is None:
-        return
-    change = bias.change
-    # noise of the windows, from neighbouring ones; the median over axes, because a bias that wanders adds to its own
-    scatter = float(np.median(np.median(np.abs(np.diff(bias.bias, axis=0)), axis=0)))
-    wandering = (change > limits.drift_gyro) & (change > limits.drift_scatter * scatter)
-    if not wandering.any():
-        return
-    axis = int(np.argmax(np.where(wandering, change, 0)))
-    slow = evidence.reports[stream.role].rate < limits.slow_rate  # vibration folds to any frequency, zero included
-    yield Finding(
-        "drift",
-        "info" if slow else "warning",
-        0.5 if slow else 0.9,
-        f"The bias of {GYRO[axis]} changes by {change[axis]:.3g} rad/s during the flight.",
-        f"gyro against attitude in windows of {WINDOW:g} s: change {', '.join(f'{value:.2g}' for value in change)} "
-        f"rad/s in x, y, z (threshold {limits.drift_gyro:g})"
-        + ("; at this sampling rate aliased vibration can have the same effect" if slow else ""),
-        "Let the sensor warm up, calibrate it over temperature, and give the estimator a bias state with a random walk "
-        f"of about {change[axis] / max(float(np.sqrt(np.ptp(bias.time))), 1e-9):.2g} rad/s/√s.",
-        tuple(GYRO[number] for number in np.flatnonzero(wandering)),
-        {"change": float(change[axis])},
+        {"peak": worst.peak, "at_s": worst.time, "excess": worst.peak},
     )

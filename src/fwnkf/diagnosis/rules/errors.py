@@ -17,7 +17,7 @@ CHECK = (
 def findings(evidence: Evidence) -> Iterator[Finding]:
     """From the estimates in the log, and from a filter that was given; one fitted to the log is not judged."""
     limits = evidence.thresholds
-    own = [row for part in evidence.analysed for row in part.errors if evidence.given]
+    own = [row for part in evidence.analysed if evidence.given for row in part.errors]
     for rows, whose in ((own, "the filter"), (evidence.logged_errors, "the estimator in the log")):
         large = sorted((row for row in rows if row.mean > max(limits.nees_high, row.high)), key=lambda row: -row.mean)
         small = sorted((row for row in rows if row.mean < min(limits.nees_low, row.low)), key=lambda row: row.mean)

@@ -75,6 +75,6 @@ def _vibration(levels: dict[str, float], source: str, limits: Thresholds) -> lis
             f"median in the air {listed} m/s² ({scale})",
             "Check for a damaged or unbalanced propeller, a bent shaft or a loose mount before you tune any filter.",
             tuple(levels),
-            {"level": top},
+            {"level": top, "excess": top / low},
         )
     ]

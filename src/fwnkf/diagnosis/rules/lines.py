@@ -1,193 +1,296 @@
-"""Rules about lines in spectra: vibration, rotors and aliases, and what to do about each."""
+"""Rules about lines in spectra: rotors, fixed frequencies, resonances, and what to do about each.
+
+One source is one finding: a rotor with its orders, folded or not; all rotors together, because the remedy is the same.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from ...logs.log import OWN
-from ..evidence import SIGNALS, Analysed, Evidence
+from ..evidence import Analysed, Evidence
 from ..finding import Finding, Severity
 from ..notch import notch, notch_bandwidth
 from ..orders import integration_gain
-from ..peaks import group_peaks
 from ..result import Peak
-from ..thresholds import THRESHOLDS, Thresholds
+from ..rotors import Named
+from ..thresholds import Thresholds
+from . import advice
+from .confidence import line_score
 
-MOST = 6
-"""Findings about lines in one log; the rest is in the table of lines."""
 FOLLOWING_Q = 5.0
 """Frequency over bandwidth of a notch that follows the speed of a rotor, as Betaflight's RPM filter has it."""
+BESIDE = 0.12
+"""Relative distance from the band of a line that moves, within which what is left of it is not another source."""
+SHORT = 6.5
+"""Seconds below which a log cannot tell a resonance from a line that moves."""
+SMEAR = 0.18
+"""Width over frequency from which a band is not named a resonance where other lines move."""
+LEFT = 0.35
+"""Likelihood gained, over that of the line that moves, up to which something beside it is what is left of it."""
+
+
+class Found(NamedTuple):
+    """A source, and the stream in which it is."""
+
+    named: Named
+    part: Analysed
+
+    @property
+    def moves(self) -> bool:
+        return self.named.source.kind in ("rotor", "sweep")
 
 
 def findings(evidence: Evidence) -> list[Finding]:
-    """One finding for each frequency or rotor, whatever the number of channels that show it."""
-    results = []
-    for part in evidence.analysed:
-        if part.role not in SIGNALS and part.stream.role != OWN:
+    """One finding for all that moves with the rotors, and one for each fixed line and resonance."""
+    limits = evidence.thresholds
+    found = [Found(item, part) for part in evidence.analysed for item in part.named]
+    least = {"rotor": limits.line_least, "sweep": limits.line_ratio}
+    moving = [item for item in found if item.moves and item.named.peaks[0].ratio > least[item.named.source.kind]]
+    moving += [item for item in found if moving and _unclear(item)]
+    still = [item for item in found if not item.moves and item not in moving]
+    fixed = [item for item in still if item.named.peaks[0].ratio > limits.line_least and not _left_over(item, found)]
+    results = [_finding(group, evidence) for group in _groups(moving, fixed)]
+    if all(item.severity == "info" for item in results):
+        results += list(_broadband(evidence, limits))
+    return sorted(results, key=lambda item: (item.severity == "info", -float(item.figures["excess"])))
+
+
+def _unclear(item: Found) -> bool:
+    """Whether a broad band may as well be lines that move in it, of which there are others in the log."""
+    source = item.named.source
+    line = source.lines[0]
+    return source.kind == "resonance" and line.width > SMEAR * line.frequency and source.margin < 0.02
+
+
+def _groups(moving: list[Found], fixed: list[Found]) -> Iterator[list[Found]]:
+    if moving:
+        yield moving
+    rest = sorted(fixed, key=lambda item: -item.named.source.lines[0].gain)
+    while rest:
+        first, *rest = rest
+        top = first.named.peaks[0]
+        # the same line in another stream, such as a gyro and an accelerometer of their own, is the same source
+        same = [
+            item for item in rest
+            if abs(item.named.peaks[0].frequency - top.frequency) <= max(0.03 * top.frequency, 0.5 * top.width)
+        ]  # fmt: skip
+        rest = [item for item in rest if item not in same]
+        yield [first, *same]
+
+
+def _left_over(item: Found, others: Sequence[Found]) -> bool:
+    """Whether a source stands where a stronger line moves, at a multiple of it, or in the skirt of a stronger one."""
+    own = item.named.source.lines[0]
+    at, sharp = item.named.peaks[0].frequency, item.named.source.kind == "fixed"
+    for other in others:
+        source = other.named.source
+        if other is item or other.part is not item.part:
             continue
-        followed = [peak for peak in part.peaks if _follows(peak)]
-        fixed = [peak for peak in part.peaks if not _follows(peak)]
-        results += [_finding(group, part, evidence) for group in _by_source(followed)]
-        results += [_finding(group, part, evidence) for group in group_peaks(fixed)]
-    results.sort(key=lambda item: (item.severity == "info", -float(item.figures["excess"])))
-    return results[:MOST]
+        for line in source.lines:
+            track = line.track[line.track > 0]
+            low, high = np.quantile(track, (0.05, 0.95)) if len(track) else (line.frequency, line.frequency)
+            orders: tuple[int, ...] = (1,)
+            least = LEFT
+            if source.kind in ("rotor", "sweep"):
+                orders = (1, 2, 3)
+                least = 1.0 if source.kind == "sweep" and not sharp else LEFT
+            else:
+                reach = max(0.2 * line.frequency, 1.5 * line.width)
+                low, high = line.frequency - reach, line.frequency + reach
+            if own.gain < least * line.gain and any(
+                (1 - BESIDE) * order * low <= at <= (1 + BESIDE) * order * high for order in orders
+            ):
+                return True
+    return False
 
 
-def severity(group: Sequence[Peak], part: Analysed, limits: Thresholds) -> tuple[Severity, float]:
-    """And the largest amplitude over its threshold, or power over that of the noise where that is more."""
-    excess = max(_excess(peak, part, limits) for peak in group)
-    serious = any(peak.channel.startswith("accel") and peak.amplitude > limits.accel_failure for peak in group)
+# ---- how much it matters --------------------------------------------------------------------------------------------
+
+
+def limit_of(channel: str, part: Analysed, evidence: Evidence) -> float:
+    """Amplitude of a line from which it is worth a warning: of a sensor without a limit, that of its other noise."""
+    limits = evidence.thresholds
+    for sensor, limit in (("accel", limits.line_accel), ("gyro", limits.line_gyro)):
+        if channel.startswith(sensor):
+            return limit * evidence.factors.get(channel, 1.0)
+    return math.sqrt(2 * limits.line_power_share) * noise_rms(channel, part, limits)
+
+
+def noise_rms(channel: str, part: Analysed, limits: Thresholds) -> float:
+    """Of the noise of a channel without its lines."""
+    above = part.signal.frequency >= min(limits.line_lowest, 0.1 * part.signal.rate)
+    floor = part.floor[:, part.series.channels.index(channel)]
+    level = float(np.median(floor[above])) if above.any() else float(floor[-1])
+    return math.sqrt(max(level * part.signal.rate / 2, np.finfo(float).tiny))
+
+
+def _excess(peak: Peak, part: Analysed, evidence: Evidence) -> float:
+    return peak.amplitude / limit_of(peak.channel, part, evidence)
+
+
+def _severity(group: Sequence[Found], evidence: Evidence) -> tuple[Severity, float]:
+    limits = evidence.thresholds
+    excess = max(_excess(peak, item.part, evidence) for item in group for peak in item.named.peaks)
+    serious = any(
+        peak.channel.startswith("accel")
+        and peak.amplitude > limits.accel_failure * evidence.factors.get(peak.channel, 1.0)
+        for item in group for peak in item.named.peaks
+    )  # fmt: skip
     return ("failure" if serious else "warning" if excess > 1 else "info"), excess
 
 
-def _excess(peak: Peak, part: Analysed, limits: Thresholds) -> float:
-    """A small line also gives a warning if it has more power than the rest of the noise."""
-    share = noise_share(peak, part, limits) / limits.line_power_share
-    return max(peak.amplitude / _limit(peak.channel, limits), math.sqrt(share))
+# ---- the finding ----------------------------------------------------------------------------------------------------
 
 
-def noise_share(peak: Peak, part: Analysed, limits: Thresholds) -> float:
-    """Power of a line over the power of the noise without lines in its channel."""
-    above = part.signal.frequency >= limits.line_lowest
-    floor = part.floor[:, part.series.channels.index(peak.channel)]
-    level = float(np.median(floor[above])) if above.any() else float(floor[-1])
-    return 0.5 * peak.amplitude**2 / max(level * part.signal.rate / 2, np.finfo(float).tiny)
-
-
-def _limit(channel: str, limits: Thresholds) -> float:
-    """Of the amplitude; a column of which nothing is known has none."""
-    known = {"accel": limits.line_accel, "gyro": limits.line_gyro}
-    return known.get(channel.partition("_")[0], math.inf)
-
-
-def _follows(peak: Peak) -> bool:
-    return peak.rotor is not None or peak.label.startswith("sweeps")
-
-
-def _by_source(peaks: Sequence[Peak]) -> list[list[Peak]]:
-    """By rotor, all its harmonics together, folded or not: they have one remedy. All else that sweeps is one source."""
-    groups: dict[int | None, list[Peak]] = {}
-    for peak in peaks:
-        groups.setdefault(peak.rotor, []).append(peak)
-    return [sorted(group, key=lambda peak: -peak.ratio) for group in groups.values()]
-
-
-def _finding(group: Sequence[Peak], part: Analysed, evidence: Evidence) -> Finding:
-    limits, rate = evidence.thresholds, part.series.rate
-    level, excess = severity(group, part, limits)
-    top = max(group, key=lambda peak: _excess(peak, part, limits))
-    channels = tuple(dict.fromkeys(peak.channel for peak in group if peak.harmonic == top.harmonic))
-    others = sorted({peak.harmonic for peak in group if peak.harmonic is not None} - {top.harmonic})
+def _finding(group: Sequence[Found], evidence: Evidence) -> Finding:
+    limits = evidence.thresholds
+    level, excess = _severity(group, evidence)
+    pairs = [(peak, item) for item in group for peak in item.named.peaks]
+    top, best = max(pairs, key=lambda pair: _excess(pair[0], pair[1].part, evidence))
+    source, part = best.named.source, best.part
+    moves = any(item.moves for item in group)
+    if source.kind == "sweep" and top.frequency < limits.sweep_lowest:
+        level = "info"  # fast motion looks the same
+    if source.kind == "resonance" and len(part.series) < SHORT * part.series.rate:
+        level = "info"  # a line that moves looks the same
+    rate = part.series.rate
+    near = [peak for item in group for peak in item.named.peaks
+            if peak.harmonic == top.harmonic and _excess(peak, item.part, evidence) > 0.3 * excess]  # fmt: skip
+    near.sort(key=lambda peak: peak is not top)
+    channels = tuple(dict.fromkeys(peak.channel for peak in near))
     folded = top.origin is not None and top.origin > rate / 2
-    cause = "aliasing" if folded else "rotor_vibration" if _follows(top) else "vibration"
+    cause = "rotor_vibration" if moves else "resonance" if source.kind == "resonance" else "vibration"
+    if cause == "resonance" and top.frequency > limits.nyquist_share * rate / 2:
+        cause = "aliasing"  # what moves across half the sampling rate gathers there
+    units = dict(zip(part.series.channels, part.series.units, strict=True))
     figures: dict[str, float | str] = {
-        "frequency_hz": top.frequency,
-        "amplitude": top.amplitude,
-        "ratio": top.ratio,
-        "width_hz": top.width,
-        "rate_hz": rate,
-        "excess": excess,
-        "noise_share": noise_share(top, part, limits),
-        "label": top.label,
-        "attributed": float(top.rotor is not None or top.correlation is not None),
-    }
-    if top.rotor is not None:
-        figures["rotor"] = float(top.rotor)
-    if top.harmonic is not None:
-        figures["harmonic"] = float(top.harmonic)
-    if top.origin is not None:
+        "frequency_hz": top.frequency, "amplitude": top.amplitude, "ratio": top.ratio, "width_hz": top.width,
+        "rate_hz": rate, "excess": excess, "margin": source.margin, "label": top.label, "folded": float(folded),
+        "gain": source.lines[0].gain, "cost": top.amplitude / math.sqrt(2), "cost_unit": units.get(top.channel, ""),
+    }  # fmt: skip
+    if moves:
+        figures["attributed"] = float(source.rotor is not None or source.motor is not None)
+        order = next((line.order for line in source.lines if abs(line.frequency - top.frequency) < 1e-6), 1.0)
+        figures["harmonic"] = order
+        if source.rotor is not None:
+            figures["rotor"] = float(source.rotor)
+        others = sorted({item.named.source.rotor for item in group if item.named.source.rotor} - {source.rotor})
+        if others:
+            figures["other_rotors"] = ", ".join(map(str, others))
+    if folded and top.origin is not None:
         figures["origin_hz"] = top.origin
+    unit = units.get(top.channel, "")
+    limit = limit_of(top.channel, part, evidence)
+    serious = level == "failure"
+    threshold = f"failure above {limits.accel_failure:g}" if serious else f"warning above {limit:.3g}"
     text = (
-        f"{_criterion(group, top, part, limits)}; {top.ratio:{'.3g' if top.ratio < 1000 else ',.0f'}} times the noise "
-        f"floor around it (detection threshold {limits.line_ratio:g})"
+        f"amplitude {top.amplitude:.3g} {unit} in {top.channel} ({threshold} {unit}), "
+        f"{top.ratio:{'.3g' if top.ratio < 1000 else ',.0f'}} times the noise beside it"
     )
-    if top.correlation is not None:
-        text += f"; correlation with its source {top.correlation:.2f}"
-    if top.label:
-        text += f"; {top.label}"
-    if _follows(top) and others:
-        text += f"; also at harmonics {', '.join(map(str, others))}"
+    text += _also(group, top, source.kind)
+    if source.correlation is not None:
+        text += f"; correlation with the motor command {source.correlation:.2f}"
     return Finding(
-        cause, level, _score(top), _what(cause, top, channels), text,
-        _action(cause, top, part, figures), channels, figures,
+        cause, level, line_score(figures), _what(cause, top, source, channels, figures), text,
+        _action(cause, top, part, figures, evidence), channels, figures,
     )  # fmt: skip
 
 
-def _criterion(group: Sequence[Peak], top: Peak, part: Analysed, limits: Thresholds) -> str:
-    """Amplitude and power of a line; a threshold stands beside a value that exceeds it, or beside both if none does."""
-    units = dict(zip(part.series.channels, part.series.units, strict=True))
-    unit = units[top.channel]
-    strongest = max(
-        (peak for peak in group if peak.channel.startswith("accel")), key=lambda p: p.amplitude, default=top
-    )
-    if strongest.channel.startswith("accel") and strongest.amplitude > limits.accel_failure:
-        return (
-            f"amplitude {strongest.amplitude:.3g} {units[strongest.channel]} in {strongest.channel} (failure above "
-            f"{limits.accel_failure:g} {units[strongest.channel]})"
-        )
-    limit, share = _limit(top.channel, limits), noise_share(top, part, limits)
-    amplitude = f"amplitude {top.amplitude:.3g} {unit} in {top.channel}"
-    power = f"{share:.2g} times the power of the other noise"
-    large, strong = top.amplitude > limit, share > limits.line_power_share
-    if (large or not strong) and math.isfinite(limit):
-        amplitude += f" (warning above {limit:g} {unit})"
-    if strong or not large:
-        power += f" (warning above {limits.line_power_share:g})"
-    return f"{amplitude}, {power}"
+def _also(group: Sequence[Found], top: Peak, kind: str) -> str:
+    """The other lines of the same cause: harmonics, aliases, and other rotors."""
+    others: dict[str, str] = {}
+    for item in group:
+        for peak in item.named.peaks:
+            if abs(peak.frequency - top.frequency) > 0.01 * top.frequency:
+                name = f"{peak.frequency:.4g} Hz"
+                others.setdefault(name, f"{name} ({peak.label})" if kind != "resonance" else name)
+    return f"; also {', '.join(list(others.values())[:6])}" if others else ""
 
 
-def _what(cause: str, top: Peak, channels: Sequence[str]) -> str:
+def _what(cause: str, top: Peak, source: object, channels: Sequence[str], figures: dict[str, float | str]) -> str:
     where = ", ".join(channels)
-    source = f"rotor {top.rotor}" if top.rotor is not None else "a source with a changing speed"
-    order = "" if top.harmonic in (None, 1) else f" (harmonic {top.harmonic})"
+    at = f"{top.frequency:.4g} Hz"
     if cause == "aliasing":
-        return (
-            f"The line at {top.frequency:.4g} Hz in {where} is an alias: {source}{order} vibrates at "
-            f"{top.origin:.4g} Hz, above half the sampling rate."
-        )
-    if cause == "rotor_vibration":
-        return f"Vibration of {source}{order} near {top.frequency:.4g} Hz in {where}."
-    note = ", close to half the sampling rate and possibly an alias" if "folded" in top.label else ""
-    if math.isinf(_limit(top.channel, THRESHOLDS)):
-        return f"A tone at {top.frequency:.4g} Hz in {where}{note}."
-    return f"Vibration at a fixed frequency of {top.frequency:.4g} Hz in {where}{note}."
+        return f"Vibration that gathers at {at}, close to half the sampling rate, in {where}: probably folded."
+    if cause == "resonance":
+        return f"A resonance at {at}, {top.width:.2g} Hz wide, in {where}."
+    if cause == "vibration":
+        note = ", close to half the sampling rate and possibly an alias" if "folded" in top.label else ""
+        return f"Vibration at a fixed frequency of {at} in {where}{note}."
+    name = f"rotor {top.rotor}" if top.rotor is not None else "the rotors" if figures["attributed"] else ""
+    order = float(figures.get("harmonic", 1.0))
+    notes = [f"{order:.4g} times its speed"] if order != 1 and top.rotor is not None else []
+    if "origin_hz" in figures:
+        notes.append(f"folded from {float(figures['origin_hz']):.4g} Hz, above half the sampling rate")
+    more = f" ({'; '.join(notes)})" if notes else ""
+    if not name:
+        return f"Vibration whose frequency changes, near {at}{more}, in {where}: probably the rotors."
+    return f"Vibration of {name} near {at}{more} in {where}."
 
 
-def _score(top: Peak) -> float:
-    """From the ratio of the line to the floor; lower where only a sweep or a fold suggests the source."""
-    score = 1 - 0.5 / max(1.0, top.ratio / 2)
-    if _follows(top) and top.rotor is None:
-        score = min(score, 0.8)
-    return round(min(score, 0.99), 2)
-
-
-def _action(cause: str, top: Peak, part: Analysed, figures: dict[str, float | str]) -> str:
-    rate = part.series.rate
-    if cause == "aliasing":
-        origin = top.origin or rate - top.frequency
-        gain = integration_gain(origin, rate)
-        figures["gain"] = gain
+def _action(cause: str, top: Peak, part: Analysed, figures: dict[str, float | str], evidence: Evidence) -> str:
+    rate, kind = part.series.rate, evidence.log.format
+    inertial = top.channel.startswith(("gyro", "accel"))
+    follows = cause == "rotor_vibration"
+    # a notch that follows the speed need not cover the whole sweep
+    width = top.frequency / FOLLOWING_Q if follows else notch_bandwidth(top.frequency, top.width, rate)
+    delay = 1e3 * notch(min(top.frequency, 0.49 * rate), min(width, 0.2 * rate), rate).delay(rate)
+    figures |= {"notch_bandwidth_hz": width, "notch_delay_ms": delay}
+    if "origin_hz" in figures:
+        origin = float(figures["origin_hz"])
+        figures["gain_before_sampling"] = integration_gain(origin, rate)
         # every multiple of half the rate reflects the frequency once more
         way = "falls" if int(2 * origin / rate) % 2 else "rises"
         return (
-            f"Balance or replace the rotor. Raise the sampling rate above {2.5 * origin:.0f} Hz, or add a low-pass "
-            f"filter below {rate / 2:.0f} Hz before sampling: the average over one sample interval still passes "
-            f"{gain:.2g} of the amplitude at {origin:.4g} Hz. A notch after sampling must follow the alias, whose "
-            f"frequency {way} when the rotor speed rises."
+            f"Balance or replace the propeller. Raise the sampling rate above {2.5 * origin:.0f} Hz, or filter below "
+            f"{rate / 2:.0f} Hz before sampling. A notch after sampling must follow the alias, whose frequency {way} "
+            "when the rotor speed rises."
         )
-    # one that follows the speed need not cover the whole sweep
-    width = top.frequency / FOLLOWING_Q if _follows(top) else notch_bandwidth(top.frequency, top.width, rate)
-    delay = 1e3 * notch(min(top.frequency, 0.49 * rate), width, rate).delay(rate)
-    figures |= {"notch_bandwidth_hz": width, "notch_delay_ms": delay}
-    mechanical = "Balance or replace the propeller" if cause == "rotor_vibration" else "Stiffen or damp the mount"
-    if math.isinf(_limit(top.channel, THRESHOLDS)):
-        mechanical = "Find the source: mains and its harmonics, a motor or pump, a switching supply, a loose mount"
-    kind = "that follows the rotor speed, " if cause == "rotor_vibration" else ""
-    return (
-        f"{mechanical}. A notch filter {kind}at {top.frequency:.4g} Hz with a bandwidth of {width:.3g} Hz adds "
-        f"{delay:.2g} ms of delay. Noise states in the filter at {top.frequency:.4g} Hz (standard deviation "
-        f"{top.amplitude / math.sqrt(2):.2g}) add no delay and keep its covariance consistent: --fix fits them."
-    )
+    if cause == "aliasing":
+        return (
+            f"Raise the sampling rate above {1.25 * rate:.0f} Hz, or filter below {rate / 2:.0f} Hz before sampling, "
+            "and record again: which source it has, this log cannot tell."
+        )
+    first = {
+        "rotor_vibration": "Balance or replace the propeller",
+        "resonance": "Stiffen or damp what resonates, or shift the rotor speeds away from it",
+    }.get(cause, "Find what runs at this frequency, and stiffen or damp the mount" if inertial else "Find its source")
+    setting = advice.notch(kind, top.frequency, width, follows, int(float(figures.get("harmonic", 1))))
+    return f"{first}. {setting} (adds {delay:.2g} ms of delay); --fix models it without delay."
+
+
+# ---- broadband ------------------------------------------------------------------------------------------------------
+
+
+def _broadband(evidence: Evidence, limits: Thresholds) -> Iterator[Finding]:
+    """Shaking without a line: a sensor or a battery that is not held."""
+    for part in evidence.analysed:
+        chosen = [k for k, name in enumerate(part.series.channels) if name.startswith("accel")]
+        if not chosen or part.role not in ("imu", "accel"):
+            continue
+        frequency = part.signal.frequency
+        inside = (frequency >= limits.line_lowest) & (
+            frequency <= min(limits.shake_highest, 0.98 * part.signal.rate / 2)
+        )
+        if not inside.any():
+            continue
+        level = np.sqrt(part.floor[inside][:, chosen].sum(0) * part.signal.resolution)
+        worst = int(level.argmax())
+        if level[worst] > limits.shake_accel:
+            name = part.series.channels[chosen[worst]]
+            yield Finding(
+                "broadband", "warning", line_score({"excess": float(level[worst] / limits.shake_accel)}),
+                f"Strong shaking without a line: {level[worst]:.2g} m/s² RMS in {name}.",
+                f"RMS between {limits.line_lowest:g} and {limits.shake_highest:g} Hz without lines (warning above "
+                f"{limits.shake_accel:g} m/s²)",
+                "Check that sensor, battery and payload are held, and the propellers undamaged, before you tune any "
+                "filter.",
+                tuple(part.series.channels[k] for k in chosen),
+                {"level": float(level[worst]), "excess": float(level[worst] / limits.shake_accel),
+                 "cost": float(level[worst]), "cost_unit": "m/s²"},
+            )  # fmt: skip
+            return

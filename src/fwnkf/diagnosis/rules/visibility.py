@@ -45,7 +45,7 @@ def _slow(evidence: Evidence) -> list[Finding]:
     if rotor is not None:
         speed = float(np.nanmedian(rotor.stack()))
         turns = f" The rotors turn at {speed:.3g} Hz, above that frequency." if speed > rate / 2 else ""
-    seen = any(part.role in rates for part in evidence.analysed)
+    seen = any(part.role in rates and part.series.rate > 3 * limits.line_lowest for part in evidence.analysed)
     return [
         Finding(
             "not_observable",
@@ -55,7 +55,7 @@ def _slow(evidence: Evidence) -> list[Finding]:
             f"sampling rate {rate:.4g} Hz (threshold {limits.slow_rate:g} Hz)",
             f"To see it, {FASTER.get(evidence.log.format, ROS)}.",
             (role,),
-            {"nyquist_hz": rate / 2, "rate_hz": rate},
+            {"nyquist_hz": rate / 2, "rate_hz": rate, "excess": 1e6},
         )
     ]
 
