@@ -122,7 +122,8 @@ def calibrated(series: Series, *, lines: int = 0, thresholds: Thresholds = THRES
         counts = range(1, max((len(model.lines) for model in most), default=0))
         tried: list[Sequence[ChannelModel]] = [*(fitted(early, count) for count in counts), most]
         models, used = _best(tried, late)
-        ways = [Way(), Way(motion=True)] + ([Way(widths=True), Way(motion=True, widths=True)] if lines else [])
+        # widths alone last: a line of the right width hides a motion that is not that of the signal from predictions
+        ways = [Way(), Way(motion=True)] + ([Way(motion=True, widths=True), Way(widths=True)] if lines else [])
         models, best = _best([refitted(models, early, way) for way in ways], late)
         given = [*counts, lines]
         return models, [ways[way]._replace(lines=given[place]) for way, place in zip(best, used, strict=True)]

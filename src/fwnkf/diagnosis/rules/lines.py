@@ -29,6 +29,11 @@ SHORT = 6.5
 """Seconds below which a log cannot tell a resonance from a line that moves."""
 SMEAR = 0.18
 """Width over frequency from which a band is not named a resonance where other lines move."""
+IN_MOTION = 3.0
+"""Power over the floor up to which a line below the lowest of those that move by themselves may be fast motion."""
+RINGING = 250.0
+"""Power over the floor up to which a band is a resonance, which rings for moments; a higher one is a line that moves
+within it. On simulated logs resonances have 3 to 80, lines that were taken for one 700 and more."""
 LEFT = 0.35
 """Likelihood gained, over that of the line that moves, up to which something beside it is what is left of it."""
 
@@ -41,18 +46,22 @@ class Found(NamedTuple):
 
     @property
     def moves(self) -> bool:
-        return self.named.source.kind in ("rotor", "sweep")
+        kind = self.named.source.kind
+        return kind in ("rotor", "sweep") or (kind == "resonance" and self.named.peaks[0].ratio > RINGING)
 
 
 def findings(evidence: Evidence) -> list[Finding]:
     """One finding for all that moves with the rotors, and one for each fixed line and resonance."""
     limits = evidence.thresholds
-    found = [Found(item, part) for part in evidence.analysed for item in part.named]
-    least = {"rotor": limits.line_least, "sweep": limits.line_ratio}
-    moving = [item for item in found if item.moves and item.named.peaks[0].ratio > least[item.named.source.kind]]
+    everything = [Found(item, part) for part in evidence.analysed for item in part.named]
+    least = {"rotor": limits.line_least, "resonance": limits.line_least}
+    # what is sharp or moves by itself stands out of noise that is not smooth only where it is well above it
+    least |= {"sweep": limits.line_ratio, "fixed": limits.line_ratio}
+    found = [item for item in everything if item.named.peaks[0].ratio > least.get(item.named.source.kind, math.inf)]
+    moving = [item for item in found if item.moves]
     moving += [item for item in found if moving and _unclear(item)]
     still = [item for item in found if not item.moves and item not in moving]
-    fixed = [item for item in still if item.named.peaks[0].ratio > limits.line_least and not _left_over(item, found)]
+    fixed = [item for item in still if not _left_over(item, everything)]
     results = [_finding(group, evidence) for group in _groups(moving, fixed)]
     if all(item.severity == "info" for item in results):
         results += list(_broadband(evidence, limits))
@@ -153,7 +162,7 @@ def _finding(group: Sequence[Found], evidence: Evidence) -> Finding:
     top, best = max(pairs, key=lambda pair: _excess(pair[0], pair[1].part, evidence))
     source, part = best.named.source, best.part
     moves = any(item.moves for item in group)
-    if source.kind == "sweep" and top.frequency < limits.sweep_lowest:
+    if top.frequency < limits.sweep_lowest and (source.kind == "sweep" or top.ratio < IN_MOTION):
         level = "info"  # fast motion looks the same
     if source.kind == "resonance" and len(part.series) < SHORT * part.series.rate:
         level = "info"  # a line that moves looks the same
