@@ -69,7 +69,7 @@ def _drifting(part: Analysed, limits: Thresholds) -> Iterator[Finding]:
             "info",
             0.6,
             f"{channel} drifts by {found.change:+.3g} {unit}".rstrip() + f" in {np.ptp(part.series.time):.3g} s.",
-            f"{found.slope:+.3g} {unit} a second, {found.t:.0f} times its standard error (threshold "
+            f"{found.slope:+.3g} {unit or 'units'} a second, {found.t:.0f} times its standard error (threshold "
             f"{limits.drift_t:g}); the noise of a sample is {noise:.2g}",
             "If what it measures was at rest, let the sensor warm up or tare it before use, and give the estimator a "
             "bias state.",

@@ -192,12 +192,12 @@ def _finding(group: Sequence[Found], evidence: Evidence) -> Finding:
             figures["other_rotors"] = ", ".join(map(str, others))
     if folded and top.origin is not None:
         figures["origin_hz"] = top.origin
-    unit = units.get(top.channel, "")
+    unit = f" {units[top.channel]}".rstrip()  # columns of other sensors may have none
     limit = limit_of(top.channel, part, evidence)
     serious = level == "failure"
     threshold = f"failure above {limits.accel_failure:g}" if serious else f"warning above {limit:.3g}"
     text = (
-        f"amplitude {top.amplitude:.3g} {unit} in {top.channel} ({threshold} {unit}), "
+        f"amplitude {top.amplitude:.3g}{unit} in {top.channel} ({threshold}{unit}), "
         f"{top.ratio:{'.3g' if top.ratio < 1000 else ',.0f'}} times the noise beside it"
     )
     text += _also(group, top, source.kind)
