@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ ROUNDINGS = 4
 """Times the error of the filter in float32: that of another order of operations may be larger, and they may add up."""
 
 
+@runtime_checkable
 class Exported(Protocol):
     """An exported filter that can be called here."""
 
