@@ -221,11 +221,10 @@ def test_matrices_of_many_lengths_are_those_of_single_steps(case: str, longest: 
 def test_records_that_share_steps_and_gaps_are_filtered_as_alone(case: str):
     model = CASES[case](torch.float64)
     y, mask = drawn(3, STEPS, 2, seed=9), (drawn(1, STEPS, 2, seed=10) > -0.5).expand(3, -1, -1)
-    given: dict[str, Any] = {"engine": "native", "prior": None}
     dt = None if case == "discrete" else torch.where(drawn(1, STEPS, seed=11) > 0, 0.01, 0.02).expand(3, -1).double()
-    together = model.run(y, mask=mask, dt=dt, **given)
+    together = model.run(y, mask=mask, dt=dt, engine="native")
     for record in range(3):
         one = slice(record, record + 1)
-        alone = model.run(y[one], mask=mask[one], dt=None if dt is None else dt[one], **given)
+        alone = model.run(y[one], mask=mask[one], dt=None if dt is None else dt[one], engine="native")
         for name in OUTPUTS:
             assert torch.equal(getattr(together, name)[one], getattr(alone, name)), name

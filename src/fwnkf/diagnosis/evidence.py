@@ -258,9 +258,7 @@ def _own_streams(log: Log, known: Mapping[str, Stream], notes: list[str]) -> dic
         wanted = own[:MOST_OWN]
     left = [source for source in own if source not in wanted]
     if left and not log.asked and len(log.topics) == 1:
-        columns = [name for source in left for name in source.columns]
-        listed = ", ".join(columns[:8]) + (f" and {len(columns) - 8} more" if len(columns) > 8 else "")
-        notes.append(f"not examined: {listed}; name those that matter with --channels")
+        notes.append(_not_examined([name for source in left for name in source.columns]))
     streams = {}
     for source in wanted:
         try:
@@ -279,9 +277,13 @@ def _first_columns(stream: Stream, notes: list[str]) -> Stream:
     measured = [name for name, values in stream.columns.items() if _is_measured(values)]
     left = measured[MOST_COLUMNS:]
     if left:
-        listed = ", ".join(left[:8]) + (f" and {len(left) - 8} more" if len(left) > 8 else "")
-        notes.append(f"not examined: {listed}; name those that matter with --channels")
+        notes.append(_not_examined(left))
     return replace(stream, columns={name: stream.columns[name] for name in measured[:MOST_COLUMNS]})
+
+
+def _not_examined(columns: Sequence[str]) -> str:
+    listed = ", ".join(columns[:8]) + (f" and {len(columns) - 8} more" if len(columns) > 8 else "")
+    return f"not examined: {listed}; name those that matter with --channels"
 
 
 def _is_measured(values: Array) -> bool:

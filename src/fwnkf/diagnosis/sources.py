@@ -111,10 +111,6 @@ class Source:
     """Of the frequency with that of the rotor, or with the command."""
     margin: float = 0.0
     """Log-likelihood over that of the best hypothesis of another kind, as a share of its own."""
-    rival: str = ""
-    """What else would explain it about as well."""
-    excited: bool = False
-    """Of a resonance: by orders of rotors that pass through it."""
 
 
 class Hypothesis(NamedTuple):
@@ -338,9 +334,8 @@ class _Search:
         rival = max(fixed, self._still(area, order))
         margin = 1 - rival / max(order.gain, 1e-9)
         self._explained(area, chosen)
-        doubt = f"a line at a constant {lines[0].frequency:.4g} Hz" if margin < 0.05 else ""
         kind: Kind = "rotor" if lines[0].share > PERSISTENT else "none"
-        return Source(kind, tuple(lines), order.rotor, None, None, margin, doubt)
+        return Source(kind, tuple(lines), order.rotor, None, None, margin)
 
     def _sweep(self, area: Plane, item: Hypothesis, fixed: float, wide: Plane, top: Hypothesis) -> Source:
         """A line that moves, with its multiples; the whole path where the strongest line was one."""

@@ -891,7 +891,7 @@ class Filter(nn.Module):
                 after, used, out, linear = self._preprocessed_step(step, prepared, carry, given)
                 after, out = rejected(carry, after, out, *self._moved_by(given.u, given.dt, moves))
                 chosen = engines.selected(out, outputs)
-                # compiled code computes it in passing; over all steps PyTorch takes as long as for the filter itself
+                # compiled code computes it in passing; afterwards every innovation covariance is factored once more
                 density = engines.log_density(chosen, used) if engine == "native" else None
                 return after, (used, chosen, self._recorded(linear) if smoothing else None, density)
 

@@ -1,7 +1,7 @@
 """How sure a finding is, as a score between 0 and 1.
 
-The constants are set by hand near the share of right findings that ``benchmarks/diagnosis.py`` counts on its logs for
-choosing; they are not fitted, and causes have no scores of their own.
+The constants are set by hand near the share of right findings that were counted on simulated logs with
+labelled faults; they are not fitted, and causes have no scores of their own.
 """
 
 from __future__ import annotations

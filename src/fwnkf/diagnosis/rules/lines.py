@@ -204,7 +204,7 @@ def _finding(group: Sequence[Found], evidence: Evidence) -> Finding:
     if source.correlation is not None:
         text += f"; correlation with the motor command {source.correlation:.2f}"
     return Finding(
-        cause, level, line_score(figures), _what(cause, top, source, channels, figures), text,
+        cause, level, line_score(figures), _what(cause, top, channels, figures), text,
         _action(cause, top, part, figures, evidence), channels, figures,
     )  # fmt: skip
 
@@ -220,7 +220,7 @@ def _also(group: Sequence[Found], top: Peak, kind: str) -> str:
     return f"; also {', '.join(list(others.values())[:6])}" if others else ""
 
 
-def _what(cause: str, top: Peak, source: object, channels: Sequence[str], figures: dict[str, float | str]) -> str:
+def _what(cause: str, top: Peak, channels: Sequence[str], figures: dict[str, float | str]) -> str:
     where = ", ".join(channels)
     at = f"{top.frequency:.4g} Hz"
     if cause == "aliasing":
