@@ -7,7 +7,7 @@ inputs. Cleaning, checks and the loop over time are here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 import torch
@@ -887,13 +887,7 @@ class Filter(nn.Module):
 
         def with_step(step: Callable[..., tuple[Any, ...]], moves: bool) -> Any:
             def body(carry: Any, inputs: Any) -> tuple[Any, tuple[Any, ...]]:
-                given = Inputs(*inputs)
-                after, used, out, linear = self._preprocessed_step(step, prepared, carry, given)
-                after, out = rejected(carry, after, out, *self._moved_by(given.u, given.dt, moves))
-                chosen = engines.selected(out, outputs)
-                # compiled code computes it in passing; afterwards every innovation covariance is factored once more
-                density = engines.log_density(chosen, used) if engine == "native" else None
-                return after, (used, chosen, self._recorded(linear) if smoothing else None, density)
+                return self._scanned(step, moves, prepared, carry, inputs, smoothing, outputs, engine == "native")
 
             return body
 
@@ -911,6 +905,79 @@ class Filter(nn.Module):
         if smoothing:
             linear = LinearSteps(self.joint_covariance(start if self.preprocess is None else start.filter), steps)
         return Trajectory(**out._asdict(), state=state, linear=linear, weight=weight, log_density=density)
+
+    def _scanned(
+        self,
+        step: Callable[..., tuple[Any, ...]],
+        moves: bool,
+        prepared: Any,
+        carry: Any,
+        inputs: Any,
+        smoothing: bool,
+        outputs: Sequence[str] | None,
+        density: bool,
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """One step of the loop over time: the state after it, and the weights, outputs, record and log density."""
+        given = Inputs(*inputs)
+        after, used, out, linear = self._preprocessed_step(step, prepared, carry, given)
+        after, out = rejected(carry, after, out, *self._moved_by(given.u, given.dt, moves))
+        chosen = engines.selected(out, outputs)
+        # compiled code computes it in passing; afterwards every innovation covariance is factored once more
+        found = engines.log_density(chosen, used) if density else None
+        return after, (used, chosen, self._recorded(linear) if smoothing else None, found)
+
+    def run_with(
+        self,
+        install: Callable[[Float[Tensor, " p"]], None],
+        values: Float[Tensor, " p"],
+        key: Hashable,
+        y: Float[Tensor, "B T m"],
+        u: Float[Tensor, "B T p"] | None = None,
+        mask: Bool[Tensor, "B T m"] | None = None,
+        dt: Float[Tensor, "B T"] | None = None,
+        prior: Gaussian | None = None,
+        *,
+        prior_at: PriorAt = "first_measurement",
+        outputs: Sequence[str] | None = None,
+        smoothing: bool = False,
+    ) -> Trajectory:
+        """As :meth:`run` by compiled code, which takes some numbers of the filter as they are in each run.
+
+        :meth:`run` compiles all numbers of a filter in. A fit runs the same filter with many values.
+
+        Args:
+            install: puts values into the filter, as tensors that follow its argument.
+            values: those of this run. The filter keeps them.
+            key: stands for the filter with any values; see :func:`fwnkf.native.time_loop.scan_native`.
+            y, u, mask, dt, prior, prior_at, outputs, smoothing: as in :meth:`run`.
+
+        Returns:
+            The outputs of all steps and the last state.
+
+        Raises:
+            EngineError: there is no compiler, or no C for the step.
+        """
+        install(values)
+        state, inputs, flagged, predicts_first = self._begin(y, u, mask, dt, prior, prior_at, None, None)
+        engines.check_native(self, state, inputs)
+
+        def with_step(step: Callable[..., tuple[Any, ...]], moves: bool) -> Any:
+            def body(carry: Any, inputs: Any, constants: Tensor) -> tuple[Any, tuple[Any, ...]]:
+                install(constants)
+                return self._scanned(step, moves, self.prepare(), carry, inputs, smoothing, outputs, True)
+
+            return body
+
+        start, body = state, with_step(self.advance, moves=True)
+        first = None if predicts_first else with_step(self._advance_held, moves=False)
+        name = (key, smoothing, None if outputs is None else tuple(outputs), predicts_first)
+        try:
+            state, (weight, out, steps, density) = engines.run_traced(body, state, inputs, first, name, values)
+        finally:
+            install(values)  # those of the tracing do not live longer than it
+        linear = LinearSteps(self.joint_covariance(start), steps) if smoothing else None
+        track = Trajectory(**out._asdict(), state=state, linear=linear, weight=weight, log_density=density)
+        return track._replace(status=track.status | flagged, engine="native")
 
     forward = run
 

@@ -379,12 +379,13 @@ def check_native(model: Filter, *trees: Any) -> None:
         raise EngineError(f"engine='native' is for the CPU, and filter {model.name!r} is on {model.device}")
 
 
-def run_traced(body: Any, state: Any, inputs: Inputs, first: Any, key: Any) -> tuple[Any, Any]:
+def run_traced(body: Any, state: Any, inputs: Inputs, first: Any, key: Any, constants: Any = ()) -> tuple[Any, Any]:
     """:func:`fwnkf.core.scan.scan` by compiled code."""
     from ..native.time_loop import scan_native
 
     with torch.no_grad():
-        return served(functools.partial(scan_native, body, state, inputs, first=first, key=key))
+        call = functools.partial(scan_native, body, state, inputs, first=first, constants=constants, key=key)
+        return served(call)
 
 
 def identity(model: Filter, prepared: Any, *options: Any) -> tuple[Any, ...]:

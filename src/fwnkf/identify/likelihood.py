@@ -9,7 +9,7 @@ of the parameters, and all changed models run side by side as one batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -33,6 +33,9 @@ Result = TypeVar("Result")
 DIFFERENCE = 1e-6
 """Change of a raw parameter for its derivative; rounding and curvature are then both below 1e-5."""
 
+TRACED_SAMPLES = 200
+"""Steps of all records together from which on the step of a nonlinear filter is compiled for a fit."""
+
 SAME_STEP = 1e-9
 """Relative difference up to which steps have the length of the system's own."""
 
@@ -48,6 +51,8 @@ class Measurements:
     prior: Gaussian
     truth: Float[Tensor, "N T n"] | None = None
     prior_at: PriorAt = "first_measurement"
+    outputs: tuple[str, ...] = ("innovation", "innovation_cov")
+    """What runs return: more than is needed, where one compilation serves other runs too."""
 
     def take(self, rows: Tensor) -> Measurements:
         def part(item: Tensor | None) -> Tensor | None:
@@ -55,7 +60,7 @@ class Measurements:
 
         prior = Gaussian(*(item[rows] for item in self.prior))
         u, dt, truth = part(self.u), part(self.dt), part(self.truth)
-        return Measurements(self.y[rows], self.present[rows], u, dt, prior, truth, self.prior_at)
+        return Measurements(self.y[rows], self.present[rows], u, dt, prior, truth, self.prior_at, self.outputs)
 
     def first(self, steps: int) -> dict[str, Any]:
         """The keyword arguments of ``filter.run`` for the first steps."""
@@ -150,7 +155,8 @@ class Likelihood:
         self.knows_truth = truth is not None and bool(truth.isfinite().all(-1).any())
         self.compiled = engines.compiles() and engines.is_linear(model, None)
         # compiled code takes one parameter vector after the other
-        self.side_by_side = not self.compiled and self._can_batch()
+        self.traced = not self.compiled and not self.time_invariant and self._can_trace()
+        self.side_by_side = not self.compiled and not self.traced and self._can_batch()
         if self.compiled:
             parameters.as_numbers()
 
@@ -162,7 +168,7 @@ class Likelihood:
     @property
     def engine(self) -> Engine:
         """What runs the filter."""
-        return "native" if self.compiled else "loop"
+        return "native" if self.compiled or self.traced else "loop"
 
     def gather(self, function: Callable[..., Result], raw: Float[Tensor, " p"], *arguments: Any) -> list[Result]:
         """``function(likelihood, raw, *arguments)`` for each part in which the records are evaluated; here one."""
@@ -175,28 +181,13 @@ class Likelihood:
 
     def value_of(self, part: Predictions) -> float:
         """The summed log density of residuals at the first parameter vector."""
-        return self._density(part)[0]
+        return _density(part)[0]
 
     @torch.no_grad()
     def local(self, raw: Float[Tensor, " p"]) -> Local:
         """The log-likelihood with its derivatives."""
         around = torch.cat((raw.unsqueeze(0), raw + DIFFERENCE * torch.eye(len(raw)).to(raw)))
-        gradient, information = torch.zeros_like(raw), raw.new_zeros(len(raw), len(raw))
-        value = 0.0
-        for part in self.predictions(around):
-            density, factor, white = self._density(part)
-            value += density
-            residual, cov, weight = part
-            repeated = weight.shape[0] // cov.shape[1]
-            mask = weight[: cov.shape[1]]
-            slope = _solved(factor, ((residual[1:] - residual[0]) / DIFFERENCE * weight).unsqueeze(-1)).squeeze(-1)
-            change = (cov[1:] - cov[0]) / DIFFERENCE * (mask.unsqueeze(-1) * mask.unsqueeze(-2))
-            change = _solved(factor, _solved(factor, change).mT)
-            by_cov = 0.5 * ((change @ white.unsqueeze(-1)).squeeze(-1) * white - change.diagonal(dim1=-2, dim2=-1))
-            gradient += (by_cov - slope * white).flatten(1).sum(-1)
-            flat, of_cov = slope.flatten(1), change.flatten(1)
-            information += flat @ flat.mT + 0.5 * repeated * (of_cov @ of_cov.mT)
-        return Local(value, gradient, information)
+        return local_of(self.predictions(around))
 
     def predictions(self, raws: Float[Tensor, "V p"]) -> list[Predictions]:
         """Innovations, and errors of the state where the truth is known, for several parameter vectors."""
@@ -206,7 +197,7 @@ class Likelihood:
             except engines.EngineError:  # too many states, or a compiler that fails
                 self.compiled = False
         if not self.time_invariant:
-            return self._runs(raws, self.data.y.shape[1])
+            return self._runs(raws, self.data.y.shape[1], engine="native" if self.traced else "loop")
         y, prior = self.data.y.nan_to_num(), self.data.prior
         F, H, Q, R = self._matrices(raws, self.dt)
         extra = F.shape[-1] - prior.mean.shape[-1]  # noise states start from their stationary distribution
@@ -240,14 +231,19 @@ class Likelihood:
 
     def _runs(self, raws: Tensor, steps: int, engine: Engine = "loop") -> list[Predictions]:
         inputs = self.data.first(steps)
-        if self.nominal and engine == "native":
+        if self.nominal and engine == "native" and not self.traced:
             # one discretisation for all steps, and covariances that records share; no time passes before the first
             inputs |= {"dt": None, "prior_at": "first_measurement"}
         outputs = ("innovation", "innovation_cov", *(("mean", "cov") if self.knows_truth else ()))
+        kept = tuple(dict.fromkeys((*outputs, *self.data.outputs)))
 
         def run(raw: Tensor) -> tuple[Tensor, ...]:
-            self.parameters.install(raw)
-            track = self.model.run(**inputs, engine=engine, outputs=outputs)
+            if self.traced:
+                key = (self.model, self.parameters)  # with other data the same code serves
+                track = self.model.run_with(self.parameters.install, raw, key, **inputs, outputs=kept)
+            else:
+                self.parameters.install(raw)
+                track = self.model.run(**inputs, engine=engine, outputs=outputs)
             assert track.weight is not None
             return (track.weight, *(getattr(track, name) for name in outputs))
 
@@ -283,6 +279,33 @@ class Likelihood:
         return tuple(torch.stack(items) for items in zip(*map(function, raws), strict=True))
 
     @torch.no_grad()
+    def _can_trace(self) -> bool:
+        """Whether compiled code takes the parameters as numbers of each run; compared with the loop.
+
+        A step is traced and compiled once for all parameter vectors, which takes seconds.
+        """
+        records, steps = self.data.y.shape[:2]
+        if self.model.preprocess is not None or records * steps < TRACED_SAMPLES or not engines.compiles():
+            return False
+        raws = self.parameters.start + torch.tensor([[0.0], [0.1]]).to(self.parameters.start)
+        few, self.side_by_side = min(3, steps), False
+        self.parameters.as_numbers(False)
+        try:
+            self.traced = True
+            traced = self._runs(raws, few, engine="native")
+        except Exception:  # whatever a system does with its numbers that cannot be traced
+            traced = None
+        self.traced = False
+        self.parameters.as_numbers()
+        alone = self._runs(raws, few)
+        agree = traced is not None and all(
+            torch.allclose(a.residual, b.residual, rtol=1e-7) and torch.allclose(a.cov, b.cov, rtol=1e-7)
+            for a, b in zip(traced, alone, strict=True)
+        )
+        self.parameters.as_numbers(not agree)
+        return agree
+
+    @torch.no_grad()
     def _can_batch(self) -> bool:
         """Whether the model runs with a batch of parameter vectors; compared with one run for each."""
         raws = self.parameters.start + torch.tensor([[0.0], [0.1]]).to(self.parameters.start)
@@ -305,19 +328,49 @@ class Likelihood:
             self.parameters.as_numbers(False)
         return agree
 
-    def _density(self, part: Predictions) -> tuple[float, Tensor, Tensor]:
-        """Summed log density at the first parameter vector, the factor of the covariances, whitened residuals."""
-        residual, cov, weight = part.residual[0], part.cov[0], part.weight
-        if len(cov) < len(residual):
-            factor, ok = safe_cholesky(cov)
-            white = _solved(factor, residual.unsqueeze(-1)).squeeze(-1)
-            log_det = 2 * len(residual) * factor.diagonal(dim1=-2, dim2=-1).log().sum()
-            value = -0.5 * float(white.square().sum() + log_det + residual.numel() * math.log(2 * math.pi))
-            return value if math.isfinite(value) and bool(ok.all()) else -math.inf, factor, white
-        density = factored_density(residual, cov, weight)
-        counted = weight.any(-1)
-        value = float(density.log_prob[counted].sum()) if bool(density.ok[counted].all()) else -math.inf
-        return value if math.isfinite(value) else -math.inf, density.factor, density.white
+
+def local_of(parts: Sequence[Predictions]) -> Local:
+    """The log-likelihood of predictions and its derivatives.
+
+    Args:
+        parts: for the parameter vector itself, and for one with each parameter larger by :data:`DIFFERENCE`.
+
+    Returns:
+        Value, gradient and Fisher's information.
+    """
+    count = parts[0].residual.shape[0] - 1
+    gradient = parts[0].residual.new_zeros(count)
+    information = gradient.new_zeros(count, count)
+    value = 0.0
+    for part in parts:
+        density, factor, white = _density(part)
+        value += density
+        residual, cov, weight = part
+        repeated = weight.shape[0] // cov.shape[1]
+        mask = weight[: cov.shape[1]]
+        slope = _solved(factor, ((residual[1:] - residual[0]) / DIFFERENCE * weight).unsqueeze(-1)).squeeze(-1)
+        change = (cov[1:] - cov[0]) / DIFFERENCE * (mask.unsqueeze(-1) * mask.unsqueeze(-2))
+        change = _solved(factor, _solved(factor, change).mT)
+        by_cov = 0.5 * ((change @ white.unsqueeze(-1)).squeeze(-1) * white - change.diagonal(dim1=-2, dim2=-1))
+        gradient += (by_cov - slope * white).flatten(1).sum(-1)
+        flat, of_cov = slope.flatten(1), change.flatten(1)
+        information += flat @ flat.mT + 0.5 * repeated * (of_cov @ of_cov.mT)
+    return Local(value, gradient, information)
+
+
+def _density(part: Predictions) -> tuple[float, Tensor, Tensor]:
+    """Summed log density at the first parameter vector, the factor of the covariances, whitened residuals."""
+    residual, cov, weight = part.residual[0], part.cov[0], part.weight
+    if len(cov) < len(residual):
+        factor, ok = safe_cholesky(cov)
+        white = _solved(factor, residual.unsqueeze(-1)).squeeze(-1)
+        log_det = 2 * len(residual) * factor.diagonal(dim1=-2, dim2=-1).log().sum()
+        value = -0.5 * float(white.square().sum() + log_det + residual.numel() * math.log(2 * math.pi))
+        return value if math.isfinite(value) and bool(ok.all()) else -math.inf, factor, white
+    density = factored_density(residual, cov, weight)
+    counted = weight.any(-1)
+    value = float(density.log_prob[counted].sum()) if bool(density.ok[counted].all()) else -math.inf
+    return value if math.isfinite(value) else -math.inf, density.factor, density.white
 
 
 def _solved(factor: Float[Tensor, "*B m m"], right: Float[Tensor, "*C m k"]) -> Float[Tensor, "*C m k"]:

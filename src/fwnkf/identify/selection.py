@@ -173,9 +173,11 @@ def _options(system: System, model: Filter) -> dict[str, set[str]]:
         changed = copy.copy(config)
         moved = tuple(item * (1 + CHANGE) if item else CHANGE for item in numbers)
         object.__setattr__(changed, field.name, moved if isinstance(value, tuple) else moved[0])
-        system.config = changed
         try:
+            system.config = changed
             after = outputs()
+        except Exception:  # zero says that there is no such state or lever arm: no number to learn
+            continue
         finally:
             system.config = config
         roles[field.name] = {key for key in before if not torch.equal(before[key], after[key])}

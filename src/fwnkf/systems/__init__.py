@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ConstantVelocityMotionConfig,
     )
     from .multirotor import Multirotor, MultirotorConfig, MultirotorMotion, MultirotorMotionConfig
+    from .navigation import Navigation, NavigationConfig, NavigationMotion, NavigationMotionConfig
     from .pendulum import Pendulum, PendulumConfig
     from .strapdown import Strapdown, StrapdownConfig, StrapdownMotion, StrapdownMotionConfig
 
@@ -41,6 +42,7 @@ SYSTEMS.declare(
     lorenz="lorenz",
     constant_velocity="motion",
     multirotor="multirotor",
+    navigation="navigation",
     pendulum="pendulum",
     strapdown="strapdown",
 )
@@ -51,6 +53,7 @@ MOTIONS.declare(
     handheld="attitude",
     heading="heading",
     multirotor="multirotor",
+    navigation="navigation",
     strapdown="strapdown",
 )
 SYSTEMS.declare("fwnkf.core", linear="linear", composed="composed")
@@ -75,6 +78,7 @@ __getattr__ = attach(
             "ConstantVelocityMotionConfig",
         ),
         "multirotor": ("Multirotor", "MultirotorConfig", "MultirotorMotion", "MultirotorMotionConfig"),
+        "navigation": ("Navigation", "NavigationConfig", "NavigationMotion", "NavigationMotionConfig"),
         "pendulum": ("Pendulum", "PendulumConfig"),
         "strapdown": ("Strapdown", "StrapdownConfig", "StrapdownMotion", "StrapdownMotionConfig"),
         "noise": (),
@@ -108,6 +112,10 @@ __all__ = [
     "MultirotorConfig",
     "MultirotorMotion",
     "MultirotorMotionConfig",
+    "Navigation",
+    "NavigationConfig",
+    "NavigationMotion",
+    "NavigationMotionConfig",
     "Pendulum",
     "PendulumConfig",
     "Strapdown",

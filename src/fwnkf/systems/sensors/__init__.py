@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .position import Position, PositionConfig
     from .range import Range, RangeConfig
     from .roll_pitch_yaw import RollPitchYaw, RollPitchYawConfig
+    from .rolling import Rolling, RollingConfig
     from .rotor_drag import RotorDrag, RotorDragConfig, VelocityAcross, VelocityAcrossConfig
     from .velocity import Velocity, VelocityConfig
 
@@ -30,6 +31,7 @@ SENSORS.declare(
     position="position",
     range="range",
     roll_pitch_yaw="roll_pitch_yaw",
+    rolling="rolling",
     rotor_drag="rotor_drag",
     velocity="velocity",
     velocity_across="rotor_drag",
@@ -45,6 +47,7 @@ __getattr__ = attach(
         "position": ("Position", "PositionConfig"),
         "range": ("Range", "RangeConfig"),
         "roll_pitch_yaw": ("RollPitchYaw", "RollPitchYawConfig"),
+        "rolling": ("Rolling", "RollingConfig"),
         "rotor_drag": ("RotorDrag", "RotorDragConfig", "VelocityAcross", "VelocityAcrossConfig"),
         "velocity": ("Velocity", "VelocityConfig"),
     },
@@ -69,6 +72,8 @@ __all__ = [
     "RangeConfig",
     "RollPitchYaw",
     "RollPitchYawConfig",
+    "Rolling",
+    "RollingConfig",
     "RotorDrag",
     "RotorDragConfig",
     "Velocity",

@@ -12,7 +12,7 @@ from ...core.gaussian import matvec
 from ...core.motion import Linearity
 from ...core.sensor_definition import SensorDefinition, SensorState
 from ...errors import ConfigError
-from ...registry import SENSORS, at_least
+from ...registry import SENSORS, at_least, limited
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,10 @@ class PositionConfig:
     """From the origin of the body to the point that is measured, in the body frame (m); empty for none."""
     lever_arm_std: float = at_least(0.0, 0.0)
     """Standard deviation of the lever arm (m); if it is not zero, the lever arm is a state of the sensor."""
+    drift_std: float = at_least(0.0, 0.0)
+    """Standard deviation of a slow error (m), a first-order Gauss-Markov process; if it is not zero, it is a state."""
+    drift_seconds: float = limited(60.0, above=0.0)
+    """Its correlation time (s)."""
 
     def __post_init__(self) -> None:
         if self.lever_arm and (len(self.lever_arm), self.dims) != (3, 3):
@@ -43,8 +47,8 @@ class PositionConfig:
 class Position(SensorDefinition):
     """``p``, or with a lever arm ``p + R(q) r``: GNSS, motion capture, UWB (m).
 
-    Reads ``position``; with a lever arm also ``orientation`` (body to world), and its own state ``lever_arm`` if that
-    is estimated.
+    Reads ``position``; with a lever arm also ``orientation`` (body to world), and its own states ``lever_arm`` and
+    ``drift`` where they are estimated.
 
     Args:
         config: noise and lever arm.
@@ -61,42 +65,50 @@ class Position(SensorDefinition):
 
     def __init__(self, config: PositionConfig) -> None:
         super().__init__(config, {"position": config.dims})
+        # asked once: while a fit installs its values they may be tensors that cannot be asked
+        self.drifts = bool(config.drift_std)
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        if not self.config.lever_arm:
-            return ("position",)
-        return ("position", "orientation", "lever_arm") if self.config.lever_arm_std else ("position", "orientation")
+        read = ("position", "orientation") if self.config.lever_arm else ("position",)
+        return (*read, *(state.name for state in self.states))
 
     @property
     def states(self) -> tuple[SensorState, ...]:
-        config = self.config
-        if not config.lever_arm_std:
-            return ()
-        return (SensorState("lever_arm", 3, std=config.lever_arm_std, mean=config.lever_arm),)
+        config, states = self.config, []
+        if config.lever_arm_std:
+            states.append(SensorState("lever_arm", 3, std=config.lever_arm_std, mean=config.lever_arm))
+        if self.drifts:
+            seconds = config.drift_seconds
+            states.append(SensorState("drift", config.dims, std=config.drift_std, seconds=seconds))
+        return tuple(states)
 
     @property
     def linearity(self) -> Linearity:
         return "state_dependent" if self.config.lever_arm else "constant"
 
     def observe(self, *parts: Tensor) -> Tensor:
-        if len(parts) == 1:
-            return parts[0]
-        R = rotation.to_matrix(parts[1])
-        return parts[0] + matvec(R, self._arm(parts).expand(*R.shape[:-2], 3))
+        place = parts[0]
+        if self.config.lever_arm:
+            R = rotation.to_matrix(parts[1])
+            place = place + matvec(R, self._arm(parts).expand(*R.shape[:-2], 3))
+        return place + parts[-1] if self.drifts else place
 
     def linearize(self, *parts: Tensor) -> tuple[Tensor, Tensor]:
         """``R(q ⊗ exp δ) r = R (r + δ × r)``, so the derivative by the angles is ``-R [r]×``."""
-        if len(parts) == 1:
-            return parts[0], self.eye
-        R = rotation.to_matrix(parts[1])
-        arm = self._arm(parts).expand(*R.shape[:-2], 3)
-        by_angle = -R @ rotation.skew(arm)
-        slopes = [self.eye.expand_as(R), by_angle, R][: len(parts)]
-        return parts[0] + matvec(R, arm), torch.cat(slopes, -1)
+        slopes = [self.eye]
+        if self.config.lever_arm:
+            R = rotation.to_matrix(parts[1])
+            arm = self._arm(parts).expand(*R.shape[:-2], 3)
+            slopes = [self.eye.expand_as(R), -R @ rotation.skew(arm)]
+            if self.config.lever_arm_std:
+                slopes.append(R)
+        if self.drifts:
+            slopes.append(self.eye.expand_as(slopes[0]))
+        return self.observe(*parts), slopes[0] if len(slopes) == 1 else torch.cat(slopes, -1)
 
     def measurement_covariance(self) -> Tensor:
         return self.independent(self.config.std)
 
     def _arm(self, parts: tuple[Tensor, ...]) -> Tensor:
-        return parts[2] if len(parts) == 3 else self.eye.new_tensor(self.config.lever_arm)
+        return parts[2] if self.config.lever_arm_std else self.eye.new_tensor(self.config.lever_arm)

@@ -1,0 +1,413 @@
+"""Inertial navigation over the Earth, with the sensors of a vehicle: GNSS, barometer, magnetometer, airspeed, wheels.
+
+Positions are north, east and down (m) of an origin on the ellipsoid, along the curved surface: a difference of latitude
+and longitude times the radii of curvature at the origin, so that heights stay heights far away from it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..core import rotation
+from ..core.composed import ComposedSystem, part_config
+from ..core.gaussian import matvec
+from ..core.layout import Layout
+from ..core.motion import Motion
+from ..errors import ConfigError
+from ..registry import MOTIONS, SYSTEMS, at_least
+from ..shapes import Float
+from . import earth
+from .sensors import (
+    Airspeed,
+    AirspeedConfig,
+    Barometer,
+    BarometerConfig,
+    Magnetometer,
+    MagnetometerConfig,
+    Position,
+    PositionConfig,
+    Rolling,
+    RollingConfig,
+    Velocity,
+    VelocityConfig,
+)
+
+BODY = 10
+"""Numbers of position, velocity and orientation, which come first."""
+
+
+@dataclass(frozen=True)
+class NavigationMotionConfig:
+    """Where on the Earth, and the errors of the IMU; the defaults are those of a small MEMS sensor on a vehicle.
+
+    >>> NavigationMotion(NavigationMotionConfig(scales=True)).layout.size
+    22
+    """
+
+    latitude: float = 45.0
+    """Of the origin (degrees)."""
+    height: float = 0.0
+    """Of the origin above the ellipsoid (m)."""
+    gyro_density: float = at_least(0.0, 1.5e-3)
+    """Noise of the gyroscope (rad/s/√Hz)."""
+    accelerometer_density: float = at_least(0.0, 3e-2)
+    """Noise of the accelerometer (m/s²/√Hz)."""
+    gyro_walk: float = at_least(0.0, 3e-5)
+    """Random walk of the gyroscope's bias (rad/s/√s)."""
+    accelerometer_walk: float = at_least(0.0, 1e-3)
+    """Random walk of the accelerometer's bias (m/s²/√s)."""
+    gyro_bias_seconds: float = at_least(0.0, 0.0)
+    """Correlation time of the gyroscope's bias (s), a first-order Gauss-Markov process; 0 for a random walk."""
+    accelerometer_bias_seconds: float = at_least(0.0, 0.0)
+    """Correlation time of the accelerometer's bias (s); 0 for a random walk."""
+    scales: bool = False
+    """Whether errors of the scale factors of gyroscope and accelerometer are in the state."""
+    rate: bool = False
+    """Whether the rate of rotation is in the state, which sensors with a lever arm read."""
+    dt: float = 0.02
+    """Nominal step (s)."""
+
+    def __post_init__(self) -> None:
+        if not -89.0 <= self.latitude <= 89.0:
+            raise ConfigError(
+                f"navigation: latitude = {self.latitude}; wanted -89 to 89 degrees, because there is no north at a pole"
+            )
+
+
+@MOTIONS.register("navigation")
+class NavigationMotion(Motion):
+    """Strapdown inertial navigation; ``u = (gyroscope, accelerometer)`` in the axes forward, right, down.
+
+    Position and velocity are north, east, down; the orientation turns the body frame into it. With the rate ``Ω`` of
+    the Earth, ``ρ(v)`` of the vertical over its curved surface, ``ω = gyro - b_g`` and ``f = accelerometer - b_a``:
+    ``q⁺ = exp(-(Ω + ρ) dt) ⊗ q ⊗ exp(ω dt)``, ``a = R f + g - (2Ω + ρ) × v`` with the orientation ``R`` halfway,
+    ``v⁺ = v + a dt`` and ``p⁺ = p + v dt + ½ a dt²``. A step may be longer than a sample of the IMU if samples are
+    preintegrated into the mean rate and the mean force halfway (:func:`fwnkf.navigation.timeline.preintegrated`).
+
+    >>> import torch
+    >>> motion = NavigationMotion(NavigationMotionConfig())
+    >>> level = torch.tensor([[0.0, 0, 0, 0, 0, -motion.gravity]])
+    >>> moved = motion.transition(motion.layout.origin(torch.zeros(()))[None], level, torch.tensor([1.0]))
+    >>> bool(moved[0, :6].abs().max() < 1e-3)
+    True
+    """
+
+    Config = NavigationMotionConfig
+    control_dim = 6
+    eye: Tensor
+    earth_rate: Tensor
+    curvature: Tensor
+
+    def __init__(self, config: NavigationMotionConfig) -> None:
+        super().__init__(config)
+        self.dt = config.dt
+        parts: list[tuple[str, str, int]] = [
+            ("position", "euclidean", 3),
+            ("velocity", "euclidean", 3),
+            ("orientation", "quaternion", 4),
+            ("gyro_bias", "euclidean", 3),
+            ("accelerometer_bias", "euclidean", 3),
+        ]
+        if config.scales:
+            parts += [("gyro_scale", "euclidean", 3), ("accelerometer_scale", "euclidean", 3)]
+        if config.rate:
+            parts += [("rate", "euclidean", 3)]
+        self.layout = Layout.parse(parts)
+        latitude = math.radians(config.latitude)
+        north, east = earth.radii(latitude)
+        self.gravity = earth.gravity(latitude, config.height)
+        self.register_buffer("eye", torch.eye(self.layout.tangent_size), persistent=False)
+        turn = earth.RATE * torch.tensor([math.cos(latitude), 0.0, -math.sin(latitude)])
+        self.register_buffer("earth_rate", turn, persistent=False)
+        curvature = [1 / (north + config.height), 1 / (east + config.height), math.tan(latitude)]
+        self.register_buffer("curvature", torch.tensor(curvature), persistent=False)
+
+    def transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> Tensor:
+        rate, force, _ = self._sensed(x, u)
+        step = self._seconds(x, dt)
+        middle = rotation.multiply(self._under_way(x, step), rotation.exp(0.5 * rate * step))
+        return self._move(x, rate, matvec(rotation.to_matrix(middle), force), step)
+
+    def linearize_transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> tuple[Tensor, Tensor]:
+        """``F`` for perturbations in the body frame, ``q ⊞ δ = q ⊗ exp(δ)``, block by block.
+
+        Left out are the changes of ``ρ`` and of the metric of the surface with velocity and position: they are below
+        the speed over the radius of the Earth, 1e-5 /s at 60 m/s.
+        """
+        rate, force, sensed = self._sensed(x, u)
+        step = self._seconds(x, dt)
+        half = rotation.exp(0.5 * rate * step)
+        orientation = rotation.to_matrix(self._under_way(x, step))
+        inner = rotation.to_matrix(half)
+        middle = orientation @ inner
+        moved = self._move(x, rate, matvec(middle, force), step)
+        h = step.unsqueeze(-1)
+        eye = self.eye[:3, :3].expand(*h.shape[:-2], 3, 3)
+        zero = torch.zeros_like(eye)
+        turned = rotation.to_matrix(rotation.conjugate(rotation.multiply(half, half)))
+        by_angle = -orientation @ rotation.skew(matvec(inner, force))
+        coriolis = -2.0 * rotation.skew(self.earth_rate).expand_as(eye)
+        # gravity falls with height, that is, it grows downwards
+        down = eye * self.eye[2, :3]
+        by_position = 2.0 * self.gravity * self.curvature[0] * down
+        by_gyro = 0.5 * h * middle @ rotation.skew(force) @ rotation.right_jacobian(0.5 * rate * step)
+        angle_by_gyro = -h * rotation.right_jacobian(rate * step)
+        accelerations = [by_position, coriolis, by_angle, by_gyro, -middle]
+        angles = [zero, zero, turned, angle_by_gyro, zero]
+        decays = self._decays(step)
+        if self.config.scales:
+            by_rate, by_force = sensed[..., None, :3], sensed[..., None, 3:]
+            accelerations += [by_gyro * by_rate, -middle * by_force]
+            angles += [angle_by_gyro * by_rate, zero]
+        count = len(accelerations) + self.config.rate
+        if self.config.rate:
+            accelerations.append(zero)
+            angles.append(zero)
+        rows = [
+            [0.5 * h * h * block for block in accelerations],
+            [h * block for block in accelerations],
+            angles,
+        ]
+        rows[0][0], rows[0][1], rows[1][1] = rows[0][0] + eye, rows[0][1] + h * eye, rows[1][1] + eye
+        for place in range(3, count):
+            rows.append([zero] * count)
+            if place < 5:
+                rows[-1][place] = eye * decays[place - 3].unsqueeze(-1)
+            elif place < count - self.config.rate:
+                rows[-1][place] = eye
+            else:
+                rows[-1][3] = -eye
+                if self.config.scales:
+                    rows[-1][5] = -eye * sensed[..., None, :3]
+        return moved, torch.cat([torch.cat(row, -1) for row in rows], -2)
+
+    def process_noise(self, dt: Tensor | None) -> Tensor:
+        """White acceleration integrated twice (exactly), white rate once, biases as random or Gauss-Markov walks."""
+        h = self.eye.new_tensor(self.dt) if dt is None else dt
+        config = self.config
+        white = config.accelerometer_density**2
+        variances = [white * h**3 / 3, white * h, config.gyro_density**2 * h]
+        # of a process with a correlation time: the increments of its stationary form, whose density at short times is
+        # that of the random walk
+        variances += [config.gyro_walk**2 * h, config.accelerometer_walk**2 * h]
+        if config.scales:
+            variances += [torch.zeros_like(h)] * 2
+        if config.rate:
+            variances.append(config.gyro_density**2 / h.clamp_min(1e-4))
+        diagonal = torch.diag_embed(torch.stack(variances, -1).repeat_interleave(3, -1))
+        beside = self.eye[:3, :3] * (white * h**2 / 2)[..., None, None]
+        d = diagonal.shape[-1]
+        upper = torch.nn.functional.pad(beside, (3, d - 6, 0, d - 3))
+        return diagonal + upper + upper.mT
+
+    # ---- parts of a step ------------------------------------------------------------------------------------
+
+    def _seconds(self, x: Tensor, dt: Tensor | None) -> Float[Tensor, "B 1"]:
+        return x.new_full((*x.shape[:-1], 1), self.dt) if dt is None else dt.unsqueeze(-1)
+
+    def _sensed(self, x: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor, Float[Tensor, "B 6"]]:
+        """Rate and specific force with their errors taken out, and what was measured."""
+        measured = x.new_zeros(*x.shape[:-1], 6) if u is None else u
+        sensed = measured - x[..., BODY : BODY + 6]
+        if self.config.scales:
+            sensed = sensed - measured * x[..., BODY + 6 : BODY + 12]
+        return sensed[..., :3], sensed[..., 3:], measured
+
+    def _decays(self, step: Tensor) -> tuple[Tensor, Tensor]:
+        """By what biases shrink in a step."""
+        seconds = self.config.gyro_bias_seconds, self.config.accelerometer_bias_seconds
+        one = torch.ones_like(step)
+        return tuple((-step / item).exp() if item else one for item in seconds)  # type: ignore[return-value]
+
+    def _transport(self, velocity: Tensor) -> Float[Tensor, "B 3"]:
+        """The rate of the local vertical, which follows the surface."""
+        north, east, tangent = self.curvature.unbind()
+        across = velocity[..., 1] * east
+        return torch.stack((across, -velocity[..., 0] * north, -across * tangent), -1)
+
+    def _under_way(self, x: Tensor, step: Tensor) -> Float[Tensor, "B 4"]:
+        """The orientation, relative to the world frame of the middle of the step."""
+        turn = self.earth_rate + self._transport(x[..., 3:6])
+        return rotation.multiply(rotation.exp(-0.5 * step * turn), x[..., 6:10])
+
+    def _move(self, x: Tensor, rate: Tensor, force: Tensor, step: Tensor) -> Tensor:
+        """The next state from the specific force in the world frame."""
+        position, velocity = x[..., :3], x[..., 3:6]
+        north, east, tangent = self.curvature.unbind()
+        transport = self._transport(velocity)
+        down = self.eye[2, :3]
+        gravity = self.gravity * (1.0 + 2.0 * north * position[..., 2:3]) * down
+        acceleration = force + gravity - torch.linalg.cross(2.0 * self.earth_rate + transport, velocity)
+        # metres along the surface at the origin for a metre where the vehicle is
+        metric = torch.stack(
+            (
+                1.0 + north * position[..., 2],
+                1.0 + east * (position[..., 2] + tangent * position[..., 0]),
+                torch.ones_like(position[..., 2]),
+            ),
+            -1,
+        )
+        moved = position + metric * (step * velocity + 0.5 * step * step * acceleration)
+        turned = rotation.multiply(rotation.exp(-step * (self.earth_rate + transport)), x[..., 6:10])
+        turned = rotation.normalize(rotation.multiply(turned, rotation.exp(step * rate)))
+        gyro, accelerometer = self._decays(step)
+        rest = [x[..., BODY : BODY + 3] * gyro, x[..., BODY + 3 : BODY + 6] * accelerometer]
+        if self.config.scales:
+            rest.append(x[..., BODY + 6 : BODY + 12])
+        if self.config.rate:
+            rest.append(rate)
+        return torch.cat((moved, velocity + step * acceleration, turned, *rest), -1)
+
+
+SensorName = Literal["gnss_position", "gnss_velocity", "barometer", "magnetometer", "airspeed", "wheels"]
+
+
+@dataclass(frozen=True)
+class NavigationConfig(NavigationMotionConfig):
+    """As :class:`NavigationMotionConfig`, which sensors there are, and their noise.
+
+    >>> Navigation(NavigationConfig(sensors=("gnss_position", "barometer"))).sensor_channels
+    {'gnss_position': slice(0, 3, None), 'barometer': slice(3, 4, None)}
+    """
+
+    sensors: tuple[str, ...] = ("gnss_position", "gnss_velocity")
+    """Of ``gnss_position``, ``gnss_velocity``, ``barometer``, ``magnetometer``, ``airspeed`` and ``wheels``."""
+    gnss_position_std: float = at_least(0.0, 0.5)
+    """Horizontal position (m)."""
+    gnss_height_std: float = at_least(0.0, 0.75)
+    """Height of GNSS (m)."""
+    gnss_velocity_std: float = at_least(0.0, 0.2)
+    """Horizontal velocity (m/s)."""
+    gnss_climb_std: float = at_least(0.0, 0.3)
+    """Vertical velocity (m/s)."""
+    gnss_drift_std: float = at_least(0.0, 0.0)
+    """Slow error of the position, a Gauss-Markov process (m); 0 for none."""
+    gnss_drift_seconds: float = at_least(0.0, 60.0)
+    """Its correlation time (s)."""
+    velocity_drift_std: float = at_least(0.0, 0.0)
+    """Error of the velocity that lasts, a Gauss-Markov process (m/s); 0 for none."""
+    velocity_drift_seconds: float = at_least(0.0, 3.0)
+    """Its correlation time (s)."""
+    lever_arm: tuple[float, ...] = ()
+    """From the IMU to the antenna, forward, right, down (m); empty for none."""
+    lever_arm_std: float = at_least(0.0, 0.0)
+    """Standard deviation of the lever arm (m); if it is not zero, it is estimated."""
+    barometer_std: float = at_least(0.0, 1.0)
+    """Height of the barometer (m)."""
+    barometer_offset_std: float = at_least(0.0, 10.0)
+    """Its offset at the start (m)."""
+    barometer_walk: float = at_least(0.0, 0.05)
+    """Random walk of that offset (m/√s)."""
+    field: tuple[float, ...] = (20.0, 0.0, 45.0)
+    """Magnetic field of the Earth, north, east, down (µT)."""
+    magnetometer_std: float = at_least(0.0, 2.0)
+    """Each axis (µT)."""
+    field_std: float = at_least(0.0, 2.0)
+    """Field of the Earth at the start (µT); if it is not zero, it is estimated."""
+    field_walk: float = at_least(0.0, 0.05)
+    """Random walk of the field of the Earth (µT/√s)."""
+    hard_iron_std: float = at_least(0.0, 5.0)
+    """Field fixed to the body at the start (µT); if it is not zero, it is estimated."""
+    hard_iron_walk: float = at_least(0.0, 0.05)
+    """Random walk of the field fixed to the body (µT/√s)."""
+    airspeed_std: float = at_least(0.0, 1.0)
+    """True airspeed (m/s)."""
+    wind_std: float = at_least(0.0, 5.0)
+    """Wind at the start (m/s)."""
+    wind_walk: float = at_least(0.0, 0.1)
+    """Random walk of the wind (m/s/√s)."""
+    wheel_std: float = at_least(0.0, 0.1)
+    """Forward speed by the wheels (m/s)."""
+    slip_std: float = at_least(0.0, 0.2)
+    """Velocity across the direction of rolling (m/s)."""
+    mounting: tuple[float, ...] = (0.0, 0.0, 0.0)
+    """Rotation vector that turns the axes of the vehicle into those of the IMU (rad)."""
+    mounting_std: float = at_least(0.0, 0.05)
+    """Standard deviation of pitch and yaw of the mounting (rad); if it is not zero, they are estimated."""
+    axle: float = 0.0
+    """How far ahead of the IMU the axle is that does not slip (m); negative behind it."""
+    axle_std: float = at_least(0.0, 0.0)
+    """Standard deviation of that distance (m); if it is not zero, it is estimated."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = ("gnss_position", "gnss_velocity", "barometer", "magnetometer", "airspeed", "wheels")
+        if unknown := [name for name in self.sensors if name not in known]:
+            raise ConfigError(f"navigation: no sensor {', '.join(unknown)}; there are {', '.join(known)}")
+        if "wheels" in self.sensors and not self.rate:
+            raise ConfigError("navigation: wheels need the rate of rotation in the state: rate = True")
+
+
+@SYSTEMS.register("navigation")
+class Navigation(ComposedSystem):
+    """:class:`NavigationMotion` with the sensors of a vehicle; :meth:`with_sensor` adds others.
+
+    >>> system = Navigation(NavigationConfig())
+    >>> [part.name for part in system.layout.parts]
+    ['position', 'velocity', 'orientation', 'gyro_bias', 'accelerometer_bias']
+    """
+
+    Config = NavigationConfig
+
+    def __init__(self, config: NavigationConfig) -> None:
+        motion, sensors = self.part_configs(config)
+        kinds: dict[str, Any] = {
+            "gnss_position": Position,
+            "gnss_velocity": Velocity,
+            "barometer": Barometer,
+            "magnetometer": Magnetometer,
+            "airspeed": Airspeed,
+            "wheels": Rolling,
+        }
+        built = {name: kinds[name](options) for name, options in sensors.items()}
+        if "airspeed" in built:
+            built["airspeed"].reading(wind="wind")
+        super().__init__(NavigationMotion(motion), built, config=config)
+
+    @classmethod
+    def part_configs(cls, config: Any) -> tuple[Any, dict[str, Any]]:
+        c = config
+        arm = {"lever_arm": c.lever_arm, "lever_arm_std": c.lever_arm_std}
+        sensors: dict[str, Any] = {
+            "gnss_position": PositionConfig(
+                std=(c.gnss_position_std, c.gnss_position_std, c.gnss_height_std),
+                drift_std=c.gnss_drift_std,
+                drift_seconds=c.gnss_drift_seconds,
+                **arm,
+            ),
+            "gnss_velocity": VelocityConfig(
+                std=(c.gnss_velocity_std, c.gnss_velocity_std, c.gnss_climb_std),
+                lever_arm=c.lever_arm if c.rate else (),
+                drift_std=c.velocity_drift_std,
+                drift_seconds=c.velocity_drift_seconds,
+            ),
+            "barometer": BarometerConfig(
+                std=c.barometer_std,
+                offset_std=c.barometer_offset_std,
+                offset_walk=c.barometer_walk,
+                up=(0.0, 0.0, -1.0),
+            ),
+            "magnetometer": MagnetometerConfig(
+                field=c.field,
+                std=c.magnetometer_std,
+                field_std=c.field_std,
+                field_walk=c.field_walk,
+                hard_iron_std=c.hard_iron_std,
+                hard_iron_walk=c.hard_iron_walk,
+            ),
+            "airspeed": AirspeedConfig(std=c.airspeed_std, wind_std=c.wind_std, wind_walk=c.wind_walk),
+            "wheels": RollingConfig(
+                forward_std=c.wheel_std,
+                slip_std=c.slip_std,
+                mounting=c.mounting,
+                mounting_std=c.mounting_std,
+                axle=c.axle,
+                axle_std=c.axle_std,
+            ),
+        }
+        return part_config(NavigationMotionConfig, config), {name: sensors[name] for name in c.sensors}
