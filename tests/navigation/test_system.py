@@ -28,8 +28,9 @@ def state(of: Navigation, seed: int = 0, speed: float = 1.0) -> torch.Tensor:
     return of.layout.boxplus(of.layout.origin(move).expand(4, -1), move)
 
 
-def test_jacobian_of_the_motion_is_that_of_the_transition_up_to_the_curvature_of_the_earth() -> None:
-    model = system(gyro_bias_seconds=50.0, accelerometer_bias_seconds=20.0)
+@pytest.mark.parametrize("seconds", [0.0, 20.0])
+def test_jacobian_of_the_motion_is_that_of_the_transition_up_to_the_curvature_of_the_earth(seconds: float) -> None:
+    model = system(drift_seconds=seconds)
     x, dt = state(model), torch.tensor([0.01, 0.05, 0.1, 0.2], dtype=torch.float64)
     u = torch.randn(4, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 3
     moved, F = model.linearize_transition(x, u, dt)

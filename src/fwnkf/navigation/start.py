@@ -102,6 +102,12 @@ def first_beliefs(
         np.diag(np.full(3, bias_std**2)),
         np.diag(np.full(3, sure.accelerometer_bias**2)),
     ]
+    if config.drift_seconds:
+        after.append(np.zeros(6))
+        stationary = math.sqrt(0.5 * config.drift_seconds)
+        variances += [
+            np.diag(np.full(3, (stationary * walk) ** 2)) for walk in (config.gyro_walk, config.accelerometer_walk)
+        ]
     if config.scales:
         after.append(np.zeros(6))
         variances.append(np.diag(np.full(6, sure.scale**2)))

@@ -61,10 +61,9 @@ class NavigationMotionConfig:
     """Random walk of the gyroscope's bias (rad/s/√s)."""
     accelerometer_walk: float = at_least(0.0, 1e-3)
     """Random walk of the accelerometer's bias (m/s²/√s)."""
-    gyro_bias_seconds: float = at_least(0.0, 0.0)
-    """Correlation time of the gyroscope's bias (s), a first-order Gauss-Markov process; 0 for a random walk."""
-    accelerometer_bias_seconds: float = at_least(0.0, 0.0)
-    """Correlation time of the accelerometer's bias (s); 0 for a random walk."""
+    drift_seconds: float = at_least(0.0, 0.0)
+    """Correlation time of the drift of biases (s): they are constants and first-order Gauss-Markov processes that start
+    like the random walks; 0 for random walks."""
     scales: bool = False
     """Whether errors of the scale factors of gyroscope and accelerometer are in the state."""
     rate: bool = False
@@ -113,6 +112,8 @@ class NavigationMotion(Motion):
             ("gyro_bias", "euclidean", 3),
             ("accelerometer_bias", "euclidean", 3),
         ]
+        if config.drift_seconds:
+            parts += [("gyro_drift", "euclidean", 3), ("accelerometer_drift", "euclidean", 3)]
         if config.scales:
             parts += [("gyro_scale", "euclidean", 3), ("accelerometer_scale", "euclidean", 3)]
         if config.rate:
@@ -159,42 +160,48 @@ class NavigationMotion(Motion):
         angle_by_gyro = -h * rotation.right_jacobian(rate * step)
         accelerations = [by_position, coriolis, by_angle, by_gyro, -middle]
         angles = [zero, zero, turned, angle_by_gyro, zero]
-        decays = self._decays(step)
+        # how the numbers of the IMU move from step to step, and what the rate reads of them
+        kept, read = [eye, eye], [-eye, zero]
+        if self.config.drift_seconds:
+            accelerations += [by_gyro, -middle]
+            angles += [angle_by_gyro, zero]
+            kept += [eye * self._decay(step).unsqueeze(-1)] * 2
+            read += [-eye, zero]
         if self.config.scales:
             by_rate, by_force = sensed[..., None, :3], sensed[..., None, 3:]
             accelerations += [by_gyro * by_rate, -middle * by_force]
             angles += [angle_by_gyro * by_rate, zero]
-        count = len(accelerations) + self.config.rate
+            kept += [eye, eye]
+            read += [-eye * by_rate, zero]
         if self.config.rate:
             accelerations.append(zero)
             angles.append(zero)
+        count = len(accelerations)
         rows = [
             [0.5 * h * h * block for block in accelerations],
             [h * block for block in accelerations],
             angles,
         ]
         rows[0][0], rows[0][1], rows[1][1] = rows[0][0] + eye, rows[0][1] + h * eye, rows[1][1] + eye
-        for place in range(3, count):
-            rows.append([zero] * count)
-            if place < 5:
-                rows[-1][place] = eye * decays[place - 3].unsqueeze(-1)
-            elif place < count - self.config.rate:
-                rows[-1][place] = eye
-            else:
-                rows[-1][3] = -eye
-                if self.config.scales:
-                    rows[-1][5] = -eye * sensed[..., None, :3]
+        for number, block in enumerate(kept, 3):
+            rows.append([block if place == number else zero for place in range(count)])
+        if self.config.rate:
+            rows.append([zero, zero, zero, *read, zero])
         return moved, torch.cat([torch.cat(row, -1) for row in rows], -2)
 
     def process_noise(self, dt: Tensor | None) -> Tensor:
-        """White acceleration integrated twice (exactly), white rate once, biases as random or Gauss-Markov walks."""
+        """White acceleration integrated twice (exactly), white rate once, biases as random walks or drifts."""
         h = self.eye.new_tensor(self.dt) if dt is None else dt
         config = self.config
         white = config.accelerometer_density**2
         variances = [white * h**3 / 3, white * h, config.gyro_density**2 * h]
-        # of a process with a correlation time: the increments of its stationary form, whose density at short times is
-        # that of the random walk
-        variances += [config.gyro_walk**2 * h, config.accelerometer_walk**2 * h]
+        walks = [config.gyro_walk**2, config.accelerometer_walk**2]
+        if config.drift_seconds:
+            # as long as the random walk in a short step, and stationary
+            growth = 0.5 * config.drift_seconds * (1.0 - (-2.0 * h / config.drift_seconds).exp())
+            variances += [torch.zeros_like(h)] * 2 + [walk * growth for walk in walks]
+        else:
+            variances += [walk * h for walk in walks]
         if config.scales:
             variances += [torch.zeros_like(h)] * 2
         if config.rate:
@@ -213,16 +220,16 @@ class NavigationMotion(Motion):
     def _sensed(self, x: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor, Float[Tensor, "B 6"]]:
         """Rate and specific force with their errors taken out, and what was measured."""
         measured = x.new_zeros(*x.shape[:-1], 6) if u is None else u
-        sensed = measured - x[..., BODY : BODY + 6]
+        sensed, at = measured - x[..., BODY : BODY + 6], BODY + 6
+        if self.config.drift_seconds:
+            sensed, at = sensed - x[..., at : at + 6], at + 6
         if self.config.scales:
-            sensed = sensed - measured * x[..., BODY + 6 : BODY + 12]
+            sensed = sensed - measured * x[..., at : at + 6]
         return sensed[..., :3], sensed[..., 3:], measured
 
-    def _decays(self, step: Tensor) -> tuple[Tensor, Tensor]:
-        """By what biases shrink in a step."""
-        seconds = self.config.gyro_bias_seconds, self.config.accelerometer_bias_seconds
-        one = torch.ones_like(step)
-        return tuple((-step / item).exp() if item else one for item in seconds)  # type: ignore[return-value]
+    def _decay(self, step: Tensor) -> Tensor:
+        """By what drifts shrink in a step."""
+        return (-step / self.config.drift_seconds).exp()
 
     def _transport(self, velocity: Tensor) -> Float[Tensor, "B 3"]:
         """The rate of the local vertical, which follows the surface."""
@@ -255,10 +262,10 @@ class NavigationMotion(Motion):
         moved = position + metric * (step * velocity + 0.5 * step * step * acceleration)
         turned = rotation.multiply(rotation.exp(-step * (self.earth_rate + transport)), x[..., 6:10])
         turned = rotation.normalize(rotation.multiply(turned, rotation.exp(step * rate)))
-        gyro, accelerometer = self._decays(step)
-        rest = [x[..., BODY : BODY + 3] * gyro, x[..., BODY + 3 : BODY + 6] * accelerometer]
-        if self.config.scales:
-            rest.append(x[..., BODY + 6 : BODY + 12])
+        end = x.shape[-1] - 3 * self.config.rate
+        rest = [x[..., BODY:end]]
+        if self.config.drift_seconds:
+            rest = [x[..., BODY : BODY + 6], x[..., BODY + 6 : BODY + 12] * self._decay(step), x[..., BODY + 12 : end]]
         if self.config.rate:
             rest.append(rate)
         return torch.cat((moved, velocity + step * acceleration, turned, *rest), -1)

@@ -41,8 +41,8 @@ def quaternions(roll: Array, pitch: Array, yaw: Array) -> Array:
     return np.roll(turned, 1, -1)
 
 
-def navego() -> NavigationRecording:
-    """NaveGo's synthetic drive with a MEMS sensor, and its exact reference."""
+def navego() -> tuple[NavigationRecording, Any, Any]:
+    """NaveGo's synthetic drive with a MEMS sensor and its exact reference; the error models of IMU and GNSS."""
     base = folder() / "navigation" / "synthetic"
     imu, gnss, ref = (
         _mat(base / f"navego_{name}.mat")[key] for name, key in (("imu1", "imu1"), ("gnss", "gnss"), ("ref", "ref"))
@@ -53,7 +53,7 @@ def navego() -> NavigationRecording:
     )
     places = np.stack((np.rad2deg(ref.lat), np.rad2deg(ref.lon), ref.h), -1)
     position = earth.north_east_down(places, made.origin)
-    return replace(made, truth=Pose(ref.t, position, ref.vel, quaternions(ref.roll, ref.pitch, ref.yaw)))
+    return replace(made, truth=Pose(ref.t, position, ref.vel, quaternions(ref.roll, ref.pitch, ref.yaw))), imu, gnss
 
 
 def car() -> NavigationRecording:
