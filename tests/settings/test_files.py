@@ -147,7 +147,7 @@ def test_vibration_is_said_apart():
     assert f"vibration adds {(0.05**2 - 3e-3**2) ** 0.5:.3g}" in said
 
 
-def test_without_a_flight_there_is_no_density_in_flight():
+def test_without_a_flight_there_is_no_density_in_motion():
     rest = ImuNoise(SensorNoise("rad/s", 2e-4), SensorNoise("m/s²", 3e-3), 200.0, "at rest")
-    with pytest.raises(ConfigError, match="no flight"):
+    with pytest.raises(ConfigError, match="recorded at rest"):
         kalibr(rest, vibration=True)

@@ -110,7 +110,9 @@ class _Search:
             return
         tries = list(self._tries(finding))
         if not tries:
-            self.notes.append(f"{name}: no notch of {self.vehicle.described} is free for it, or it has one already")
+            known = any(map(self.vehicle.has, ("IMU_GYRO_NF0_FRQ", "INS_HNTCH_ENABLE", "gyro_notch1_hz")))
+            which = "that could take it are on already" if known else "of the catalogue are not among its parameters"
+            self.notes.append(f"{name}: the notches {which} in this log ({self.vehicle.described})")
         for item in tries:
             delay = delay_of(item.notches, self.rate)
             gain, beyond, after = held_out(self.held, item.notches, delay, self.flown)

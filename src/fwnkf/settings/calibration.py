@@ -1,7 +1,7 @@
 """Noise of an IMU as visual-inertial estimators want it: Kalibr, OpenVINS, GTSAM.
 
 Kalibr's continuous-time model, which the three share: white noise of the density ``N``, so that samples at a rate ``f``
-have the standard deviation ``N √f``, and a bias that walks by ``K √t``. What vibration adds in flight is not white and
+have the standard deviation ``N √f``, and a bias that walks by ``K √t``. What vibration adds in motion is not white and
 is said apart: users who only have the values at rest inflate them by guess.
 """
 
@@ -18,7 +18,7 @@ from .files import comment
 class SensorNoise:
     """White noise and bias of a gyroscope or an accelerometer, the largest of its axes.
 
-    >>> SensorNoise("m/s²", 0.003, 1e-4, in_flight=0.005).vibration
+    >>> SensorNoise("m/s²", 0.003, 1e-4, in_motion=0.005).vibration
     0.004
     """
 
@@ -28,19 +28,19 @@ class SensorNoise:
     """Without vibration, unit/√Hz."""
     walk: float | None = None
     """Of the bias, unit/s/√Hz; None if the log does not show it."""
-    in_flight: float | None = None
-    """Density of white noise with the power of all that is above the motion in flight, unit/√Hz; None if not flown."""
+    in_motion: float | None = None
+    """Density of white noise with the power of all that is above 20 Hz in motion, unit/√Hz; None if unknown."""
 
     @property
     def vibration(self) -> float | None:
-        """Density that vibration adds, unit/√Hz; None if the log has no flight.
+        """Density that vibration adds, unit/√Hz; None if the log does not show it.
 
         >>> SensorNoise("rad/s", 1e-3).vibration is None
         True
         """
-        if self.in_flight is None:
+        if self.in_motion is None:
             return None
-        return float(f"{math.sqrt(max(self.in_flight**2 - self.density**2, 0.0)):.6g}")
+        return float(f"{math.sqrt(max(self.in_motion**2 - self.density**2, 0.0)):.6g}")
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,14 @@ def kalibr(noise: ImuNoise, *, vibration: bool = False, source: str = "") -> str
 
     Args:
         noise: of the IMU.
-        vibration: write the densities in flight instead of those without vibration.
+        vibration: write the densities in motion instead of those without vibration.
         source: the log or command behind it, for the header.
 
     Returns:
         The text. A random walk that the log does not show is left to fill in.
 
     Raises:
-        ConfigError: densities in flight are wanted of a log without a flight.
+        ConfigError: densities in motion are wanted of a log that has none.
 
     >>> noise = ImuNoise(SensorNoise("rad/s", 2e-4, 1e-5), SensorNoise("m/s²", 3e-3, 1e-4, 0.05), 200.0, "at rest")
     >>> print(kalibr(noise).splitlines()[-1])
@@ -93,13 +93,13 @@ def openvins(noise: ImuNoise, *, vibration: bool = False) -> str:
 
     Args:
         noise: of the IMU.
-        vibration: write the densities in flight instead of those without vibration.
+        vibration: write the densities in motion instead of those without vibration.
 
     Returns:
         The text.
 
     Raises:
-        ConfigError: densities in flight are wanted of a log without a flight.
+        ConfigError: densities in motion are wanted of a log that has none.
 
     >>> noise = ImuNoise(SensorNoise("rad/s", 2e-4, 1e-5), SensorNoise("m/s²", 3e-3, 1e-4, 0.05), 200.0, "at rest")
     >>> print(openvins(noise).splitlines()[-1])
@@ -115,13 +115,13 @@ def gtsam(noise: ImuNoise, *, vibration: bool = False) -> str:
 
     Args:
         noise: of the IMU.
-        vibration: take the densities in flight instead of those without vibration.
+        vibration: take the densities in motion instead of those without vibration.
 
     Returns:
         The text.
 
     Raises:
-        ConfigError: densities in flight are wanted of a log without a flight.
+        ConfigError: densities in motion are wanted of a log that has none.
 
     >>> noise = ImuNoise(SensorNoise("rad/s", 2e-4, 1e-5), SensorNoise("m/s²", 3e-3, 1e-4, 0.05), 200.0, "at rest")
     >>> print(gtsam(noise).splitlines()[-1])
@@ -143,19 +143,19 @@ def gtsam(noise: ImuNoise, *, vibration: bool = False) -> str:
 def _density(sensor: SensorNoise, vibration: bool) -> float:
     if not vibration:
         return sensor.density
-    if sensor.in_flight is None:
-        raise ConfigError("no density in flight: the log has no flight, or no samples in it")
-    return sensor.in_flight
+    if sensor.in_motion is None:
+        raise ConfigError("no density in motion: the log was recorded at rest, or too slowly for vibration")
+    return sensor.in_motion
 
 
 def _said(noise: ImuNoise, vibration: bool) -> list[str]:
     """Comments: where the densities come from, and what vibration adds."""
-    lines = [f"densities without vibration: {noise.measured}" + ("; written are those in flight" if vibration else "")]
+    lines = [f"densities without vibration: {noise.measured}" + ("; written are those in motion" if vibration else "")]
     for name, sensor in (("gyroscope", noise.gyroscope), ("accelerometer", noise.accelerometer)):
-        if sensor.vibration is not None and sensor.in_flight is not None:
+        if sensor.vibration is not None and sensor.in_motion is not None:
             lines.append(
-                f"{name}: {sensor.density:.3g} {sensor.unit}/√Hz without vibration, {sensor.in_flight:.3g} in flight "
-                f"({sensor.in_flight / sensor.density:.3g} times; vibration adds {sensor.vibration:.3g})"
+                f"{name}: {sensor.density:.3g} {sensor.unit}/√Hz without vibration, {sensor.in_motion:.3g} in motion "
+                f"({sensor.in_motion / sensor.density:.3g} times; vibration adds {sensor.vibration:.3g})"
             )
     return [comment(line) for line in lines]
 

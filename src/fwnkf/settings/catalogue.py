@@ -247,6 +247,16 @@ class Vehicle:
             if len(parts) == 2 and self.firmware == "Betaflight":
                 self._values |= {f"gyro_notch{number}_{kind}": part for number, part in enumerate(parts, 1)}
 
+    @property
+    def mavlink_ids(self) -> tuple[int, int]:
+        """System and component id, as far as the log has them; else 1 and 1.
+
+        >>> Vehicle("PX4 1.16.1", {"MAV_SYS_ID": 8}).mavlink_ids
+        (8, 1)
+        """
+        system = next((n for n in map(self.value, ("MAV_SYS_ID", "MAV_SYSID", "SYSID_THISMAV")) if n is not None), 1)
+        return int(system), int(self.value("MAV_COMP_ID") or 1)
+
     def spelled(self, parameter: Parameter) -> str:
         """The name of a parameter in this vehicle's release.
 

@@ -118,6 +118,18 @@ class Suggestion:
         return self.current is None or not math.isclose(self.value, self.current, rel_tol=1e-4, abs_tol=1e-9)
 
     @property
+    def range(self) -> str:
+        """The firmware's range in words; empty where it documents none.
+
+        >>> from fwnkf.settings import find
+        >>> Suggestion.of(find("EKF2_GPS_DELAY"), 180, why="").range
+        '0 to 300'
+        """
+        if self.minimum is None or self.maximum is None:
+            return ""
+        return f"{self.minimum:g} to {self.maximum:g}"
+
+    @property
     def text(self) -> str:
         """The value as it is typed.
 
