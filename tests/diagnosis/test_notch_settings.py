@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -129,6 +130,33 @@ def test_firmware_without_the_parameter_is_said():
     rows, notes = suggested(log_of("PX4 1.8.0", {"IMU_GYRO_CUTOFF": 80.0}, FIXED))
     assert rows == ()
     assert any("not among its parameters in this log (PX4 1.8.0)" in note for note in notes)
+
+
+def test_the_dynamic_notch_is_tried_where_no_speed_is_logged():
+    line = 0.2 * np.sin(2 * np.pi * np.cumsum(speed(150.0)) / RATE)
+    rows, _ = suggested(log_of("Betaflight 4.5.1", BETAFLIGHT, line))
+    assert {row.name: row.value for row in rows}.items() >= {"dyn_notch_count": 3.0, "dyn_notch_q": 500.0}.items()
+    assert rows[0].gain.low > 20
+
+
+@pytest.mark.parametrize("value", [1e18, -5.0])
+def test_absurd_parameters_of_a_log_cost_nothing(value):
+    rotor = speed(160.0)
+    line = 0.2 * np.sin(2 * np.pi * np.cumsum(rotor) / RATE)
+    absurd = {name: value for name in BETAFLIGHT if not name.startswith("gyro")}
+    suggested(log_of("Betaflight 4.5.1", absurd, line, rotor))
+    suggested(log_of("PX4 1.16.1", dict.fromkeys(PX4, value), line, rotor))
+
+
+def test_halves_too_short_for_a_spectrum_are_a_note():
+    log = log_of("PX4 1.16.1", PX4, FIXED)
+    evidence = examine(log)
+    findings = judge(evidence)
+    (part,) = evidence.analysed
+    short = part.grid._replace(runs=tuple(part.grid.runs[0][k : k + 4] for k in (0, 40)), starts=(0.0, 0.1))
+    rows, notes = notch_settings(replace(evidence, analysed=(replace(part, grid=short),)), findings)
+    assert rows == ()
+    assert "too short" in notes[0]
 
 
 def test_two_lines_get_two_notches():

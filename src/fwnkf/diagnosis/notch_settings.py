@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import DataError
 from ..settings import Suggestion, Vehicle, find, significant
-from .autopilots import ATTENUATION, BANDWIDTH, CENTRE, HIGHEST, NOTCHES, QUALITY, Autopilot, dynamic_peaks
+from .autopilots import ATTENUATION, BANDWIDTH, CENTRE, HIGHEST, NOTCHES, ROTOR_QUALITY, Autopilot, dynamic_peaks
 from .autopilots import LOWEST as LOWEST_DYNAMIC
 from .evidence import Analysed, Evidence
 from .finding import Finding
@@ -34,8 +35,8 @@ ESC, FFT = 1, 2
 """Bits of IMU_GYRO_DNF_EN."""
 EACH_ROTOR = 2
 """Bit of INS_HNTCH_OPTS: a notch for each rotor, not one for their mean."""
-USUAL_RATE = 1000.0
-"""Hz at which firmware filters where the log does not say."""
+USUAL_RATE, FASTEST = 1000.0, 32_000.0
+"""Hz at which firmware filters where the log does not say, and beyond which a log is not believed."""
 FULL = 0.9
 """Rate of the filtered gyro over that of the other from which it is used."""
 BETAFLIGHT_MOST = 3
@@ -67,9 +68,12 @@ def notch_settings(evidence: Evidence, findings: Sequence[Finding]) -> tuple[tup
     part = next((item for item in evidence.analysed if any(map(_is_gyro, item.series.channels))), None)
     if vehicle.firmware is None or part is None or not problems:
         return (), ()
-    search = _Search(evidence, part, vehicle, vehicle.firmware)
-    for finding in problems:
-        search.add(finding)
+    try:
+        search = _Search(evidence, part, vehicle, vehicle.firmware)
+        for finding in problems:
+            search.add(finding)
+    except DataError as error:  # a half without a run that is long enough for a spectrum
+        return (), (f"no settings: {error}",)
     return tuple(search.found), tuple(search.notes)
 
 
@@ -96,7 +100,8 @@ class _Search:
         middle = _middle(grid)
         self.past = without(grid, [(middle, math.inf)])
         self.rate = self._filter_rate()
-        self.rotors = [(time, np.where(speed > 1, speed, np.nan)) for time, speed in self.part.tracks.values()]
+        tracks = [(time, np.where(speed > 1, speed, np.nan)) for time, speed in self.part.tracks.values()]
+        self.rotors = [(time, hz) for time, hz in tracks if np.isfinite(hz).any()]
         filtered = grid if self._is_filtered() else self._filtered()
         self.flown: Response = self._passed if filtered is None else np.ones_like
         rest = first(without(grid if filtered is None else filtered, [(-math.inf, middle)]))
@@ -144,7 +149,9 @@ class _Search:
         loop, each = self.vehicle.value("looptime"), self.vehicle.value("pid_process_denom")
         if self.firmware == "Betaflight" and loop and each:
             rate = 1e6 / (loop * each)
-        return max(rate or USUAL_RATE, self.part.series.rate)
+        if rate is None or not 0 < rate <= FASTEST:
+            rate = USUAL_RATE
+        return max(rate, self.part.series.rate)
 
     def _is_filtered(self) -> bool:
         """Whether the gyro that was analysed has passed the filters of the vehicle already."""
@@ -184,12 +191,15 @@ class _Search:
         if not self.rotors:
             return []
         orders = {
-            "PX4": _whole(self.vehicle.value("IMU_GYRO_DNF_EN")) & ESC
-            and _whole(self.vehicle.value("IMU_GYRO_DNF_HMC")),
+            "PX4": self._count("IMU_GYRO_DNF_HMC") if self._count("IMU_GYRO_DNF_EN") & ESC else 0,
             "ArduPilot": 0,
-            "Betaflight": _whole(self.vehicle.value("rpm_filter_harmonics")),
+            "Betaflight": self._count("rpm_filter_harmonics"),
         }[self.firmware]
         return self._following(range(1, orders + 1))
+
+    def _count(self, name: str) -> int:
+        """A whole number of the log, inside the firmware's range: what a file says is not believed beyond it."""
+        return int(find(name).typed(self.vehicle.value(name) or 0.0))
 
     def _following(self, orders: Sequence[int]) -> list[Notch]:
         return [Notch(time, order * hz, self.firmware) for order in orders for time, hz in self.rotors]
@@ -213,7 +223,7 @@ class _Search:
         return sorted({int(order) for order in shown if order <= most}) or [1]
 
     def _moving_px4(self) -> Iterator[Try]:
-        enabled = _whole(self.vehicle.value("IMU_GYRO_DNF_EN"))
+        enabled = self._count("IMU_GYRO_DNF_EN")
         if not self.vehicle.has("IMU_GYRO_DNF_EN"):
             return
         if self.rotors and not enabled & ESC:
@@ -249,24 +259,24 @@ class _Search:
             f"{slot}_ENABLE": 1.0, f"{slot}_MODE": 3.0, f"{slot}_REF": 1.0, f"{slot}_FREQ": lowest,
             f"{slot}_BW": BANDWIDTH / CENTRE * lowest, f"{slot}_ATT": ATTENUATION,
             f"{slot}_HMNCS": float(sum(1 << (order - 1) for order in orders)),
-            f"{slot}_OPTS": float(_whole(self.vehicle.value(f"{slot}_OPTS")) | EACH_ROTOR),
+            f"{slot}_OPTS": float(self._count(f"{slot}_OPTS") | EACH_ROTOR),
         }  # fmt: skip
         why = f"Rotor vibration of order {', '.join(map(str, orders))}; the log has rotor speeds (ESC telemetry)."
         yield Try("harmonic notch (ESC telemetry)", values, tuple(self._following(orders)), why)
 
     def _moving_betaflight(self) -> Iterator[Try]:
-        harmonics = self.vehicle.value("rpm_filter_harmonics")
+        harmonics = self._count("rpm_filter_harmonics")
         if self.rotors and self.vehicle.has("rpm_filter_harmonics"):
             most = self._orders(BETAFLIGHT_MOST)[-1]
-            if _whole(harmonics) < most:
+            if harmonics < most:
                 values = {"rpm_filter_harmonics": float(most), "rpm_filter_q": 500.0, "rpm_filter_min_hz": 100.0}
                 why = f"Rotor vibration up to order {most}; the log has rotor speeds (bidirectional DShot)."
-                added = self._following(range(_whole(harmonics) + 1, most + 1))
+                added = self._following(range(harmonics + 1, most + 1))
                 yield Try("RPM filter", values, tuple(added), why)
         elif not self.rotors and self.vehicle.has("dyn_notch_count") and not self.vehicle.value("dyn_notch_count"):
             values = {
-                "dyn_notch_count": float(NOTCHES), "dyn_notch_q": 100 * QUALITY, "dyn_notch_min_hz": LOWEST_DYNAMIC,
-                "dyn_notch_max_hz": HIGHEST,
+                "dyn_notch_count": float(NOTCHES), "dyn_notch_q": 100 * ROTOR_QUALITY,
+                "dyn_notch_min_hz": LOWEST_DYNAMIC, "dyn_notch_max_hz": HIGHEST,
             }  # fmt: skip
             why = "Vibration that moves, and no rotor speeds in the log: the dynamic notch finds it by itself."
             yield Try("dynamic notch", values, tuple(self._dynamic()), why)
@@ -326,10 +336,6 @@ class _Search:
     def _slot(self) -> str | None:
         """The first harmonic notch of ArduPilot that is free."""
         return next((name for name in ("INS_HNTCH", "INS_HNTC2") if self._is_free(f"{name}_ENABLE")), None)
-
-
-def _whole(value: float | None) -> int:
-    return 0 if value is None else int(value)
 
 
 def _middle(grid: Grid) -> float:
