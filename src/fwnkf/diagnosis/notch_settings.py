@@ -1,8 +1,9 @@
 """Notches to type in for the lines that a diagnosis found, in the parameters of the firmware that wrote the log.
 
-What a notch is set to comes from the first half of the log, and the gain that is stated from the second. Gains are
-measured behind the low-pass and the notches that the vehicle had in this flight, one change after the other: on the
-filtered gyro, where the log has it at the full rate. A notch has to take more than a low-pass with the same delay.
+That there is a line, and which orders of a rotor it has, is judged on the whole log. Frequency and width of a notch
+that stands still come from its first half, and the gain that is stated from the second. Gains are measured behind the
+low-pass and the notches that the vehicle had in this flight, one change after the other: on the filtered gyro, where
+the log has it at the full rate. A notch has to take more than a low-pass with the same delay.
 """
 
 from __future__ import annotations
@@ -294,8 +295,8 @@ class _Search:
     def _fixed(self, finding: Finding, moves: bool) -> Iterator[Try]:
         """A notch that stands still, at the frequency that the first half shows."""
         wanted = float(finding.figures["frequency_hz"])
-        frequency = _centroid(self.past, wanted, float(finding.figures["width_hz"]))
-        width = notch_bandwidth(frequency, float(finding.figures["width_hz"]), self.rate)
+        frequency, broad = _centre_and_width(self.past, wanted, float(finding.figures["width_hz"]))
+        width = notch_bandwidth(frequency, broad, self.rate)
         why = f"{finding.title[0].upper()}{finding.title[1:]}." + (
             " It moves with the rotors, whose speeds are not in the log: a notch that stands still fits the speeds of "
             "this flight alone, ESC telemetry would let it follow." if moves else ""
@@ -304,18 +305,18 @@ class _Search:
             for number in range(2):
                 names = [f"IMU_GYRO_NF{number}_{kind}" for kind in ("FRQ", "BW")]
                 if self._is_free(names[0]):
-                    hz, broad = (find(name).typed(value) for name, value in zip(names, (frequency, width), strict=True))
-                    yield self._still(f"notch {number}", dict(zip(names, (hz, broad), strict=True)), hz, broad, why)
+                    hz, wide = (find(name).typed(value) for name, value in zip(names, (frequency, width), strict=True))
+                    yield self._still(f"notch {number}", dict(zip(names, (hz, wide), strict=True)), hz, wide, why)
                     return
         elif self.firmware == "ArduPilot":
             slot = self._slot()
             if slot is not None:
-                hz, broad = find(f"{slot}_FREQ").typed(frequency), find(f"{slot}_BW").typed(width)
+                hz, wide = find(f"{slot}_FREQ").typed(frequency), find(f"{slot}_BW").typed(width)
                 values = {
                     f"{slot}_ENABLE": 1.0, f"{slot}_MODE": 0.0, f"{slot}_REF": 0.0, f"{slot}_FREQ": hz,
-                    f"{slot}_BW": broad, f"{slot}_ATT": ATTENUATION, f"{slot}_HMNCS": 1.0,
+                    f"{slot}_BW": wide, f"{slot}_ATT": ATTENUATION, f"{slot}_HMNCS": 1.0,
                 }  # fmt: skip
-                yield self._still("harmonic notch, fixed", values, hz, broad, why)
+                yield self._still("harmonic notch, fixed", values, hz, wide, why)
         else:
             for number in (1, 2):
                 if self._is_free(f"gyro_notch{number}_hz"):
@@ -348,11 +349,16 @@ def _middle(grid: Grid) -> float:
     return grid.starts[-1]
 
 
-def _centroid(grid: Grid, frequency: float, width: float) -> float:
-    """Hz of the middle of what stands above the floor near a frequency; that frequency where nothing does."""
+def _centre_and_width(grid: Grid, frequency: float, width: float) -> tuple[float, float]:
+    """Hz of the middle of what stands above the floor near a frequency, and how wide it would be if it were level.
+
+    The arguments are returned where nothing stands out.
+    """
     measured = grid_spectrum(grid)
     excess = np.maximum(measured.density - noise_floor(measured), 0).sum(1)
-    reach = max(width, 2 * measured.resolution, 0.03 * frequency)
-    near = np.abs(measured.frequency - frequency) <= reach
+    near = np.abs(measured.frequency - frequency) <= max(width, 2 * measured.resolution, 0.03 * frequency)
     total = float(excess[near].sum())
-    return float((excess[near] * measured.frequency[near]).sum()) / total if total > 0 else frequency
+    if not total > 0:
+        return frequency, width
+    centre = float((excess[near] * measured.frequency[near]).sum()) / total
+    return centre, total * measured.resolution / float(excess[near].max())

@@ -336,7 +336,8 @@ def _settings(diagnosis: Diagnosis) -> Section | None:
         "Numbers to type in",
     )
     notes = (
-        f"Settings were chosen on the first half of the log and measured on the second. Ranges and defaults: "
+        "Lines are found in the whole log; frequencies and widths of fixed notches come from its first half, gains "
+        "from the second. Ranges and defaults: "
         f"{in_words(sorted({RELEASES[row.firmware] for row in rows}))}. `--params FILE` writes them to a file.",
     ) if rows else ()  # fmt: skip
     tables = (table,) if rows else ()
