@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError
+from ..errors import ConfigError, DataError
 from ..plain import printable
 from .columns import add_columns, chosen, open_chosen
 from .output import (
@@ -26,9 +26,12 @@ from .output import (
 )
 
 if TYPE_CHECKING:
+    from ..diagnosis.evidence import Evidence
     from ..diagnosis.finding import Finding
     from ..diagnosis.result import Diagnosis
     from ..filters.base import Filter
+    from ..logs.log import Log
+    from ..settings import FileFormat, Firmware, Suggestion
 
 WIDTH = 100
 WORDS = {"failure": "FAILURE", "warning": "WARNING", "info": "NOTE"}
@@ -49,6 +52,11 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--fix", action="store_true", help="fit noise states to the log and compare before and after")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="where --fix saves its filter (default: LOG.fixed)")
+    parser.add_argument(
+        "--params", type=Path, metavar="FILE",
+        help="write suggested settings, as .params (QGroundControl), .param (Mission Planner), .txt (Betaflight CLI), "
+        "or the noise of the IMU as .yaml (Kalibr)",
+    )  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the report, .html or .json")
     parser.add_argument(
         "--fail-on", metavar="WHAT", help="exit with 1 on: warning, failure, or causes separated by commas"
@@ -72,6 +80,8 @@ def run(options: argparse.Namespace) -> int:
     wanted = _fail_on(options.fail_on)
     if options.output is not None and options.output.suffix not in (".html", ".json"):
         raise UsageError(f"{options.output}: a report ends in .html or .json")
+    if options.params is not None and options.params.suffix:
+        _format_of(options.params)
     path = options.log.resolve() if options.log.name in ("", "..") else options.log  # a bag may be the folder one is in
     try:
         thresholds = THRESHOLDS.parsed(options.threshold)
@@ -79,6 +89,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(str(error)) from error
     choice = chosen(options, options.filter)
     log = open_chosen(path, choice, only=True)
+    form = None if options.params is None else _settings_format(options.params, log)
     evidence = examine(
         log,
         filter=None if options.filter is None else _loaded(options.filter),
@@ -98,6 +109,8 @@ def run(options: argparse.Namespace) -> int:
             say(options, result.as_dict(arrays=False), "\n".join(fix_text(result)))
         if options.output is not None:
             _write(options.output, result)
+    if form is not None:
+        _write_settings(options, form, evidence, findings, result)
     return _checked(options, wanted, findings, result)
 
 
@@ -176,6 +189,80 @@ def _write(path: Path, result: Diagnosis) -> None:
         content = diagnosis_page(result)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content, encoding="utf-8", errors="replace")  # names of files are bytes
+
+
+def _format_of(path: Path, firmware: Firmware | None = None) -> FileFormat:
+    from ..settings import format_of
+
+    try:
+        return format_of(path, firmware)
+    except ConfigError as error:
+        raise UsageError(f"--params {error}") from error
+
+
+def _settings_format(path: Path, log: Log) -> FileFormat:
+    """The format of ``--params`` for a log, before it is examined."""
+    from ..settings import firmware_of
+
+    said = log.facts.get("firmware")
+    form = _format_of(path, firmware_of(said))
+    if form.firmware and firmware_of(said) is None:
+        raise DataError(
+            f"{log.path}: PX4, ArduPilot or Betaflight did not write this log ({said or 'it names no firmware'}), and "
+            "settings have other names elsewhere; the report names frequencies and bandwidths"
+        )
+    return form
+
+
+def _write_settings(
+    options: argparse.Namespace,
+    form: FileFormat,
+    evidence: Evidence,
+    findings: Sequence[Finding],
+    result: Diagnosis | None,
+) -> None:
+    """Write the file of ``--params``, and print what is in it; no file where there is nothing to change."""
+    from ..diagnosis.imu_noise import imu_noise
+    from ..diagnosis.notch_settings import notch_settings
+    from ..settings import Vehicle, kalibr, settings_text
+
+    name = evidence.log.path.name
+    if not form.firmware:
+        _save(options.params, kalibr(imu_noise(evidence), source=name))
+        return
+    rows, notes = notch_settings(evidence, findings) if result is None else (result.settings, result.settings_notes)
+    if not options.json:
+        print_text("\n".join(settings_lines(rows, notes)))
+    if not rows:
+        print_status(f"fwnkf: {options.params} is not written: there is no setting to change")
+        return
+    system, component = Vehicle(evidence.log.facts.get("firmware"), evidence.log.parameters).mavlink_ids
+    _save(options.params, settings_text(rows, form, source=name, vehicle=system, component=component))
+
+
+def settings_lines(rows: Sequence[Suggestion], notes: Sequence[str]) -> list[str]:
+    """Numbers to type in, for a terminal."""
+    lines = ["", "Numbers to type in:" if rows else "Numbers to type in: none."]
+    names = {name: name for name in ("parameter", "log", "suggested", "range", "gain", "delay")}
+    lines += [f"  {line}" for line in table([_settings_row(row) for row in rows], names)] if rows else []
+    lines += [line for why in dict.fromkeys(row.why for row in rows) for line in _wrapped(why, "  ")]
+    return lines + [line for note in notes for line in _wrapped(f"note: {note}", "  ")]
+
+
+def _settings_row(row: Suggestion) -> dict[str, Any]:
+    return {
+        "parameter": row.name,
+        "log": "" if row.current is None else f"{row.current:g}",
+        "suggested": f"{row.text} {row.unit}".rstrip(),
+        "range": row.range,
+        "gain": "" if row.gain is None else str(row.gain),
+        "delay": "" if row.delay is None else f"{1e3 * row.delay:.2g} ms",
+    }
+
+
+def _save(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
 
 
 def _fail_on(names: str | None) -> set[str]:

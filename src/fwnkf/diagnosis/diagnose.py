@@ -13,6 +13,7 @@ from ..logs.excerpt import excerpt
 from ..logs.log import Log
 from .evidence import SIGNALS, Analysed, Evidence, gather
 from .finding import Finding
+from .notch_settings import notch_settings
 from .result import Diagnosis, Trade
 from .rules import judge
 from .thresholds import THRESHOLDS, Thresholds
@@ -99,6 +100,7 @@ def complete(
             evidence.notes.append(f"--fix: {error}")
     fitted = [part for part in evidence.analysed if _runs(part, evidence)]
     inertial = [part for part in inertial if part in fitted]
+    settings, settings_notes = notch_settings(evidence, findings)
     return replace(
         outline(evidence, findings, command=command),
         filter=_described(evidence),
@@ -106,6 +108,8 @@ def complete(
         waterfalls=tuple(item for part in evidence.analysed for item in part.waterfalls),
         trades=tuple(item for part in inertial for item in _trades(part, thresholds)),
         fix=cure,
+        settings=settings,
+        settings_notes=settings_notes,
         allan=tuple(row for part in evidence.analysed for row in part.allan),
         consistency=(
             *(row for part in fitted for row in (*part.consistency, *part.errors)),

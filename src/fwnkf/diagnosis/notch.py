@@ -1,6 +1,6 @@
 """Filters that engineers put in front of an estimator, with what they cost: the notch and the low-pass.
 
-Delays are phase delays at 0 Hz, which there equal group delays: what a slow motion is late by.
+Delays are group delays, at 0 Hz unless a frequency is given: what a slow motion is late by.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ class Biquad(NamedTuple):
         above = self.b[0] + self.b[1] * delay + self.b[2] * delay**2
         return np.asarray(above / (self.a[0] + self.a[1] * delay + self.a[2] * delay**2))
 
-    def delay(self, rate: float) -> float:
-        """Phase delay at 0 Hz in seconds."""
-        (b0, b1, b2), (a0, a1, a2) = self.b, self.a
-        return float(((b1 + 2 * b2) / (b0 + b1 + b2) - (a1 + 2 * a2) / (a0 + a1 + a2)) / rate)
+    def delay(self, rate: float, frequency: float = 0.0) -> float:
+        """Group delay in seconds; at 0 Hz it is the phase delay too."""
+        steps = np.arange(3)
+        late = np.exp(-2j * np.pi * frequency / rate * steps)
+        above, below = np.array(self.b) * late, np.array(self.a) * late
+        return float(((steps * above).sum() / above.sum() - (steps * below).sum() / below.sum()).real / rate)
 
     def apply(self, values: Array) -> Array:
         """Filter along the first axis; the first sample is taken for the past."""

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..settings import Suggestion
 from .finding import Finding
 
 Array = NDArray[np.float64]
@@ -181,6 +182,10 @@ class Diagnosis:
     """Error of the estimate against its delay."""
     fix: Fix | None = None
     """Filters before and after, if a fix was asked for."""
+    settings: tuple[Suggestion, ...] = ()
+    """Numbers to type in: settings whose gain is significant on the held-out half of the log."""
+    settings_notes: tuple[str, ...] = ()
+    """Lines for which no setting is suggested, and why."""
     notes: tuple[str, ...] = ()
     """What could not be examined, and why."""
     facts: Mapping[str, float | str] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from ..diagnosis.result import AllanDeviation, ChannelSpectrum, Consistency, Diagnosis, Fix
 from ..diagnosis.thresholds import THRESHOLDS
+from ..settings import RELEASES
 from . import diagnosis_figures as figures
 from .drawing import Drawing, draw
 from .page import Cell, Page, Section, Table
@@ -51,7 +52,7 @@ def page_of(diagnosis: Diagnosis) -> Page:
     """
     shown: Diagnosis = clean(diagnosis)
     builders: tuple[Callable[[Diagnosis], Section | None], ...] = (
-        stream_section, _noise, _rotors, _consistent, _bias, _cost, _fix, _method,
+        stream_section, _noise, _rotors, _consistent, _bias, _cost, _fix, _settings, _method,
     )  # fmt: skip
     sections = tuple(section for build in builders if (section := build(shown)) is not None)
     notices, asides = verdict_notices(shown)
@@ -308,6 +309,39 @@ def _fix(diagnosis: Diagnosis) -> Section | None:
     if fix.folder:
         answer += f" The filter is saved in {fix.folder}."
     return Section("What does the fitted filter (--fix) improve?", answer, drawings, tuple(tables), fix.notes)
+
+
+def _settings(diagnosis: Diagnosis) -> Section | None:
+    rows = diagnosis.settings
+    if not rows and not diagnosis.settings_notes:
+        return None
+    groups = dict.fromkeys((row.group, row.why, row.gain, row.delay) for row in rows)
+    sentences = [f"{why} Held-out gain: {gain}." if gain is not None else why for _, why, gain, _ in groups]
+    answer = " ".join(sentences) or "None: no change of a setting has a gain that is significant."
+    cells = tuple(
+        (
+            row.name,
+            number(row.current) if row.current is not None else "–",
+            f"{row.text} {row.unit}".rstrip(),
+            row.range or "–",
+            number(row.default) if row.default is not None else "–",
+            str(row.gain) if row.gain is not None else "–",
+            number(1e3 * row.delay, "ms") if row.delay is not None else "–",
+        )
+        for row in rows
+    )
+    table = Table(
+        ("parameter", "in the log", "suggested", "allowed", "default", "gain (95 % interval)", "delay at 20 Hz"),
+        cells,
+        "Numbers to type in",
+    )
+    notes = (
+        "Lines are found in the whole log; frequencies and widths of fixed notches come from its first half, gains "
+        "from the second. Ranges and defaults: "
+        f"{in_words(sorted({RELEASES[row.firmware] for row in rows}))}. `--params FILE` writes them to a file.",
+    ) if rows else ()  # fmt: skip
+    tables = (table,) if rows else ()
+    return Section("Which settings would help?", answer, (), tables, (*notes, *diagnosis.settings_notes))
 
 
 def _method(diagnosis: Diagnosis) -> Section:
