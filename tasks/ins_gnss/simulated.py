@@ -38,14 +38,14 @@ def ideal_imu(motion: NavigationMotion, time: Array, position: Array, velocity: 
     q, v = torch.from_numpy(orientation), torch.from_numpy(velocity)
     h = torch.from_numpy(np.diff(time))[:, None]
     mean = 0.5 * (v[1:] + v[:-1])
-    turn = motion.earth_rate + motion._transport(v[:-1])
+    turn = motion.earth_rate + motion.transport(v[:-1])
     start = rotation.multiply(rotation.exp(-h * turn), q[:-1])
     rate = rotation.log(rotation.multiply(rotation.conjugate(start), q[1:])) / h
     halfway = rotation.multiply(rotation.exp(-0.5 * h * turn), q[:-1])
     middle = rotation.to_matrix(rotation.multiply(halfway, rotation.exp(0.5 * h * rate)))
     down = torch.eye(3, dtype=torch.float64)[2]
     gravity = motion.gravity * (1 + 2 * float(motion.curvature[0]) * torch.from_numpy(position[:-1, 2:])) * down
-    force = (v[1:] - v[:-1]) / h - gravity + torch.linalg.cross(2 * motion.earth_rate + motion._transport(mean), mean)
+    force = (v[1:] - v[:-1]) / h - gravity + torch.linalg.cross(2 * motion.earth_rate + motion.transport(mean), mean)
     return torch.cat((rate, matvec(middle.mT, force)), -1).numpy()
 
 

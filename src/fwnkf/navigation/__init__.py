@@ -1,8 +1,23 @@
 """Inertial navigation on recordings: sensors as one sequence of steps, start, fit, filter, smoother and comparison."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ..lazy import attach
 
-_MODULES = ("compare", "estimate", "from_log", "recording", "start", "timeline")
-__getattr__ = attach(__name__, dict.fromkeys(_MODULES, ()))
+if TYPE_CHECKING:
+    from .estimate import Estimate, Learned, Navigator, adapted
+    from .recording import NavigationRecording, Pose
+    from .timeline import Readings, Steps
 
-__all__ = ["compare", "estimate", "from_log", "recording", "start", "timeline"]
+__getattr__ = attach(
+    __name__,
+    {
+        "estimate": ("Estimate", "Learned", "Navigator", "adapted"),
+        "recording": ("NavigationRecording", "Pose"),
+        "timeline": ("Readings", "Steps"),
+    },
+)
+
+__all__ = ["Estimate", "Learned", "NavigationRecording", "Navigator", "Pose", "Readings", "Steps", "adapted"]

@@ -73,18 +73,16 @@ def interpolated(time: Array, values: Array, wanted: Array) -> Array:
     return np.stack([np.interp(wanted, time, column) for column in values.T], -1)
 
 
-def angles(found: Estimate, pose: Pose) -> tuple[Array, Array]:
-    """Times of the estimate, and its rotation relative to a pose there (rad, body frame)."""
+def turns(pose: Pose, time: Array, orientation: Array) -> Array:
+    """Orientations relative to those of a pose at the same times (rad, body frame)."""
     assert pose.orientation is not None
-    inside = (found.time >= pose.time[0]) & (found.time <= pose.time[-1])
-    time = found.time[inside]
     place = np.clip(np.searchsorted(pose.time, time), 1, len(pose.time) - 1)
-    before, after = (torch.from_numpy(pose.orientation[place - 1]), torch.from_numpy(pose.orientation[place]))
+    before, after = (torch.from_numpy(pose.orientation[rows]) for rows in (place - 1, place))
     share = torch.from_numpy((time - pose.time[place - 1]) / np.maximum(pose.time[place] - pose.time[place - 1], 1e-9))
     step = rotation.log(rotation.multiply(rotation.conjugate(before), after))
-    truth = rotation.multiply(before, rotation.exp(share[:, None] * step))
-    mine = torch.from_numpy(found.part("orientation")[inside].copy())
-    return time, rotation.log(rotation.multiply(rotation.conjugate(truth), mine)).numpy()
+    there = rotation.multiply(before, rotation.exp(share[:, None] * step))
+    mine = torch.from_numpy(np.ascontiguousarray(orientation))
+    return rotation.log(rotation.multiply(rotation.conjugate(there), mine)).numpy()
 
 
 def against(found: Estimate, pose: Pose) -> dict[str, tuple[Array, Array]]:
@@ -97,7 +95,7 @@ def against(found: Estimate, pose: Pose) -> dict[str, tuple[Array, Array]]:
         if other is not None:
             result[name] = time, found.part(name)[inside] - interpolated(pose.time, other, time)
     if pose.orientation is not None:
-        result["orientation"] = angles(found, pose)
+        result["orientation"] = time, turns(pose, time, found.part("orientation")[inside])
     return result
 
 

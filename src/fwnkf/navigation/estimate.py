@@ -47,11 +47,18 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class Estimate:
-    """A run of the navigation filter."""
+    """A run of the navigation filter: what :meth:`Navigator.estimate` returns.
+
+    >>> Estimate.__dataclass_fields__.keys() >= {"steps", "track", "config", "rejected"}
+    True
+    """
 
     steps: Steps
+    """What it ran on."""
     track: Trajectory
+    """Means and covariances, filtered or smoothed, and innovations."""
     config: NavigationConfig
+    """Sensors and noises."""
     rejected: Mapping[str, int]
     """Outliers of each sensor."""
 
@@ -61,12 +68,26 @@ class Estimate:
         return self.steps.time
 
     def part(self, name: str) -> Array:
-        """A part of the state by its name, ``[T, size]``."""
+        """A part of the state by its name, ``[T, size]``.
+
+        Args:
+            name: the name of the part.
+
+        Returns:
+            Its numbers in every step.
+        """
         place = self._places()[name][0]
         return self.track.mean[0, :, place].numpy()
 
     def covariance(self, name: str) -> Array:
-        """The covariance of a part of the state, ``[T, size, size]``; of an orientation in the body frame."""
+        """The covariance of a part of the state, ``[T, size, size]``; of an orientation in the body frame.
+
+        Args:
+            name: the name of the part.
+
+        Returns:
+            The covariances.
+        """
         place = self._places()[name][1]
         return self.track.cov[0, :, place, place].numpy()
 
@@ -78,7 +99,14 @@ class Estimate:
         return found
 
     def squares(self, name: str) -> tuple[Array, Array]:
-        """Times at which a sensor measured, and its normalised innovation squared there, divided by its channels."""
+        """Times at which a sensor measured, and its normalised innovation squared there, divided by its channels.
+
+        Args:
+            name: the name of the sensor.
+
+        Returns:
+            Times and squares, one on average where the filter is consistent.
+        """
         place = self.steps.channels[name]
         there = np.isfinite(self.steps.y[:, place]).all(1)
         if self.track.innovation is None or self.track.innovation_cov is None:
@@ -91,16 +119,22 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Learned:
-    """What a recording says of a filter, without truth."""
+    """What a recording says of a filter, without truth: what :meth:`Navigator.learned` returns.
+
+    >>> Learned.__dataclass_fields__.keys() >= {"raw", "delays", "moment", "prior"}
+    True
+    """
 
     raw: Tensor
     """Noises, as :class:`Navigator` takes them."""
     delays: Mapping[str, float]
+    """Of sensors by name (s)."""
     delay_error: float
     """Standard error of the delay (s)."""
     moment: float
     """When the filter starts (s)."""
     prior: Gaussian
+    """The belief there."""
     recording: NavigationRecording
     """With the delays that were found."""
 
@@ -111,6 +145,9 @@ class Navigator:
     Args:
         config: sensors and constants; noises are the values that a fit starts from.
         learn: names of the noises that differ from run to run; by default all that a fit learns.
+
+    >>> Navigator(NavigationConfig(sensors=("gnss_position",))).learn[-2:]
+    ('gnss_position_std', 'gnss_height_std')
     """
 
     def __init__(self, config: NavigationConfig, learn: Sequence[str] | None = None) -> None:
@@ -123,12 +160,26 @@ class Navigator:
         self.default = self.parameters.start.clone()
 
     def raw(self, config: NavigationConfig) -> Tensor:
-        """The raw parameters of a config with other values."""
+        """The raw parameters of a config with other values.
+
+        Args:
+            config: the config.
+
+        Returns:
+            One number for each name in :attr:`learn`.
+        """
         values = torch.tensor([float(getattr(config, name)) for name in self.learn], dtype=torch.float64)
         return values.log()
 
     def configured(self, raw: Tensor) -> NavigationConfig:
-        """The config with the values of raw parameters."""
+        """The config with the values of raw parameters.
+
+        Args:
+            raw: one number for each name in :attr:`learn`.
+
+        Returns:
+            The config.
+        """
         return replace(self.config, **dict(zip(self.learn, raw.exp().tolist(), strict=True)))
 
     def run(
@@ -139,7 +190,17 @@ class Navigator:
         *,
         smoothing: bool = False,
     ) -> Trajectory:
-        """The filter over steps, for each of the beliefs in ``prior``."""
+        """The filter over steps, for each of the beliefs in ``prior``.
+
+        Args:
+            items: the steps.
+            prior: one or several beliefs.
+            raw: noises, as :meth:`raw` gives them; by default those of the config.
+            smoothing: keep what a smoother needs.
+
+        Returns:
+            The trajectory.
+        """
         count = len(prior.mean)
         y, u, dt = (torch.from_numpy(np.ascontiguousarray(item)) for item in (items.y, items.u, items.dt))
         y, u, dt = y.expand(count, -1, -1), u.expand(count, -1, -1), dt.expand(count, -1)
@@ -165,7 +226,18 @@ class Navigator:
         raw: Tensor | None = None,
         uncertainty: starting.Uncertainty | None = None,
     ) -> tuple[float, Gaussian]:
-        """When to start, and the belief there whose heading explains the first part best."""
+        """When to start, and the belief there whose heading explains the first part best.
+
+        Args:
+            recording: the sensors.
+            begin: the beginning (s).
+            end: the end (s).
+            raw: noises, as :meth:`raw` gives them; by default those of the config.
+            uncertainty: standard deviations of the first belief; by default those of a small vehicle.
+
+        Returns:
+            The moment (s) and the belief.
+        """
         moment = starting.calm_moment(recording, begin, end)
         system = self.model.system
         assert isinstance(system, Navigation)
@@ -177,12 +249,30 @@ class Navigator:
         return moment, Gaussian(beliefs.mean[best : best + 1], beliefs.cov[best : best + 1])
 
     def steps(self, recording: NavigationRecording, begin: float, end: float) -> Steps:
-        """The steps of the sensors of this filter."""
+        """The steps of the sensors of this filter.
+
+        Args:
+            recording: the sensors.
+            begin: the beginning (s).
+            end: the end (s).
+
+        Returns:
+            The steps.
+        """
         chosen = {name: recording.sensors[name] for name in self.config.sensors}
         return steps(recording.imu, chosen, begin, end)
 
     def gated(self, items: Steps, prior: Gaussian, raw: Tensor | None = None) -> tuple[Steps, dict[str, int]]:
-        """The steps without outliers: what is beyond the gate is left out, and the filter run again."""
+        """The steps without outliers: what is beyond the gate is left out, and the filter run again.
+
+        Args:
+            items: the steps.
+            prior: the first belief.
+            raw: noises, as :meth:`raw` gives them; by default those of the config.
+
+        Returns:
+            The steps, and the number of outliers of each sensor.
+        """
         y, removed = items.y.copy(), dict.fromkeys(items.channels, 0)
         for _ in range(ROUNDS):
             track = self.run(replace(items, y=y), prior, raw)
@@ -244,7 +334,18 @@ class Navigator:
     def likelihood(
         self, recording: NavigationRecording, begin: float, end: float, prior: Gaussian, raw: Tensor
     ) -> float:
-        """The log-likelihood of a recording."""
+        """The log-likelihood of a recording.
+
+        Args:
+            recording: the sensors.
+            begin: the beginning (s).
+            end: the end (s).
+            prior: the first belief.
+            raw: noises, as :meth:`raw` gives them; by default those of the config.
+
+        Returns:
+            The logarithm; minus infinity where the filter fails.
+        """
         track = self.run(self.steps(recording, begin, end), prior, raw)
         value = float(track.log_likelihood[0])
         return value if math.isfinite(value) else -math.inf
@@ -263,6 +364,18 @@ class Navigator:
 
         The filter starts when they were measured with the delay that they have now; a grid, then a parabola through the
         best point and its neighbours.
+
+        Args:
+            recording: the sensors.
+            names: the sensors.
+            begin: the beginning (s).
+            end: the end (s).
+            prior: the first belief.
+            raw: noises, as :meth:`raw` gives them; by default those of the config.
+            within: the shortest and the longest delay (s).
+
+        Returns:
+            The delay and its standard error (s).
         """
         margin = max(map(abs, within))
 
@@ -305,6 +418,18 @@ class Navigator:
 
         Start, delay and noises in turn: a wrong delay looks like noise, and noises say how far a delay is known.
         Outliers are left out in the last turn, when noises are known by which to tell them.
+
+        Args:
+            recording: the sensors.
+            begin: the beginning (s).
+            end: the end (s).
+            delayed: sensors that share a delay.
+            uncertainty: standard deviations of the first belief; by default those of a small vehicle.
+            iterations: of each fit, at most.
+            say: called with a line of text now and then.
+
+        Returns:
+            Noises, delays and start.
         """
         names = tuple(name for name in delayed if name in self.config.sensors)
         raw, delay, error = self.default, 0.0, math.inf
@@ -333,7 +458,20 @@ class Navigator:
         smoothing: bool = False,
         gate: bool = True,
     ) -> Estimate:
-        """Filter a recording, or smooth it, without outliers."""
+        """Filter a recording, or smooth it, without outliers.
+
+        Args:
+            recording: the sensors.
+            begin: the beginning (s).
+            end: the end (s).
+            prior: the first belief.
+            raw: noises, as :meth:`raw` gives them; by default those of the config.
+            smoothing: use what was measured later too.
+            gate: leave outliers out.
+
+        Returns:
+            The run.
+        """
         items, removed = self.steps(recording, begin, end), dict[str, int]()
         if gate:
             items, removed = self.gated(items, prior, raw)
@@ -403,7 +541,21 @@ class _Hidden:
 
 
 def adapted(config: NavigationConfig, recording: NavigationRecording) -> NavigationConfig:
-    """A config for the place and the sensors of a recording."""
+    """A config for the place and the sensors of a recording.
+
+    Args:
+        config: constants to start from.
+        recording: the sensors.
+
+    Returns:
+        The config with the sensors that the recording has.
+
+    >>> from fwnkf.navigation import Readings
+    >>> imu = Readings(np.arange(0, 1, 0.01), np.zeros((100, 6)))
+    >>> fixes = Readings(np.arange(2.0), np.array([[45.0, 7.0, 0.0]] * 2))
+    >>> adapted(NavigationConfig(), NavigationRecording.from_fixes("bench", imu, fixes)).sensors
+    ('gnss_position',)
+    """
     known = [name for name in NOISES if name in recording.sensors and len(recording.sensors[name].time)]
     latitude, _, height = recording.origin
     return replace(

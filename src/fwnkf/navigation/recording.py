@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,12 +19,18 @@ STILL_RATE, STILL_FORCE = 0.05, 0.3
 
 @dataclass(frozen=True)
 class Pose:
-    """A trajectory from elsewhere: the truth, or what an autopilot estimated."""
+    """A trajectory from elsewhere: the truth, or what an autopilot estimated.
+
+    >>> Pose(np.array([0.0, 1.0]), position=np.zeros((2, 3))).velocity is None
+    True
+    """
 
     time: Array
+    """Seconds."""
     position: Array | None = None
     """North, east, down of the origin of the recording (m)."""
     velocity: Array | None = None
+    """North, east, down (m/s)."""
     orientation: Array | None = None
     """Quaternions (w, x, y, z) from forward, right, down to north, east, down."""
 
@@ -42,6 +48,7 @@ class NavigationRecording:
     """
 
     name: str
+    """What it is called."""
     imu: Readings
     """Gyroscope (rad/s) and accelerometer (m/s²): six channels."""
     sensors: Mapping[str, Readings]
@@ -51,8 +58,9 @@ class NavigationRecording:
     magnetic_field: tuple[float, float, float] = (20.0, 0.0, 45.0)
     """North, east, down (µT), in the scale of the magnetometer."""
     truth: Pose | None = None
+    """Where the vehicle was, if that is known."""
     autopilot: Pose | None = None
-    notes: tuple[str, ...] = field(default=())
+    """Where an autopilot thought it was."""
 
     def __post_init__(self) -> None:
         if self.imu.values.shape[1] != 6:
@@ -116,18 +124,40 @@ class NavigationRecording:
         return max(float(self.imu.measured[0]), first), float(self.imu.measured[-1])
 
     def with_delays(self, delays: Mapping[str, float]) -> NavigationRecording:
-        """The same with other delays of sensors (s)."""
+        """The same with other delays of sensors (s).
+
+        Args:
+            delays: seconds by the names of sensors.
+
+        Returns:
+            The recording.
+        """
         sensors = {
             key: replace(item, delay=delays[key]) if key in delays else item for key, item in self.sensors.items()
         }
         return replace(self, sensors=sensors)
 
     def only(self, names: tuple[str, ...]) -> NavigationRecording:
-        """The same with some of the sensors."""
+        """The same with some of the sensors.
+
+        Args:
+            names: of the sensors to keep.
+
+        Returns:
+            The recording.
+        """
         return replace(self, sensors={key: item for key, item in self.sensors.items() if key in names})
 
     def hidden(self, windows: list[tuple[float, float]], names: tuple[str, ...]) -> NavigationRecording:
-        """The same without what some sensors measured in some windows of time."""
+        """The same without what some sensors measured in some windows of time.
+
+        Args:
+            windows: beginnings and ends (s).
+            names: of the sensors that are hidden.
+
+        Returns:
+            The recording.
+        """
 
         def seen(item: Readings) -> Readings:
             kept = np.ones(len(item.time), dtype=bool)
@@ -139,7 +169,15 @@ class NavigationRecording:
         return replace(self, sensors=sensors)
 
     def second(self, moment: float, length: float = 1.0) -> tuple[Array, bool]:
-        """The mean of the IMU over a second from ``moment`` on, and whether the vehicle stands."""
+        """The mean of the IMU over a second from ``moment`` on, and whether the vehicle stands.
+
+        Args:
+            moment: the beginning (s).
+            length: of the time (s).
+
+        Returns:
+            The mean of six channels, and whether the vehicle stands.
+        """
         kept = (self.imu.measured >= moment) & (self.imu.measured < moment + length)
         samples = self.imu.values[kept]
         if len(samples) < 2:

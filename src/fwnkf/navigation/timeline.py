@@ -26,7 +26,11 @@ SAME = 1e-6
 
 @dataclass(frozen=True)
 class Readings:
-    """Measurements of one sensor."""
+    """Measurements of one sensor.
+
+    >>> Readings(np.array([1.0, 2.0]), np.zeros((2, 3)), delay=0.2).measured.tolist()
+    [0.8, 1.8]
+    """
 
     time: Array
     """Seconds, by the stamps in the recording."""
@@ -47,12 +51,27 @@ class Readings:
         return self.time - self.delay
 
     def between(self, begin: float, end: float) -> Readings:
-        """Those that were measured from ``begin`` to before ``end``."""
+        """Those that were measured from ``begin`` to before ``end``.
+
+        Args:
+            begin: the first time (s).
+            end: the time before which they are (s).
+
+        Returns:
+            The readings.
+        """
         kept = (self.measured >= begin) & (self.measured < end)
         return Readings(self.time[kept], self.values[kept], self.delay)
 
     def averaged(self, rate: float) -> Readings:
-        """Means over blocks, so that at most ``rate`` a second are left; a mean stands at the mean of its times."""
+        """Means over blocks, so that at most ``rate`` a second are left; a mean stands at the mean of its times.
+
+        Args:
+            rate: readings a second.
+
+        Returns:
+            The means.
+        """
         if len(self.time) < 2:
             return self
         block = max(1, round(1.0 / (rate * float(np.median(np.diff(self.time))))))
@@ -69,19 +88,34 @@ class Readings:
 
 @dataclass(frozen=True)
 class Steps:
-    """What a filter runs on."""
+    """What a filter runs on: what :func:`steps` returns.
+
+    >>> Steps(np.zeros(1), np.zeros(1), np.zeros((1, 6)), np.ones((1, 1)), {"barometer": slice(0, 1)}).sensor(
+    ...     "barometer"
+    ... )
+    array([[1.]])
+    """
 
     time: Array
     """The end of each step; the first is when the filter starts."""
     dt: Array
+    """Their lengths (s)."""
     u: Array
     """Mean rate and force of each step, ``[T, 6]``."""
     y: Array
     """Measurements of all sensors side by side, NaN where there is none."""
     channels: Mapping[str, slice] = field(default_factory=dict)
+    """The columns of each sensor."""
 
     def sensor(self, name: str) -> Array:
-        """The measurements of one sensor, a view."""
+        """The measurements of one sensor, a view.
+
+        Args:
+            name: the name of the sensor.
+
+        Returns:
+            Its columns.
+        """
         return self.y[:, self.channels[name]]
 
 

@@ -212,6 +212,19 @@ class NavigationMotion(Motion):
         upper = torch.nn.functional.pad(beside, (3, d - 6, 0, d - 3))
         return diagonal + upper + upper.mT
 
+    def transport(self, velocity: Float[Tensor, "B 3"]) -> Float[Tensor, "B 3"]:
+        """The rate of the local vertical, which follows the surface.
+
+        Args:
+            velocity: north, east, down (m/s).
+
+        Returns:
+            The rate in these axes (rad/s).
+        """
+        north, east, tangent = self.curvature.unbind()
+        across = velocity[..., 1] * east
+        return torch.stack((across, -velocity[..., 0] * north, -across * tangent), -1)
+
     # ---- parts of a step ------------------------------------------------------------------------------------
 
     def _seconds(self, x: Tensor, dt: Tensor | None) -> Float[Tensor, "B 1"]:
@@ -231,22 +244,16 @@ class NavigationMotion(Motion):
         """By what drifts shrink in a step."""
         return (-step / self.config.drift_seconds).exp()
 
-    def _transport(self, velocity: Tensor) -> Float[Tensor, "B 3"]:
-        """The rate of the local vertical, which follows the surface."""
-        north, east, tangent = self.curvature.unbind()
-        across = velocity[..., 1] * east
-        return torch.stack((across, -velocity[..., 0] * north, -across * tangent), -1)
-
     def _under_way(self, x: Tensor, step: Tensor) -> Float[Tensor, "B 4"]:
         """The orientation, relative to the world frame of the middle of the step."""
-        turn = self.earth_rate + self._transport(x[..., 3:6])
+        turn = self.earth_rate + self.transport(x[..., 3:6])
         return rotation.multiply(rotation.exp(-0.5 * step * turn), x[..., 6:10])
 
     def _move(self, x: Tensor, rate: Tensor, force: Tensor, step: Tensor) -> Tensor:
         """The next state from the specific force in the world frame."""
         position, velocity = x[..., :3], x[..., 3:6]
         north, east, tangent = self.curvature.unbind()
-        transport = self._transport(velocity)
+        transport = self.transport(velocity)
         down = self.eye[2, :3]
         gravity = self.gravity * (1.0 + 2.0 * north * position[..., 2:3]) * down
         acceleration = force + gravity - torch.linalg.cross(2.0 * self.earth_rate + transport, velocity)
@@ -318,8 +325,9 @@ class NavigationConfig(NavigationMotionConfig):
     """Field of the Earth at the start (µT); if it is not zero, it is estimated."""
     field_walk: float = at_least(0.0, 0.05)
     """Random walk of the field of the Earth (µT/√s)."""
-    hard_iron_std: float = at_least(0.0, 5.0)
-    """Field fixed to the body at the start (µT); if it is not zero, it is estimated."""
+    hard_iron_std: float = at_least(0.0, 1.5)
+    """What the calibration of the magnetometer left of the field fixed to the body (µT); if it is not zero, it is
+    estimated."""
     hard_iron_walk: float = at_least(0.0, 0.05)
     """Random walk of the field fixed to the body (µT/√s)."""
     airspeed_std: float = at_least(0.0, 1.0)
