@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fwnkf.navigation import compare, defaults
-from fwnkf.navigation.estimate import Estimate, Learned, Navigator, adapted
+from fwnkf.navigation.estimate import Estimate, Learned, Navigator, adapted, chosen
 from fwnkf.navigation.mounting import mounting, rolling
 from fwnkf.navigation.recording import NavigationRecording
 from fwnkf.navigation.timeline import Array
@@ -26,8 +26,10 @@ CAR_FIT, OUTAGES, SPACING = 150.0, 7, 60.0
 """The car: seconds at the beginning that are fitted, then outages that start so many seconds apart."""
 FLIGHT = NavigationConfig(gnss_drift_std=0.5, velocity_drift_std=0.1)
 """Where a fit starts on a real flight: receivers smooth, so that errors of fixes last."""
-LONGEST_FIT = 200.0
-"""Seconds of the first half of a flight that are fitted at most."""
+LONGEST_FIT = 120.0
+"""Seconds at the end of the first half of a flight that are fitted at most."""
+UNCALIBRATED = 15.0
+"""Field of a vehicle whose magnetometer nobody calibrated (µT)."""
 
 
 def rms(error: Array) -> list[float]:
@@ -265,13 +267,18 @@ def flight(recording: NavigationRecording, config: NavigationConfig = FLIGHT) ->
     """Fit on the first half; every second window of ten seconds hidden in the second half."""
     begin, end = recording.span
     half = 0.5 * (begin + end)
-    navigator = Navigator(adapted(config, recording))
-    learned = navigator.learned(recording, begin, min(half, begin + LONGEST_FIT))
+    base = adapted(config, recording)
+    tried = [base]
+    if "magnetometer" in base.sensors:  # calibrated, not calibrated, or of no use
+        others = tuple(name for name in base.sensors if name != "magnetometer")
+        tried += [replace(base, hard_iron_std=UNCALIBRATED), replace(base, sensors=others)]
+    navigator, learned = chosen(recording, tried, max(begin, half - LONGEST_FIT), half, iterations=12)
     length = min(10.0, (end - half) / 3)
     windows = compare.alternate(half - length, end, length)
     plain = Navigator(adapted(NavigationConfig(**defaults.PX4), recording))
     default = recording.with_delays(dict.fromkeys(compare.GNSS, defaults.PX4_DELAY))
     row = _fitted(navigator, learned)
+    row["sensors"] = list(navigator.config.sensors)
     raw = learned.raw
     whole = navigator.estimate(learned.recording, learned.moment, end, learned.prior, raw)
     row["outliers"] = dict(whole.rejected)
@@ -286,7 +293,7 @@ def flight(recording: NavigationRecording, config: NavigationConfig = FLIGHT) ->
         "default noises, delay found": (plain, learned.recording, None),
     }
     for name, (model, used, values) in runs.items():
-        moment, prior = model.started(used, begin, half, values)
+        moment, prior = model.started(used, max(begin, half - LONGEST_FIT), half, values)
         shown = used.hidden(windows, compare.GNSS)
         found = model.estimate(shown, moment, end, prior, values, gate=values is not None)
         errors = compare.hidden_errors(used, found, windows)

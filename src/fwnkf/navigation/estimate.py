@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,8 +40,12 @@ ALIGNED = 120.0
 """Seconds over which headings are compared: a vehicle may stand for a while, and say nothing of its heading."""
 GATE = 5.0
 """Standard deviations beyond which a measurement of a sensor is left out, as an outlier."""
+FEW = 0.05
+"""Share of the measurements of a sensor that outliers are at most."""
 OUTPUTS = ("innovation", "innovation_cov", "mean", "cov")
 """Of every run, so that one compilation serves all."""
+WINDOW = 10.0
+"""Seconds for which fixes are hidden in a fit."""
 ROUNDS = 3
 """Of delays and noises in turn."""
 
@@ -137,6 +142,8 @@ class Learned:
     """The belief there."""
     recording: NavigationRecording
     """With the delays that were found."""
+    ahead: float
+    """Mean log-density of the numbers of hidden fixes, by which filters with other sensors can be compared."""
 
 
 class Navigator:
@@ -282,7 +289,10 @@ class Navigator:
             for name, place in items.channels.items():
                 residual = track.innovation[0, :, place].numpy()
                 std = track.innovation_cov[0].diagonal(dim1=-2, dim2=-1)[:, place].sqrt().numpy()
-                far = (np.isfinite(y[:, place]) & (np.abs(residual) > GATE * std)).any(1)
+                there = np.isfinite(y[:, place])
+                far = (there & (np.abs(residual) > GATE * std)).any(1)
+                if far.sum() + removed[name] > FEW * (there.any(1).sum() + removed[name]):
+                    continue  # so many are no outliers: the filter is wrong, and would not come back without them
                 removed[name] += int(far.sum())
                 found += int(far.sum())
                 y[far, place] = np.nan
@@ -297,7 +307,7 @@ class Navigator:
         raw: Tensor | None = None,
         *,
         iterations: int = 25,
-        window: float = 10.0,
+        window: float = WINDOW,
         progress: Callable[[int, float], None] | None = None,
     ) -> tuple[Tensor, float]:
         """The noises under which measurements, and fixes seconds ahead, are most likely, and the logarithm of that.
@@ -445,7 +455,8 @@ class Navigator:
             raw, value = self.fit(items, prior, raw, iterations=iterations)
             say(f"noises: log-likelihood {value:.1f}")
             moment, prior = self.started(recording, begin, end, raw, uncertainty)
-        return Learned(raw, dict.fromkeys(names, delay), error, moment, prior, recording)
+        ahead = _Hidden(self, items, prior, WINDOW).score(raw)
+        return Learned(raw, dict.fromkeys(names, delay), error, moment, prior, recording, ahead)
 
     def estimate(
         self,
@@ -510,6 +521,20 @@ class _Hidden:
 
     def local(self, raw: Tensor) -> Local:
         """Value, gradient and information."""
+        near, ahead = (local_of([part]) for part in self._predictions(raw))
+        return Local(
+            self.share * (0.5 * near.value + ahead.value),
+            self.share * (0.5 * near.gradient + ahead.gradient),
+            self.share * (0.5 * near.information + ahead.information),
+        )
+
+    def score(self, raw: Tensor) -> float:
+        """The mean log-density of the numbers of hidden fixes."""
+        ahead = self._predictions(raw)[1]
+        return local_of([ahead]).value / max(float(ahead.weight.sum()), 1.0)
+
+    def _predictions(self, raw: Tensor) -> tuple[Predictions, Predictions]:
+        """Of what was measured, and of what was hidden, at these parameters and with each of them changed."""
         around = torch.cat((raw.unsqueeze(0), raw + DIFFERENCE * torch.eye(len(raw)).to(raw)))
         system = self.navigator.model.system
         assert isinstance(system, Navigation)
@@ -531,13 +556,33 @@ class _Hidden:
         weight = torch.from_numpy(np.isfinite(self.items.y)).double()[:, self.seen]
         far = self.missing[self.hidden].double()[None]
         innovation, stated, residual, cov = (torch.stack(column) for column in zip(*rows, strict=True))
-        near, ahead = local_of([Predictions(innovation, stated, weight)]), local_of([Predictions(residual, cov, far)])
-        # every fix that is not hidden is measured twice
-        return Local(
-            self.share * (0.5 * near.value + ahead.value),
-            self.share * (0.5 * near.gradient + ahead.gradient),
-            self.share * (0.5 * near.information + ahead.information),
-        )
+        return Predictions(innovation, stated, weight), Predictions(residual, cov, far)
+
+
+def chosen(
+    recording: NavigationRecording,
+    configs: Sequence[NavigationConfig],
+    begin: float,
+    end: float,
+    **options: Any,
+) -> tuple[Navigator, Learned]:
+    """Of several filters, fitted, the one under which the fixes that were hidden from it are most likely.
+
+    Args:
+        recording: the sensors.
+        configs: filters to try, of other sensors or other constants.
+        begin: the beginning of the part that is fitted (s).
+        end: its end (s).
+        **options: of :meth:`Navigator.learned`.
+
+    Returns:
+        The filter and what was learned.
+    """
+    found: list[tuple[Navigator, Learned]] = []
+    for config in configs:
+        navigator = Navigator(config)
+        found.append((navigator, navigator.learned(recording, begin, end, **options)))
+    return max(found, key=lambda pair: pair[1].ahead)
 
 
 def adapted(config: NavigationConfig, recording: NavigationRecording) -> NavigationConfig:

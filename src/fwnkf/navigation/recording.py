@@ -61,6 +61,8 @@ class NavigationRecording:
     """Where the vehicle was, if that is known."""
     autopilot: Pose | None = None
     """Where an autopilot thought it was."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know of it."""
 
     def __post_init__(self) -> None:
         if self.imu.values.shape[1] != 6:
