@@ -160,6 +160,11 @@ class SensorSummary(NamedTuple):
     outliers: int
     """Measurements of the whole log that were left out."""
 
+    @property
+    def consistent(self) -> bool:
+        """Whether its innovations are about as large as the filter states."""
+        return CONSISTENT[0] <= self.nis <= CONSISTENT[1]
+
 
 class Window(NamedTuple):
     """A time for which fixes were hidden from the filter, and the root mean square of its errors at them (m)."""
@@ -268,6 +273,11 @@ class NavigationReview:
     command: str = ""
 
     @property
+    def consistent(self) -> bool:
+        """Whether the innovations of all sensors are about as large as the filter states."""
+        return all(row.consistent for row in self.sensors)
+
+    @property
     def summary(self) -> str:
         """The review in a line."""
         words = []
@@ -277,7 +287,7 @@ class NavigationReview:
                 words[-1] += f" ({self.held_out.usual:.3g} m with the default noises of {self.autopilot})"
         if self.fitted and self.delay_error is not None:
             words.append(f"GNSS is {1e3 * self.delay:.0f} ± {1e3 * self.delay_error:.0f} ms late")
-        off = [row for row in self.sensors if not CONSISTENT[0] <= row.nis <= CONSISTENT[1]]
+        off = [row for row in self.sensors if not row.consistent]
         names = ", ".join(f"{row.name} {row.nis:.2g}" for row in off)
         words.append(f"innovations not as large as stated (NIS): {names}" if off else "all sensors consistent")
         if self.differences:
