@@ -102,6 +102,13 @@ def test_usage_errors(table, words, message, capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["--from", "nan"], ["--to", "inf"], ["--from", "start"]])
+def test_seconds_are_numbers(table, words, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["navigate", str(table), *words])
+    assert f"argument {words[0]}: invalid" in capsys.readouterr().err
+
+
 def test_the_log_is_not_overwritten(table, capsys):
     assert main(["navigate", str(table), *FIELDS, "--save", str(table)]) == 2
     assert "is the log itself" in capsys.readouterr().err

@@ -136,6 +136,15 @@ def test_a_recording_that_is_too_short_is_an_error_that_says_what_to_do(recordin
         review_recording(recording, fit=False, begin=100.0)
 
 
+def test_a_recording_that_is_too_long_is_refused_before_memory_is_taken(recording):
+    """A stamp that is wrong by years, such as one in a damaged log."""
+    imu, fixes = recording.imu, recording.sensors["gnss_position"]
+    late = [replace(item, time=np.append(item.time[:-1], 1e9)) for item in (imu, fixes)]
+    wrong = replace(recording, imu=late[0], sensors={**recording.sensors, "gnss_position": late[1]})
+    with pytest.raises(DataError, match=r"too long at once; name a part of at most 7,200 s with --from and --to"):
+        review_recording(wrong)
+
+
 def test_angles_and_their_spread_agree_with_samples():
     """Standard deviations of roll, pitch and heading against those of rotations that were drawn."""
     rng = np.random.default_rng(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ from .output import UsageError, add_json, check_readable, command_line, print_st
 if TYPE_CHECKING:
     from ..navigation.review import NavigationReview
 
-TRACKS = (".csv", ".parquet", ".mcap", ".tum")  # fwnkf.navigation.solution.SUFFIXES, without the import of PyTorch
+TRACKS = (".csv", ".parquet", ".mcap", ".tum")
+"""What fwnkf.logs.results writes."""
 
 
 def add(commands: Any) -> None:
@@ -32,8 +34,8 @@ def add(commands: Any) -> None:
         default=True,
         help="fit noises and delay on the first half, at most 120 s of it; without, the autopilot's defaults",
     )
-    parser.add_argument("--from", dest="begin", type=float, metavar="S", help="use the log from this second on")
-    parser.add_argument("--to", dest="end", type=float, metavar="S", help="use it up to this second")
+    parser.add_argument("--from", dest="begin", type=_seconds, metavar="S", help="use the log from this second on")
+    parser.add_argument("--to", dest="end", type=_seconds, metavar="S", help="use it up to this second")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the report, .html or .json")
     parser.add_argument(
         "--save", type=Path, metavar="TRACK", help=f"write the smoothed trajectory: {', '.join(TRACKS)}"
@@ -42,6 +44,13 @@ def add(commands: Any) -> None:
     add_columns(parser, channels=False, controls=False)
     add_json(parser)
     parser.set_defaults(run=run)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
 
 
 def run(options: argparse.Namespace) -> int:

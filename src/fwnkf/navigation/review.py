@@ -31,6 +31,8 @@ SHORTEST = 20.0
 """Seconds that a fit and a rest to judge it by need."""
 SHORTEST_RUN = 5.0
 """Seconds that a filter without a fit needs."""
+LONGEST_RUN = 7200.0
+"""Seconds of a log at once: covariances of all steps are kept for the smoother, some 200 MB an hour."""
 WINDOW, WINDOWS = 10.0, 5
 """Seconds for which fixes are hidden, and the windows that a short rest is divided into instead; the first is seen."""
 FEWEST = 4
@@ -442,6 +444,11 @@ def _span(recording: NavigationRecording, begin: float | None, end: float | None
         raise DataError(
             f"{recording.name}: the IMU and GNSS are both there for {there}; "
             f"{'a fit' if fit else 'a filter'} needs {needed:.0f} s{hint}"
+        )
+    if last - first > LONGEST_RUN:
+        raise DataError(
+            f"{recording.name}: {last - first:,.0f} s from {first:,.1f} to {last:,.1f} s are too long at once; name "
+            f"a part of at most {LONGEST_RUN:,.0f} s with --from and --to"
         )
     return first, last
 

@@ -16,7 +16,6 @@ from .timeline import Array
 
 PLACE = (("latitude", "euclidean", 1), ("longitude", "euclidean", 1), ("height", "euclidean", 1))
 """In front of the states in a file: degrees, degrees and metres."""
-SUFFIXES = (".csv", ".parquet", ".mcap", ".tum")
 
 
 @dataclass(frozen=True, eq=False)
