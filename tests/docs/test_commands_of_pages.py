@@ -16,6 +16,7 @@ from fwnkf.cli import main
 from fwnkf.cli.main import parser
 from fwnkf.data.flights import Vehicle, flight
 
+from ..cli.test_navigate import write_flight as write_navigation
 from ..cli.test_run import CHANNELS, save_imu_filter
 from ..logs.writers import write_flight
 from ..shell import succeed
@@ -45,6 +46,7 @@ EXCUSED = {
     "needs a run that was stopped: tests/training/test_resume.py": ["train --resume"],
     "needs the network or the recordings of a data set": ["data fetch", "data verify", "euroc.yaml", "pip install"],
     "needs a log of this kind: tests/cli/test_diagnose.py": ["drive.mcap", "rover.mcap"],
+    "needs a flight with GNSS: tests/cli/test_navigate.py": ["navigate flight.ulg"],
     "needs a filter of positions: tests/cli/test_run.py": ["out.tum --channels"],
     "needs an object store: tests/scale/test_batch.py": ["s3://"],
     "needs workers: tests/identify/test_parts.py": ["--fleet --workers"],
@@ -85,6 +87,7 @@ def workspace(tmp_path_factory):
     short = flight(seed=3, seconds=4.0, vehicle=Vehicle(rate=250.0))
     for format, name in (("ulog", "flight.ulg"), ("mcap", "flight.mcap")):
         write_flight(folder, format, short).rename(folder / name)
+    write_navigation(folder / "drone.csv")
     save_imu_filter(folder / "models" / "mine")
     fwnkf.save(fwnkf.EKF(fwnkf.systems.Lorenz(fwnkf.systems.LorenzConfig())), folder / "my-filter")
     rng = np.random.default_rng(0)

@@ -15,13 +15,19 @@ if TYPE_CHECKING:
 
 
 def add_columns(
-    parser: argparse.ArgumentParser, *, controls: bool = True, state: bool = False, topics: bool = True
+    parser: argparse.ArgumentParser,
+    *,
+    channels: bool = True,
+    controls: bool = True,
+    state: bool = False,
+    topics: bool = True,
 ) -> None:
-    """Add ``--channels``, ``--time`` and ``--field``; others where a command has a use for them."""
+    """Add ``--time`` and ``--field``; others where a command has a use for them."""
     group = parser.add_argument_group("columns", "a column is NAME, or NAME=COLUMN*FACTOR; see docs/howto/logs.md")
-    group.add_argument(
-        "--channels", "--observe", metavar="NAMES", help="signals or columns of the measurements, with commas"
-    )
+    if channels:
+        group.add_argument(
+            "--channels", "--observe", metavar="NAMES", help="signals or columns of the measurements, with commas"
+        )
     if controls:
         group.add_argument("--controls", "--control", metavar="NAMES", help="those of known control inputs")
     if state:

@@ -27,6 +27,7 @@ COMMANDS = {
     "batch": "batch",
     "export": "export",
     "diagnose": "diagnose",
+    "navigate": "navigate",
 }
 """The module of each command, with ``add(commands)``, which registers ``run(options) -> int``; in the order of the
 help."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -165,13 +166,22 @@ def logged_names(stream: Stream) -> list[str]:
     return [name for name in stream.columns if not name.endswith(("_variance", "_ratio"))]
 
 
-def logged_consistency(stream: Stream, inside: NDArray[np.bool_]) -> list[Consistency]:
-    """What an autopilot's logged innovations say: NIS where variances are logged, test ratios where only these are.
+class LoggedInnovation(NamedTuple):
+    """One innovation as an autopilot logged it, without repetitions."""
+
+    name: str
+    time: Array
+    values: Array
+    variance: Array | None
+    ratio: Array | None
+
+
+def logged_innovations(stream: Stream, inside: NDArray[np.bool_]) -> Iterator[LoggedInnovation]:
+    """The innovations of a stream, one by one.
 
     A log may repeat an innovation until the next measurement; repeated values count once. Innovations of sensors that
     were not used are zero throughout and left out.
     """
-    rows = []
     for name in logged_names(stream):
         values = stream.columns[name]
         variance = stream.columns.get(f"{name}_variance")
@@ -179,17 +189,21 @@ def logged_consistency(stream: Stream, inside: NDArray[np.bool_]) -> list[Consis
         fresh = inside & np.isfinite(values) & np.r_[True, np.diff(values) != 0] & (values != 0)
         if variance is not None:
             fresh &= np.isfinite(variance) & (variance > 0)
-        if fresh.sum() < FEWEST:
-            continue
-        time = stream.time[fresh]
+        if fresh.sum() >= FEWEST:
+            chosen = (None if item is None else item[fresh] for item in (variance, ratio))
+            yield LoggedInnovation(name, stream.time[fresh], values[fresh], *chosen)
+
+
+def logged_consistency(stream: Stream, inside: NDArray[np.bool_]) -> list[Consistency]:
+    """What an autopilot's logged innovations say: NIS where variances are logged, test ratios where only these are."""
+    rows = []
+    for name, time, values, variance, ratio in logged_innovations(stream, inside):
         if variance is not None:
-            normalised = values[fresh] / np.sqrt(variance[fresh])
-            rows.append(channel_consistency(name, "NIS", time, normalised))
+            rows.append(channel_consistency(name, "NIS", time, values / np.sqrt(variance)))
         elif ratio is not None:
-            used = ratio[fresh]
-            used = np.where(np.isfinite(used), used, np.nan)
-            low, high = (edge / gate(name) ** 2 for edge in band(float(fresh.sum())))
-            white = whiteness(values[fresh], segments(time))
+            used = np.where(np.isfinite(ratio), ratio, np.nan)
+            low, high = (edge / gate(name) ** 2 for edge in band(float(len(values))))
+            white = whiteness(values, segments(time))
             rows.append(
                 Consistency(
                     name, "test ratio", float(np.nanmean(used)), low, high, int(np.isfinite(used).sum()),

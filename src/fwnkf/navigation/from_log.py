@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,8 +52,7 @@ def recording(log: Log, *, imu: str | None = None) -> NavigationRecording:
             "and forces of one IMU; name columns with --field gyro_x=…, …, accel_z=…"
         )
     stream = log.signal(chosen[0].name)
-    samples = Readings(stream.time, np.stack([stream.columns[name] for name in NAMED["imu"]], -1))
-    samples = _ordered(samples)
+    samples = _ordered(Readings(stream.time, stream.stack(NAMED["imu"])))
     found = _px4(log) or _ardupilot(log) or _table(log)
     if "fixes" not in found:
         raise DataError(
@@ -153,18 +152,29 @@ def _ardupilot(log: Log) -> dict[str, Any]:
 
 
 def _table(log: Log) -> dict[str, Any]:
+    """Signals with the columns of :data:`NAMED`, those that the user named with a factor first."""
     found = {}
     for name, fields in NAMED.items():
         if name in ("imu", "gnss_position"):
             continue
-        for topic in log.topics:
-            item = _read(log, topic, fields)
-            if item is not None and len(item.time):
-                if name == "wheels":  # forward speed, and none across
-                    item = Readings(item.time, np.pad(item.values, ((0, 0), (0, 2))))
-                found[name] = _changed(item) if name != "wheels" else item
-                break
+        item = next((item for item in _candidates(log, fields) if len(item.time)), None)
+        if item is not None:
+            if name == "wheels":  # forward speed, and none across
+                item = Readings(item.time, np.pad(item.values, ((0, 0), (0, 2))))
+            found[name] = _changed(item) if name != "wheels" else item
     return found
+
+
+def _candidates(log: Log, fields: Fields) -> Iterator[Readings]:
+    """Whatever has all of these columns: signals, then topics."""
+    for source in log.sources():
+        if all(field in source.columns for field in fields):
+            stream = log.signal(source.name)
+            yield _ordered(Readings(stream.time, stream.stack(fields)))
+    for topic in log.topics:
+        item = _read(log, topic, fields)
+        if item is not None:
+            yield item
 
 
 def _first(log: Log, topics: Fields, choices: Sequence[Fields]) -> Readings | None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..diagnosis.result import AllanDeviation, ChannelSpectrum, Consistency, Peak, Trade, Waterfall
 from ..extras import need
 from ._style import COLOURS, DOTS, TRUTH, line, log_scale
-from .drawing import BAD, canvas, log_ticks, thin
+from .drawing import BAD, canvas, legend, log_ticks, thin
 from .wording import number, shorten
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def spectra(channels: Sequence[ChannelSpectrum], peaks: Sequence[Peak] = ()) -> 
             axis.axhline(np.sqrt(channel.white), linestyle="--", linewidth=0.9, color=COLOURS[k % len(COLOURS)])
     _density_axis(axis, channels)
     _label_peaks(axis, channels, peaks, log)
-    _legend(figure, axis)
+    legend(figure, axis)
     return figure
 
 
@@ -65,7 +65,7 @@ def before_after(before: ChannelSpectrum, after: ChannelSpectrum) -> Figure:
     both = before.white and after.white
     axis.set_ylabel("innovation / expected" if both else f"{_unit(before.unit)}/√Hz", fontsize=9)
     axis.set_title(shorten(before.channel, 2 * NAME), fontsize=9.5)
-    _legend(figure, axis)
+    legend(figure, axis)
     return figure
 
 
@@ -178,7 +178,7 @@ def allan(rows: Sequence[AllanDeviation]) -> Figure:
     _log_values(axis)
     axis.set_xlabel("averaging time (s)", fontsize=9)
     axis.set_ylabel(f"Allan deviation ({_unit(rows[0].unit)})", fontsize=9)
-    _legend(figure, axis)
+    legend(figure, axis)
     return figure
 
 
@@ -199,7 +199,7 @@ def trade(result: Trade) -> Figure:
     axis.set_xlabel("delay (ms)", fontsize=9)
     axis.set_ylabel(f"error ({_unit(result.unit)})", fontsize=9)
     axis.set_title(shorten(result.channel, 2 * NAME), fontsize=9.5)
-    _legend(figure, axis)
+    legend(figure, axis)
     return figure
 
 
@@ -276,13 +276,6 @@ def _log_values(axis: Axes) -> None:
     log_scale(axis)
     axis.yaxis.set_major_formatter(lambda value, _: number(value))
     axis.yaxis.set_minor_locator(need("matplotlib.ticker", extra="plot").NullLocator())
-
-
-def _legend(figure: Figure, axis: Axes) -> None:
-    handles, labels = axis.get_legend_handles_labels()
-    if len(handles) > 1:
-        columns = 3 if max(map(len, labels)) < 16 else 2 if max(map(len, labels)) < 26 else 1
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8.5, frameon=False)
 
 
 def _pieces(time: Array) -> list[slice]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from importlib.metadata import PackageNotFoundError, version
 
 from ..diagnosis.result import AllanDeviation, ChannelSpectrum, Consistency, Diagnosis, Fix
 from ..diagnosis.thresholds import THRESHOLDS
@@ -14,7 +12,7 @@ from .drawing import Drawing, draw
 from .page import Cell, Page, Section, Table
 from .stamps import stream_section
 from .verdict import NAMES, by_strength, key_figures, overall_row, strongest, verdict_notices
-from .wording import clean, in_words, number, percent, quantity, shorten
+from .wording import clean, in_words, number, percent, quantity, shorten, versions
 
 __all__ = ["diagnosis_page", "page_of"]
 
@@ -350,7 +348,7 @@ def _method(diagnosis: Diagnosis) -> Section:
     tables.append(Table(("fact", "value"), facts, "Vehicle and log", fold=True))
     answer = f"Filter: {diagnosis.filter or 'none'}. "
     answer += f"Command: `{diagnosis.command}`. " if diagnosis.command else ""
-    answer += _versions()
+    answer += versions()
     return Section("How was it measured?", answer, (), tuple(tables), diagnosis.notes)
 
 
@@ -410,11 +408,3 @@ def _spoken(name: str) -> str:
 def _titled(kind: str) -> str:
     return {"signal": "Measured signal", "innovation": "Innovations of the filter",
             "logged innovation": "Innovations logged by the autopilot"}.get(kind, kind)  # fmt: skip
-
-
-def _versions() -> str:
-    try:
-        package = version("fwnkf")
-    except PackageNotFoundError:  # run from a checkout that is not installed
-        package = "(not installed)"
-    return f"fwnkf {package}, Python {sys.version.split()[0]}."

@@ -78,6 +78,14 @@ def canvas(rows: int = 1, height: float = 2.7, *, share: bool = True) -> tuple[F
     return figure, axes
 
 
+def legend(figure: Figure, axis: Axes) -> None:
+    """One legend below a figure, in as many columns as its names leave room for; none for a single line."""
+    handles, labels = axis.get_legend_handles_labels()
+    if len(handles) > 1:
+        columns = 3 if max(map(len, labels)) < 16 else 2 if max(map(len, labels)) < 26 else 1
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8.5, frameon=False)
+
+
 def log_ticks(axis: Any, low: float, high: float) -> None:
     """Plain numbers at ticks of a logarithmic axis, few enough for a phone (pages do not draw formulas)."""
     ticker = need("matplotlib.ticker", extra="plot")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -118,3 +120,12 @@ def clean(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(clean(item) for item in value)
     return value
+
+
+def versions() -> str:
+    """What a page was made with."""
+    try:
+        package = version("fwnkf")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        package = "(not installed)"
+    return f"fwnkf {package}, Python {sys.version.split()[0]}."
