@@ -13,6 +13,7 @@ from fwnkf.diagnosis.flown import bursts, lifted, without
 from fwnkf.diagnosis.orders import fold, integration_gain
 from fwnkf.diagnosis.plane import plane
 from fwnkf.diagnosis.rotors import harmonic_series, name_lines
+from fwnkf.diagnosis.rules import judge
 from fwnkf.diagnosis.sources import explain, rank_correlation, steadier
 from fwnkf.diagnosis.spectra import even_grid, grid_waterfall
 from fwnkf.diagnosis.thresholds import THRESHOLDS
@@ -158,6 +159,24 @@ def test_the_frequency_of_a_line_is_where_its_power_is():
     line = explain(grid, rotor=(time, 1.006 * speed[:, None]))[0].lines[0]
     power = amplitude[:, 0] ** 2
     assert line.frequency == pytest.approx(power @ speed / power.sum(), rel=0.003)
+
+
+def verdict(seed):
+    return {
+        item.cause: item for item in judge(gather(labelled_flight(seed).log, THRESHOLDS)) if item.severity != "info"
+    }
+
+
+def test_fast_motion_does_not_hide_the_lines_of_rotors():
+    """A band of motion at 20 Hz is the strongest that moves; the rotor line at 90 Hz is worth a warning as well."""
+    assert verdict(1_000_902)["rotor_vibration"].figures["frequency_hz"] == pytest.approx(90.3, rel=0.02)
+
+
+def test_a_multiple_of_a_line_that_moves_is_no_resonance():
+    """Of a rotor without speeds at 58.2 Hz, that at 116.3 Hz."""
+    found = verdict(1_000_246)
+    assert found["rotor_vibration"].figures["frequency_hz"] == pytest.approx(58.2, rel=0.01)
+    assert "resonance" not in found
 
 
 def test_idle_is_not_in_the_air():

@@ -14,9 +14,10 @@ import numpy as np
 from ..evidence import Analysed, Evidence
 from ..finding import Finding, Severity
 from ..notch import notch, notch_bandwidth
-from ..orders import integration_gain
+from ..orders import fold, integration_gain
 from ..result import Peak
 from ..rotors import Named
+from ..sources import Line
 from ..thresholds import Thresholds
 from . import advice
 from .confidence import line_score
@@ -25,6 +26,8 @@ FOLLOWING_Q = 5.0
 """Frequency over bandwidth of a notch that follows the speed of a rotor, as Betaflight's RPM filter has it."""
 BESIDE = 0.12
 """Relative distance from the band of a line that moves, within which what is left of it is not another source."""
+NEAR = 0.03
+"""Relative distance from a multiple of a line within which a weaker band is that multiple."""
 SHORT = 6.5
 """Seconds below which a log cannot tell a resonance from a line that moves."""
 SMEAR = 0.18
@@ -114,7 +117,22 @@ def _left_over(item: Found, others: Sequence[Found]) -> bool:
                 (1 - BESIDE) * order * low <= at <= (1 + BESIDE) * order * high for order in orders
             ):
                 return True
+            if other.moves and not sharp and _is_multiple(item, other, line):
+                return True
     return False
+
+
+def _is_multiple(item: Found, other: Found, line: Line) -> bool:
+    """Whether a band is a weaker multiple of a line that moves, folded where it has to be.
+
+    Likelihoods of strong lines are alike whatever their power, so the amplitudes are compared.
+    """
+    top = item.named.peaks[0]
+    strongest = max((peak.amplitude for peak in other.named.peaks if peak.channel == top.channel), default=0.0)
+    half = max(line.spread, 0.5 * line.width if other.named.source.kind == "resonance" else 0.0)
+    places = [(float(fold(order * line.frequency, item.part.series.rate)), order) for order in (2, 3)]
+    near = any(abs(top.frequency - at) < max(NEAR * at, order * half) for at, order in places)
+    return near and top.amplitude < strongest
 
 
 # ---- how much it matters --------------------------------------------------------------------------------------------
@@ -141,14 +159,19 @@ def _excess(peak: Peak, part: Analysed, evidence: Evidence) -> float:
     return peak.amplitude / limit_of(peak.channel, part, evidence)
 
 
-def _severity(group: Sequence[Found], evidence: Evidence) -> tuple[Severity, float]:
+def _in_motion(peak: Peak, item: Found, limits: Thresholds) -> bool:
+    """Whether fast motion looks the same as a line."""
+    return peak.frequency < limits.sweep_lowest and (item.named.source.kind == "sweep" or peak.ratio < IN_MOTION)
+
+
+def _severity(pairs: Sequence[tuple[Peak, Found]], evidence: Evidence) -> tuple[Severity, float]:
     limits = evidence.thresholds
-    excess = max(_excess(peak, item.part, evidence) for item in group for peak in item.named.peaks)
+    excess = max(_excess(peak, item.part, evidence) for peak, item in pairs)
     serious = any(
         peak.channel.startswith("accel")
         and peak.amplitude > limits.accel_failure * evidence.factors.get(peak.channel, 1.0)
-        for item in group for peak in item.named.peaks
-    )  # fmt: skip
+        for peak, _ in pairs
+    )
     return ("failure" if serious else "warning" if excess > 1 else "info"), excess
 
 
@@ -157,13 +180,14 @@ def _severity(group: Sequence[Found], evidence: Evidence) -> tuple[Severity, flo
 
 def _finding(group: Sequence[Found], evidence: Evidence) -> Finding:
     limits = evidence.thresholds
-    level, excess = _severity(group, evidence)
     pairs = [(peak, item) for item in group for peak in item.named.peaks]
-    top, best = max(pairs, key=lambda pair: _excess(pair[0], pair[1].part, evidence))
+    clear = [pair for pair in pairs if not _in_motion(*pair, limits)]
+    top, best = max(clear or pairs, key=lambda pair: _excess(pair[0], pair[1].part, evidence))
     source, part = best.named.source, best.part
     moves = any(item.moves for item in group)
-    if top.frequency < limits.sweep_lowest and (source.kind == "sweep" or top.ratio < IN_MOTION):
-        level = "info"  # fast motion looks the same
+    level, excess = _severity(clear or pairs, evidence)
+    if not clear:
+        level = "info"
     if source.kind == "resonance" and len(part.series) < SHORT * part.series.rate:
         level = "info"  # a line that moves looks the same
     rate = part.series.rate
