@@ -172,6 +172,13 @@ def test_fast_motion_does_not_hide_the_lines_of_rotors():
     assert verdict(1_000_902)["rotor_vibration"].figures["frequency_hz"] == pytest.approx(90.3, rel=0.02)
 
 
+@pytest.mark.parametrize("seed", [3225, 3229])
+def test_flight_through_the_own_wash_is_no_rotor_fault(seed):
+    flown = labelled_flight(seed)
+    assert (flown.healthy, flown.craft.acrobatic) == (True, True)
+    assert verdict(seed) == {}
+
+
 def test_a_multiple_of_a_line_that_moves_is_no_resonance():
     """Of a rotor without speeds at 58.2 Hz, that at 116.3 Hz."""
     found = verdict(1_000_246)
