@@ -225,10 +225,10 @@ def least_squares(design: Array, target: Array) -> tuple[Array, Array]:
     ([2.0, 1.0], [0.1, 0.6])
     """
     scale = np.maximum(np.abs(design).max(0), 1e-12)
-    rotations, sizes, directions = np.linalg.svd(design / scale, full_matrices=False)
+    left, sizes, directions = np.linalg.svd(design / scale, full_matrices=False)
     known = sizes > RANK * sizes[0]
     inverse = np.where(known, 1 / np.where(known, sizes, 1.0), 0.0)
-    weights = directions.T @ (inverse * (rotations.T @ target).T).T
+    weights = directions.T @ (inverse * (left.T @ target).T).T
     variance = ((directions.T * inverse) ** 2).sum(1)
     undetermined = (np.abs(directions[~known]) > RANK).any(0)
     scaled = weights.T / scale

@@ -1,8 +1,9 @@
-"""How sure a finding is, as a score between 0 and 1: the share of such findings that were right on simulated logs.
+"""How sure a finding is, as a score between 0 and 1: near the share of such findings that were right on simulated logs.
 
-Counted by ``benchmarks/diagnosis.py`` on seeds that rules were chosen on, and rounded. What tells right findings from
-wrong ones is how far a line stands out of the noise beside it, not how far its likelihood is above that of the next
-cause: likelihoods of strong lines are alike whatever is assumed.
+Counted by ``benchmarks/diagnosis.py`` on seeds that rules were chosen on. What tells right findings from wrong ones is
+how far a line stands out of the noise beside it, not how far its likelihood is above that of the next cause:
+likelihoods of strong lines are alike whatever is assumed. Low scores are set by hand: such findings are so rare (fewer
+than ten of a kind) that their share is hardly known, and the scores are drawn towards a half.
 """
 
 from __future__ import annotations
