@@ -2,8 +2,8 @@
 
     python benchmarks/diagnosis.py --logs 2000 --seed 0 --rows rows.jsonl [--processes 2] [--markdown FILE]
 
-Every log has a seed of its own, counted from that of the command. Seeds below 1,000,000 are for choosing thresholds;
-those from 1,000,000 on are not looked at before the rules are final. Rows are appended as they come, so that a run that
+Every log has a seed of its own, counted from that of the command. Seeds below 2,000,000 are for choosing thresholds;
+those from 2,000,000 on are not looked at before the rules are final. Rows are appended as they come, so that a run that
 was stopped goes on where it was. ``diagnosis_score.py`` says what is counted as right.
 """
 

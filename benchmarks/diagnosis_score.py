@@ -24,7 +24,7 @@ SHARP = 0.10
 """Relative spread of a line over the flight up to which it has one frequency to compare."""
 BY_CHANNEL = ("axis_sign", "axis_swap", "scale", "bias_step", "drift")
 """Causes whose findings have to name a channel of the label."""
-HELD_OUT = 1_000_000
+HELD_OUT = 2_000_000
 """Seeds from here on are not looked at while rules are made."""
 
 

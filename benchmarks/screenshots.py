@@ -26,7 +26,15 @@ const wide = [...document.querySelectorAll("body *")].filter(
   e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".scroll"));
 const texts = [...document.querySelectorAll("svg.plot text")].map(e => parseFloat(e.style.fontSize) *
   e.ownerSVGElement.getBoundingClientRect().width / e.ownerSVGElement.viewBox.baseVal.width);
+const clipped = [...document.querySelectorAll(".scroll")].filter(e => e.scrollWidth > e.clientWidth + 1);
+const crossed = [...document.querySelectorAll("svg.plot")].flatMap(plot => {
+  const boxes = [...plot.querySelectorAll("text")].map(e => [e.textContent, e.getBoundingClientRect()]);
+  return boxes.flatMap(([one, a], k) => boxes.slice(k + 1).filter(([, b]) =>
+    a.left < b.right && b.left < a.right && a.top + 2 < b.bottom && b.top + 2 < a.bottom).map(([two]) => [one, two]));
+});
 parent.postMessage(JSON.stringify({
+  clipped: clipped.map(e => [e.textContent.trim().slice(0, 40), e.scrollWidth - e.clientWidth]),
+  crossed: crossed.slice(0, 8),
   width: innerWidth, overflow: document.documentElement.scrollWidth - innerWidth,
   wide: wide.slice(0, 5).map(e => e.tagName), smallest: texts.length ? Math.min(...texts) : null,
   background: getComputedStyle(document.body).backgroundColor}), "*");
@@ -66,7 +74,8 @@ def framed(text: str, width: int, height: int, *options: str, dark: bool = False
 
 
 def probe(page: Path, width: int = PHONE, *, dark: bool = False) -> dict[str, Any]:
-    """What the layout is like at a width: pixels of overflow, elements outside, smallest size of text in figures."""
+    """What the layout is like at a width: pixels of overflow, elements outside, tables that have to be scrolled, texts
+    of figures that lie over each other, and the smallest size of text in figures."""
     text = page.read_text(encoding="utf-8")
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)  # which forbids the probe, rightly
     dom = framed(text.replace("</body>", f"{PROBE}</body>"), width, 900, "--dump-dom", dark=dark)

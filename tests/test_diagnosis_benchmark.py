@@ -179,7 +179,7 @@ def test_targets_are_held_or_not():
 
 
 def test_a_page_without_held_out_logs_says_so():
-    rows = [row([label("gaps")], [finding("gaps")], seed=seed) for seed in (3, 1_000_000)]
+    rows = [row([label("gaps")], [finding("gaps")], seed=seed) for seed in (3, scores.HELD_OUT)]
     assert diagnosis_page.MISSING in diagnosis_page.page(rows[:1])
     assert diagnosis_page.MISSING not in diagnosis_page.page(rows)
 
@@ -193,10 +193,10 @@ def test_wilson_intervals():
 
 
 def test_rows_are_split_by_seed():
-    rows = [row([], [], seed=999_999), row([], [], seed=1_000_000)]
+    rows = [row([], [], seed=scores.HELD_OUT - 1), row([], [], seed=scores.HELD_OUT)]
     halves = scores.halves(rows)
-    assert [one["seed"] for one in halves["choosing"]] == [999_999]
-    assert [one["seed"] for one in halves["held out"]] == [1_000_000]
+    assert [one["seed"] for one in halves["choosing"]] == [scores.HELD_OUT - 1]
+    assert [one["seed"] for one in halves["held out"]] == [scores.HELD_OUT]
 
 
 def test_a_diagnosis_that_raises_is_a_row(monkeypatch):

@@ -106,6 +106,15 @@ def test_a_sensor_at_rest_with_few_values_does_not_clip(spread):
     assert [clip.limit for clip in clipping(coarse, "x")] == [-25]
 
 
+def test_a_smooth_maximum_of_a_coarse_sensor_is_no_limit():
+    """Whole degrees per second: a slow turn stays at its fastest for longer than just below it."""
+    time = np.arange(3000) / 100
+    turn = np.round(35 * np.exp(-(((time - 12) / 4) ** 2)) + 3 * np.sin(2 * time))[:, None]
+    assert (turn == turn.max()).sum() > 5
+    assert clipping(turn, "z") == []
+    assert [clip.limit for clip in clipping(np.minimum(turn, 25), "z")] == [25]
+
+
 def test_a_shock_is_found_once_and_flight_has_none():
     flown = flight(seed=1)
     assert shocks(flown.imu_time, flown.accel) == []

@@ -7,11 +7,13 @@ import pytest
 from scipy import stats
 
 from fwnkf.data.flights import flight
-from fwnkf.diagnosis.evidence import analyse
+from fwnkf.data.labelled import labelled_flight
+from fwnkf.diagnosis.evidence import analyse, gather
 from fwnkf.diagnosis.flown import bursts, lifted, without
 from fwnkf.diagnosis.orders import fold, integration_gain
 from fwnkf.diagnosis.plane import plane
 from fwnkf.diagnosis.rotors import harmonic_series, name_lines
+from fwnkf.diagnosis.rules import judge
 from fwnkf.diagnosis.sources import explain, rank_correlation, steadier
 from fwnkf.diagnosis.spectra import even_grid, grid_waterfall
 from fwnkf.diagnosis.thresholds import THRESHOLDS
@@ -136,6 +138,52 @@ def test_a_burst_is_in_no_spectrum(rng):
     cut = bursts(grid, 8.0)
     assert any(start < 30.1 and stop > 30.9 for start, stop in cut) or len(cut) > 1
     assert explain(without(grid, cut)) == []
+
+
+@pytest.mark.parametrize("seed", [1_000_292, 1_000_419, 1_000_766, 1_000_938])
+def test_a_rotor_line_at_full_throttle_is_no_burst(seed):
+    """At 200 and 250 Hz a line that sweeps fills the band above 80 Hz in a window; its power counts all the same."""
+    flown = labelled_flight(seed)
+    (part,) = gather(flown.log, THRESHOLDS).analysed
+    assert part.bursts == ()
+    (label,) = (one for one in flown.labels if one.cause == "rotor_vibration")
+    source = next(item.source for item in part.named if item.source.rotor == label.rotor)
+    assert source.lines[0].frequency == pytest.approx(label.frequency, rel=0.01)
+
+
+def test_the_frequency_of_a_line_is_where_its_power_is():
+    """Off the track as well: a speed that is logged with an error of 0.6 % does not move the line."""
+    time, speed, noise = swept()
+    amplitude = np.where(speed > 85, 8.0, 0.5)[:, None]
+    grid = even_grid(time, amplitude * wave(speed, 500.0) + 0.1 * noise)
+    line = explain(grid, rotor=(time, 1.006 * speed[:, None]))[0].lines[0]
+    power = amplitude[:, 0] ** 2
+    assert line.frequency == pytest.approx(power @ speed / power.sum(), rel=0.003)
+
+
+def verdict(seed):
+    return {
+        item.cause: item for item in judge(gather(labelled_flight(seed).log, THRESHOLDS)) if item.severity != "info"
+    }
+
+
+def test_fast_motion_does_not_hide_the_lines_of_rotors():
+    """A band of motion at 20 Hz is the strongest that moves; the rotor line at 90 Hz is worth a warning as well."""
+    assert verdict(1_000_902)["rotor_vibration"].figures["frequency_hz"] == pytest.approx(90.3, rel=0.02)
+
+
+@pytest.mark.parametrize("seed", [3225, 3229])
+def test_flight_through_the_own_wash_is_no_rotor_fault(seed):
+    flown = labelled_flight(seed)
+    assert (flown.healthy, flown.craft.acrobatic) == (True, True)
+    assert verdict(seed) == {}
+
+
+def test_a_multiple_of_a_line_that_moves_is_no_resonance():
+    """Of a rotor without speeds at 58.2 Hz, that at 116.3 Hz."""
+    found = verdict(1_000_246)
+    assert found["rotor_vibration"].figures["frequency_hz"] == pytest.approx(58.2, rel=0.01)
+    assert "resonance" not in found
 
 
 def test_idle_is_not_in_the_air():

@@ -26,3 +26,12 @@ def test_the_page_fits_a_phone_and_follows_the_colour_scheme(tmp_path):
     assert light["wide"] == []
     assert light["smallest"] >= 8  # pixels
     assert (light["background"], dark["background"]) == ("rgb(255, 255, 255)", "rgb(20, 24, 29)")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_table_is_clipped_and_no_label_lies_over_another(tmp_path, width):
+    path = page_of(diagnosis(lambda text: text)).save(tmp_path / "page.html")
+    found = screenshots.probe(path, width)
+    assert found["crossed"] == []
+    assert [table for table in found["clipped"] if table[0].startswith("stream")] == []
+    assert [table for table in found["clipped"] if width > screenshots.PHONE + 100] == []

@@ -18,6 +18,10 @@ LEVELS = 8
 """Different values of a channel, at least, for a verdict on clipping."""
 
 
+STEPS = 4
+"""Values next to the extreme one that are counted against it, at least: of a parabola they hold more samples."""
+
+
 class Clip(NamedTuple):
     """Samples of one channel that are stuck at a limit."""
 
@@ -57,8 +61,10 @@ def clipping(values: Array, channels: Sequence[str], *, thresholds: Thresholds =
         for limit, inward in ((float(samples.max()), -1.0), (float(samples.min()), 1.0)):
             depth = inward * (samples - limit)
             at = int((depth <= 1e-7 * extent).sum())
-            # the values just inside: within 2 % of the range, and the next one at least where steps are coarser
-            near = max(0.02 * extent, float(depth[depth > 1e-7 * extent].min(initial=math.inf)))
+            # the values just inside: within 2 % of the range, and the next few where steps are coarser, because
+            # a smooth maximum stays in the last step for 2.4 times as long as in the one before
+            steps = np.unique(depth[depth > 1e-7 * extent])
+            near = max(0.02 * extent, float(steps[:STEPS][-1])) if len(steps) else 0.0
             inside = int(((depth > 1e-7 * extent) & (depth <= near)).sum())
             if (
                 extent > 0

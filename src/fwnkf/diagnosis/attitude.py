@@ -28,6 +28,14 @@ MOVED = 0.02
 """rad/s: standard deviation of a rate below which an axis was not turned."""
 EXPLAINED = 0.5
 """Share of the variance of an axis that the gyro has to explain, for its coefficients to be judged."""
+RANK = 1e-9
+"""Singular value over the largest, up to which a combination of columns is not determined."""
+SURE = 5.0
+"""Standard errors from which a coefficient is not zero."""
+CLEAR = 0.3
+"""Size from which a coefficient is that of a mirrored or exchanged axis."""
+ALIKE = 0.2
+"""Range of the logarithms of factors that are one factor."""
 
 
 class Rates(NamedTuple):
@@ -51,6 +59,43 @@ class Agreement(NamedTuple):
     """s; positive where the attitude is late."""
     sharpness: float
     """Variance that is left without the delay, over that which is left with it."""
+    explained: Array
+    """Of each axis: share of the variance of its rate that the gyro explains."""
+
+    @property
+    def sure(self) -> NDArray[np.bool_]:
+        """Which coefficients stand out of their errors."""
+        return np.abs(self.matrix) > SURE * self.error
+
+    @property
+    def swapped(self) -> tuple[tuple[int, int], ...]:
+        """Axes of the attitude, each with another axis of the gyro that explains it."""
+        size = np.abs(self.matrix)
+        strongest = {row: int(np.argmax(size[row] * self.sure[row])) for row in self.seen if self.sure[row].any()}
+        return tuple(
+            (row, column) for row, column in strongest.items()
+            if row != column and size[row, column] > 3 * size[row, row] and size[row, column] > CLEAR
+        )  # fmt: skip
+
+    @property
+    def mirrored(self) -> tuple[int, ...]:
+        """Axes whose gyro has the wrong sign."""
+        return tuple(row for row in self.seen if self.sure[row, row] and self.matrix[row, row] < -CLEAR)
+
+    @property
+    def factor(self) -> float:
+        """How many times too large the gyro is, at least: one where its axes do not have one factor in common.
+
+        Noise in the gyro makes coefficients too small, by the share that is explained at most; noise in the attitude
+        does not change them. The factor is the one nearest to one between both.
+        """
+        rows = [row for row in self.seen if self.sure[row, row]]
+        slopes = np.array([self.matrix[row, row] for row in rows])
+        if self.swapped or self.mirrored or not rows or (slopes <= 0).any() or np.ptp(np.log(slopes)) >= ALIKE:
+            return 1.0
+        low = float(np.median(slopes))
+        high = float(np.median(slopes / self.explained[rows]))
+        return 1 / min(max(1.0, low), high)
 
 
 class Bias(NamedTuple):
@@ -151,26 +196,56 @@ def agreement(time: Array, gyro: Array, rates: Rates) -> Agreement | None:
         matrix, _, residual = _regressed(x[keep], y[keep], x, y)
         size = np.linalg.norm(residual, axis=1)
         keep = size <= max(4 * float(np.median(size)), 5 * MOVED)
-    matrix, inverse, residual = _regressed(x[keep], y[keep])
-    error = np.sqrt((residual**2).sum(0)[:, None] / max(keep.sum() - 4, 1) * np.maximum(np.diag(inverse)[:3], 0))
+    matrix, variance, residual = _regressed(x[keep], y[keep])
+    left_over = (residual**2).sum(0)[:, None] / max(keep.sum() - 4, 1)
+    error = np.sqrt(np.maximum(left_over, np.finfo(float).tiny) * variance)  # of undetermined axes infinite
     spread = y[keep].std(0)
     explained = 1 - (residual**2).mean(0) / np.maximum(spread**2, 1e-12)
     seen = tuple(k for k in range(3) if spread[k] > MOVED and explained[k] > EXPLAINED)
     still = left.get(0.0, left[lag])
-    return Agreement(matrix, error, seen, lag, still / max(left[lag], 1e-12))
+    return Agreement(matrix, error, seen, lag, still / max(left[lag], 1e-12), explained)
 
 
 def _regressed(
     x: Array, y: Array, all_x: Array | None = None, all_y: Array | None = None
 ) -> tuple[Array, Array, Array]:
-    """Coefficients ``[3, 3]``, the inverse of the normal matrix, and residuals (of all, where they are given)."""
-    design = np.column_stack((x, np.ones(len(x))))
-    scale = np.maximum(np.abs(design).max(0), 1e-12)
-    inverse = np.linalg.pinv((design / scale).T @ (design / scale)) / np.outer(scale, scale)
-    weights = inverse @ design.T @ y
+    """Coefficients ``[3, 3]``, their variances over that of the residuals, and residuals (of all, where given)."""
+    weights, variance = least_squares(np.column_stack((x, np.ones(len(x)))), y)
     if all_x is not None and all_y is not None:
-        design, y = np.column_stack((all_x, np.ones(len(all_x)))), all_y
-    return weights[:3].T, inverse, y - design @ weights
+        x, y = all_x, all_y
+    return weights[:3].T, variance[:3], y - np.column_stack((x, np.ones(len(x)))) @ weights
+
+
+def least_squares(design: Array, target: Array) -> tuple[Array, Array]:
+    """Coefficients, and the diagonal of the inverse of ``XᵀX``: infinite where the columns do not determine one.
+
+    >>> design = np.column_stack((np.arange(5.0), np.ones(5)))
+    >>> weights, variance = least_squares(design, 2 * np.arange(5.0) + 1)
+    >>> weights.round(6).tolist(), variance.round(6).tolist()
+    ([2.0, 1.0], [0.1, 0.6])
+    """
+    scale = np.maximum(np.abs(design).max(0), 1e-12)
+    left, sizes, directions = np.linalg.svd(design / scale, full_matrices=False)
+    known = sizes > RANK * sizes[0]
+    inverse = np.where(known, 1 / np.where(known, sizes, 1.0), 0.0)
+    weights = directions.T @ (inverse * (left.T @ target).T).T
+    variance = ((directions.T * inverse) ** 2).sum(1)
+    undetermined = (np.abs(directions[~known]) > RANK).any(0)
+    scaled = weights.T / scale
+    return scaled.T, np.where(undetermined, np.inf, variance) / scale**2
+
+
+def rotations(orientation: Array) -> Array:
+    """Matrices from the body to the world, ``[n, 3, 3]``, of orientations (w, x, y, z)."""
+    w, x, y, z = orientation.T
+    return np.stack(
+        [
+            np.stack([1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)], -1),
+            np.stack([2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)], -1),
+            np.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)], -1),
+        ],
+        1,
+    )
 
 
 def gyro_bias(

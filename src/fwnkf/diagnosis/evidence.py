@@ -15,10 +15,12 @@ from ..logs.log import OWN, Log, Stream
 from ..logs.roles import rotor_numbers
 from ..logs.stamps import StampReport, examine, repair
 from .allan import allan
+from .attitude import Agreement, agreement, attitude_rates
 from .consistency import consistency, logged_consistency
 from .flown import bursts, lifted, without
 from .result import AllanDeviation, ChannelSpectrum, Consistency, Peak, Waterfall
 from .rotors import Lines, Named, name_lines
+from .scales import ACCEL, GYRO, ORIENTATION, Scale, accel_scale, gyro_scale
 from .series import Series, moving_channels
 from .sources import Track
 from .spectra import Grid, Spectrum, even_grid, grid_waterfall, noise_floor, spectrum
@@ -175,8 +177,43 @@ class Evidence:
     """Whether the filter was given, not built from the log."""
     seconds: float
     notes: list[str] = field(default_factory=list)
-    factors: dict[str, float] = field(default_factory=dict)
-    """By channel: how many times too large its values are, where a rule found that."""
+
+    @property
+    def gyro(self) -> Stream | None:
+        """The first with all three axes, in the air."""
+        return _first(self.streams, ("imu", "gyro"), GYRO, 100)
+
+    @property
+    def attitude(self) -> Stream | None:
+        """The first with an orientation, in the air."""
+        return _first(self.streams, ("pose", "attitude"), ORIENTATION, 20)
+
+    @cached_property
+    def agreement(self) -> Agreement | None:
+        """Of the gyro with the attitude; None where the log has not enough of both."""
+        if self.gyro is None or self.attitude is None:
+            return None
+        rates = attitude_rates(self.attitude.time, self.attitude.stack(ORIENTATION))
+        return None if rates is None else agreement(self.gyro.time, self.gyro.stack(GYRO), rates)
+
+    @cached_property
+    def scales(self) -> tuple[Scale, ...]:
+        """Sensors that are wrong by a factor."""
+        found, limit = [], self.thresholds.scale_error
+        if self.agreement is not None and self.attitude is not None:
+            found.append(gyro_scale(self.agreement, self.attitude.name, limit))
+        accel = _first(self.entire, ("imu", "accel"), ACCEL, 100)
+        if accel is not None:
+            turning = _first(self.entire, ("imu", "gyro"), GYRO, 1)  # on the ground too: there is gravity alone
+            attitude = _first(self.entire, ("pose", "attitude"), ORIENTATION, 20)
+            factor = found[0].factor if found and found[0] is not None else 1.0
+            found.append(accel_scale(accel, turning, attitude, limit, factor))
+        return tuple(item for item in found if item is not None)
+
+    @property
+    def factors(self) -> dict[str, float]:
+        """By channel: how many times too large its values are, where they are."""
+        return {channel: item.factor for item in self.scales for channel in item.channels}
 
     @property
     def peaks(self) -> tuple[Peak, ...]:
@@ -189,6 +226,12 @@ class Evidence:
     def whole(self, name: str) -> Stream | None:
         """The stream of a role, on the ground too."""
         return self.entire.get(name)
+
+
+def _first(streams: Mapping[str, Stream], roles: Sequence[str], columns: Sequence[str], least: int) -> Stream | None:
+    """The first stream of some roles with all the columns, and with enough samples."""
+    found = (streams[role] for role in roles if role in streams)
+    return next((item for item in found if set(columns) <= set(item.columns) and len(item) >= least), None)
 
 
 def gather(log: Log, thresholds: Thresholds, filter: Filter | None = None, truth: Reference | None = None) -> Evidence:

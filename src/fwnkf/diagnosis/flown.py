@@ -26,6 +26,8 @@ BURST = 12.0
 """Power of a window over the usual one, in most of the frequencies at once, from which it is a burst."""
 BANDS = (80.0, 400.0)
 """Hz between the bands that are examined: a touchdown rings at low frequencies."""
+BINS = 24
+"""Frequencies of a band above the first, at least: a line that moves is in several neighbours within one window."""
 MOST_CUT = 0.2
 """Share of the samples that may be bursts; more of them are how the vehicle moves."""
 
@@ -77,10 +79,7 @@ def bursts(grid: Grid, lowest: float) -> list[tuple[float, float]]:
     power = np.array(density)
     frequency = np.arange(power.shape[1]) * grid.rate / length
     loud = np.zeros(len(power), bool)
-    for low, high in zip((lowest, *BANDS), (*BANDS, np.inf), strict=True):
-        inside = (frequency >= low) & (frequency < high)
-        if inside.sum() < 5:
-            continue
+    for inside in _bands(frequency, lowest):
         ratio = power[:, inside] / np.maximum(np.median(power[:, inside], axis=0), np.finfo(float).tiny)
         middle = np.median(ratio, axis=1)  # over frequencies: a line is in a few of them
         loud |= np.max([middle[:, k : k + 3].mean(1) for k in range(0, middle.shape[1], 3)], axis=0) > BURST
@@ -88,6 +87,13 @@ def bursts(grid: Grid, lowest: float) -> list[tuple[float, float]]:
         return []
     seconds = length / grid.rate
     return [(starts[a] - seconds / 2, starts[b - 1] + 1.5 * seconds) for a, b in _runs(loud)]
+
+
+def _bands(frequency: Array, lowest: float) -> list[Mask]:
+    """Bands that are compared apart: the lowest, in which every burst is, and others that are wide enough."""
+    edges = zip((lowest, *BANDS), (*BANDS, np.inf), strict=True)
+    masks = [(frequency >= low) & (frequency < high) for low, high in edges]
+    return [inside for k, inside in enumerate(masks) if inside.sum() >= (BINS if k else 5)]
 
 
 def without(grid: Grid, spans: Sequence[tuple[float, float]]) -> Grid:

@@ -85,14 +85,24 @@ class Plane:
 
     def power(self, track: Array, half: Array | float = 0.0) -> Array:
         """Power above the floor ``[W, C]`` along a track; NaN in windows in which most of it was taken out."""
+        return self.moments(track, half)[0]
+
+    def moments(self, track: Array, half: Array | float = 0.0) -> tuple[Array, Array]:
+        """Power above the floor ``[W, C]`` along a track, and the sum of power times frequency.
+
+        Both are NaN in windows in which most of the track was taken out.
+        """
         low, high = self._cells(track, np.asarray(half) + 0.5 * self.resolution)
         place = np.arange(len(self.frequency))
         inside = (place >= low[:, None]) & (place < high[:, None])
         rows, cells = np.nonzero(inside & self.free)
-        result = np.zeros((len(self.time), self.ratio.shape[2]))
-        np.add.at(result, rows, (self.ratio[rows, cells] - 1) * self.scale[rows, cells])
+        result = np.zeros((2, len(self.time), self.ratio.shape[2]))
+        above = (self.ratio[rows, cells] - 1) * self.scale[rows, cells]
+        np.add.at(result[0], rows, above)
+        np.add.at(result[1], rows, above * self.frequency[cells, None])
         share = (inside & self.free).sum(1) / np.maximum(inside.sum(1), 1)
-        return np.where(share[:, None] > 0.5, result / np.maximum(share, 0.5)[:, None], np.nan)
+        power, moment = np.where(share[:, None] > 0.5, result / np.maximum(share, 0.5)[:, None], np.nan)
+        return power, moment
 
     def _cells(self, track: Array, half: Array | float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         reach = LOBE * self.resolution + np.broadcast_to(half, track.shape)

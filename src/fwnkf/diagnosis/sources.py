@@ -389,14 +389,16 @@ class _Search:
         return fine_seconds(self.grid)
 
     def _line(self, area: Plane, item: Hypothesis) -> Line:
-        power = area.power(item.track, item.half)
+        power, moment = area.moments(item.track, item.half)
         present = (item.track > 0) & np.isfinite(power).all(1)
         if not present.any():
-            present, power = item.track > 0, np.nan_to_num(power)
+            present, power, moment = item.track > 0, np.nan_to_num(power), np.nan_to_num(moment)
         track, power = item.track[present], power[present]
-        weight = np.maximum(power, 0) / np.maximum(area.scale.mean((0, 1)), np.finfo(float).tiny)
-        total = np.maximum(weight.sum(1), 1e-12)
-        frequency = float(total @ track / total.sum())
+        usual_power = np.maximum(area.scale.mean((0, 1)), np.finfo(float).tiny)
+        total = np.maximum((np.maximum(power, 0) / usual_power).sum(1), 1e-12)
+        # of the cells, not of the track: a line that is late behind its track, or leaves it, is where its power is
+        centre = np.where(power > 0, moment[present], 0) / usual_power
+        frequency = float(centre.sum() / total.sum()) if centre.any() else float(total @ track / total.sum())
         spread = float(np.sqrt(max(total @ (track - frequency) ** 2 / total.sum(), 0)))
         usual = np.maximum(np.median(power, axis=0), 0)  # no moment counts for more than some times this
         amplitude = np.sqrt(2 * np.maximum(np.minimum(power, 10 * usual).mean(0), 0))

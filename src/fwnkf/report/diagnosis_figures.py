@@ -25,6 +25,8 @@ Array = NDArray[np.float64]
 
 LABELS = 4
 """Lines of a spectrum that are labelled in the figure; the table has all of them."""
+APART = 0.16
+"""Share of the width of a figure between labels, at least: a label is up to 0.14 wide."""
 LOG_ABOVE = 700.0
 """Hz. Spectra that go further have a logarithmic frequency axis, because most of what matters is below."""
 RASTER = (420, 260)
@@ -243,7 +245,7 @@ def _label_peaks(axis: Axes, channels: Sequence[ChannelSpectrum], peaks: Sequenc
         if peak.channel not in names or len(places) >= LABELS or not low < peak.frequency <= high:
             continue
         share = np.log(peak.frequency / low) / np.log(high / low) if log else (peak.frequency - low) / (high - low)
-        if any(abs(share - place) < 0.12 for place in places):
+        if any(abs(share - place) < APART for place in places):
             continue
         places.append(float(share))
         side = "left" if share < 0.1 else "right" if share > 0.9 else "center"

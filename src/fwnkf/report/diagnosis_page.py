@@ -92,7 +92,7 @@ def _noise(diagnosis: Diagnosis) -> Section | None:
     table = Table(
         ("channel", "frequency (Hz)", "amplitude", "× floor", "source"),
         rows,
-        "Spectral lines, strongest first",
+        "Spectral lines, the highest over the noise floor first",
     )
     best = strongest(diagnosis)
     if best is None:
@@ -182,10 +182,12 @@ def _consistent(diagnosis: Diagnosis) -> Section | None:
                 "Moving average over time. Dashed: value of a consistent filter.",
             )
         )
+    kinds = sorted({row.kind for row in rows})
+    mixed = len(kinds) > 1
     cells = tuple(
         (
             shorten(row.name, NAMES),
-            row.kind,
+            *((row.kind,) if mixed else ()),
             row.mean,
             f"{number(row.low)} to {number(row.high)}",
             row.correlation,
@@ -193,17 +195,17 @@ def _consistent(diagnosis: Diagnosis) -> Section | None:
         )
         for row in rows
     )
-    columns = ("channel", "statistic", "mean", "95 % interval", "autocorrelation", "rejected")
+    columns = ("channel", *(("statistic",) if mixed else ()), "mean", "95 % interval", "correlation", "rejected")
     notes: tuple[str, ...] = (
         "NIS is the squared innovation (measurement minus prediction) divided by its variance in the filter. Its mean "
-        "is 1 for a consistent filter. Autocorrelation is the largest correlation between innovations of different "
+        "is 1 for a consistent filter. Correlation is the largest correlation between innovations of different "
         "steps; it is 0 for white innovations. Rejected: share of innovations outside the gate.",
     )
     if any(row.kind == "NEES" for row in rows):
         notes += ("NEES is the squared error against the reference divided by its variance in the estimate. Its "
                   "interval is wide where errors change slowly, because few of them are independent.",)  # fmt: skip
-    return Section("Is the filter consistent?", " ".join(sentences), tuple(drawings),
-                   (Table(columns, cells, "Consistency of each channel"),), notes)  # fmt: skip
+    table = Table(columns, cells, f"{'Consistency' if mixed else kinds[0]} of each channel")
+    return Section("Is the filter consistent?", " ".join(sentences), tuple(drawings), (table,), notes)
 
 
 def _bias(diagnosis: Diagnosis) -> Section | None:

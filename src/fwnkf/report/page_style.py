@@ -59,15 +59,16 @@ svg.plot *{stroke-linejoin:round}
 svg.plot text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;fill:var(--ink)}
 figure.wide svg.plot{min-width:560px}
 table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums}
-th,td{text-align:left;padding:4px 18px 4px 0;border-bottom:1px solid var(--line);vertical-align:top;
+th,td{text-align:left;padding:4px 12px 4px 0;border-bottom:1px solid var(--line);vertical-align:top;
 overflow-wrap:normal;white-space:nowrap}
 th{color:var(--soft);font-weight:600;vertical-align:bottom}
 th.number,td.number{text-align:right}
 th{white-space:normal}
 td.long{white-space:normal;min-width:11rem;overflow-wrap:anywhere}
 @media (max-width:560px){.notice dl{grid-template-columns:1fr;gap:0}.notice dd{margin:0 0 6px}
-table{font-size:.8rem;width:100%}th,td{white-space:normal;padding-right:8px}td{overflow-wrap:anywhere}
-td.number{white-space:nowrap}td.long{min-width:6rem}}
+table{font-size:.75rem;width:100%}th,td{white-space:normal;padding-right:6px}
+td:first-child,td.long{overflow-wrap:anywhere}td:first-child{min-width:3.2rem}
+td.number{white-space:nowrap}td.long{min-width:4.5rem}}
 @media (min-width:900px){.columns{grid-template-columns:minmax(0,1fr) minmax(0,1fr)}}
 @media print{figure,.notice{break-inside:avoid}}
 """

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..flights import GRAVITY
 from .draft import Draft
-from .labels import Label
+from .labels import GYRO_FAULT, Label
 from .vibration import CHANNELS
 
 GYRO_LIMIT = np.deg2rad(250.0)
@@ -23,10 +25,20 @@ def clipped_accel(draft: Draft) -> None:
     values = draft.values[:, 3:] + size * generator.normal(size=(len(draft.values), 3)) * np.clip(moving, 0, 1.3)
     share = float((np.abs(values) >= limit).any(1).mean())
     draft.values[:, 3:] = np.clip(values, -limit, limit)
+    # lines of the accelerometer are below this shaking: what the gyro has of them decides
+    draft.labels[:] = [
+        label if strongest_gyro(label) >= GYRO_FAULT else replace(label, required=False) for label in draft.labels
+    ]
     draft.labels.append(
         Label("clipping", "accelerometer", channels=CHANNELS[3:], figures={"limit": limit, "share": share})
     )
     draft.labels.append(Label("broadband", "the shaking that is clipped", required=False))
+
+
+def strongest_gyro(label: Label) -> float:
+    """Amplitude (rad/s) of the strongest line of a label in the gyro; of a label without lines, infinite."""
+    sizes = [size for line in label.lines for name, size in line.amplitude.items() if name.startswith("gyro")]
+    return max(sizes, default=np.inf)
 
 
 def clipped_gyro(draft: Draft) -> None:

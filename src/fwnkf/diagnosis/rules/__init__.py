@@ -9,7 +9,7 @@ from ..finding import Finding
 from . import agreement, aiding, amplitude, axes, columns, errors, levels, lines, sampling, visibility
 
 RULES: tuple[Callable[[Evidence], Iterable[Finding]], ...] = (
-    axes.findings,  # first: amplitudes of a sensor in a wrong unit are judged in the right one
+    axes.findings,
     lines.findings,
     aiding.findings,
     sampling.findings,

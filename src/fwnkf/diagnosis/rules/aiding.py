@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...logs.log import Stream
+from ..attitude import least_squares, rotations
 from ..evidence import Evidence
 from ..finding import Finding
+from ..scales import ORIENTATION
 from .confidence import plain_score
 
 POSITION, VELOCITY = (tuple(f"{name}_{axis}" for axis in "xyz") for name in ("position", "velocity"))
-ORIENTATION = tuple(f"orientation_{part}" for part in "wxyz")
 MAG = tuple(f"mag_{axis}" for axis in "xyz")
 
 
@@ -105,20 +106,20 @@ def _interference(evidence: Evidence) -> Iterator[Finding]:
     known = np.isfinite(pose.stack(ORIENTATION)).all(1)
     orientation = pose.stack(ORIENTATION)[known]
     near = np.clip(np.searchsorted(pose.time[known], time), 0, known.sum() - 1)
-    rows = _rotations(orientation[near])
+    rows = rotations(orientation[near])
     good = np.isfinite(field).all(1) & np.isfinite(current)
     if good.sum() < 50 or np.std(current[good]) < 0.05 * max(float(np.mean(np.abs(current[good]))), 1e-6):
         return
     design = np.concatenate((np.swapaxes(rows, 1, 2), np.broadcast_to(np.eye(3), rows.shape),
                              current[:, None, None] * np.eye(3)), axis=2)[good]  # fmt: skip
     flat, target = design.reshape(-1, 9), field[good].reshape(-1)
-    weights, *_ = np.linalg.lstsq(flat, target, rcond=None)
+    weights, variance = least_squares(flat, target)
     residual = target - flat @ weights
-    covariance = np.linalg.pinv(flat.T @ flat) * float(residual @ residual) / max(len(target) - 9, 1)
+    variance *= float(residual @ residual) / max(len(target) - 9, 1)
     per_ampere = weights[6:]
     size = float(np.linalg.norm(per_ampere)) * float(np.quantile(np.abs(current[good]), 0.75))
     # neighbouring samples are not independent: an error ten times as large as theirs
-    sure = float(np.linalg.norm(per_ampere)) > 10 * float(np.sqrt(np.trace(covariance[6:, 6:])))
+    sure = float(np.linalg.norm(per_ampere)) > 10 * float(np.sqrt(variance[6:].sum()))
     limit = evidence.thresholds.magnetic
     if size > limit and sure:
         yield Finding(
@@ -130,16 +131,3 @@ def _interference(evidence: Evidence) -> Iterator[Finding]:
             "COMPASS_MOTCT in ArduPilot).",
             MAG, {"excess": size / limit, "at_hover_ut": size, "cost": size, "cost_unit": "µT"},
         )  # fmt: skip
-
-
-def _rotations(orientation: np.ndarray) -> np.ndarray:
-    """Matrices from the body to the world."""
-    w, x, y, z = orientation.T
-    return np.stack(
-        [
-            np.stack([1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)], -1),
-            np.stack([2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)], -1),
-            np.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)], -1),
-        ],
-        1,
-    )

@@ -10,6 +10,7 @@ from ...logs.log import OWN
 from ..amplitude import Clip, clipping, shocks
 from ..evidence import Analysed, Evidence
 from ..finding import Finding
+from .confidence import plain_score
 
 ACCEL = tuple(f"accel_{axis}" for axis in "xyz")
 LEAST_RETURNS = 3
@@ -38,7 +39,7 @@ def _clipping(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             "clipping",
             "failure" if share > limits.clip_share_failure else "warning",
-            0.97,
+            plain_score(),
             f"{', '.join(dict.fromkeys(clip.channel for clip in clips))} clipped: the signal exceeds the range.",
             ", ".join(
                 f"{clip.channel} {clip.samples:,} times at {clip.limit:.4g} {units[clip.channel]}" for clip in clips
@@ -69,7 +70,7 @@ def _shocks(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         "impact",
         "failure",
-        0.9,
+        plain_score(),
         f"Impact of {worst.peak:.4g} m/s² at {worst.time:.1f} s"
         + (f", one of {len(moments)}." if len(moments) > 1 else "."),
         ", ".join(f"{s.peak:.3g} m/s² at {s.time:.1f} s for {s.seconds:.2g} s" for s in moments[:6])

@@ -6,31 +6,40 @@ One source is one finding: a rotor with its orders, folded or not; all rotors to
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ..evidence import Analysed, Evidence
-from ..finding import Finding, Severity
+from ..finding import HIGH, Finding, Severity
 from ..notch import notch, notch_bandwidth
-from ..orders import integration_gain
+from ..orders import fold, integration_gain
 from ..result import Peak
 from ..rotors import Named
+from ..sources import Line
 from ..thresholds import Thresholds
 from . import advice
-from .confidence import line_score
+from .confidence import SHAKING, line_score
+from .visibility import to_record_speeds
 
 FOLLOWING_Q = 5.0
 """Frequency over bandwidth of a notch that follows the speed of a rotor, as Betaflight's RPM filter has it."""
 BESIDE = 0.12
 """Relative distance from the band of a line that moves, within which what is left of it is not another source."""
+NEAR = 0.03
+"""Relative distance from a multiple of a line within which a weaker band is that multiple."""
+STEADY = 0.02
+"""Relative spread of motor commands below which a rotor may have turned at one speed."""
 SHORT = 6.5
 """Seconds below which a log cannot tell a resonance from a line that moves."""
 SMEAR = 0.18
 """Width over frequency from which a band is not named a resonance where other lines move."""
 IN_MOTION = 3.0
 """Power over the floor up to which a line below the lowest of those that move by themselves may be fast motion."""
+IN_WASH = 5.0
+"""The same for what moves by itself, at any frequency: flight through the own wash shakes as broadly. On simulated logs
+of healthy acrobatic flights such bands have 2 to 3.5."""
 RINGING = 250.0
 """Power over the floor up to which a band is a resonance, which rings for moments; a higher one is a line that moves
 within it. On simulated logs resonances have 3 to 80, lines that were taken for one 700 and more."""
@@ -114,7 +123,22 @@ def _left_over(item: Found, others: Sequence[Found]) -> bool:
                 (1 - BESIDE) * order * low <= at <= (1 + BESIDE) * order * high for order in orders
             ):
                 return True
+            if other.moves and not sharp and _is_multiple(item, other, line):
+                return True
     return False
+
+
+def _is_multiple(item: Found, other: Found, line: Line) -> bool:
+    """Whether a band is a weaker multiple of a line that moves, folded where it has to be.
+
+    Likelihoods of strong lines are alike whatever their power, so the amplitudes are compared.
+    """
+    top = item.named.peaks[0]
+    strongest = max((peak.amplitude for peak in other.named.peaks if peak.channel == top.channel), default=0.0)
+    half = max(line.spread, 0.5 * line.width if other.named.source.kind == "resonance" else 0.0)
+    places = [(float(fold(order * line.frequency, item.part.series.rate)), order) for order in (2, 3)]
+    near = any(abs(top.frequency - at) < max(NEAR * at, order * half) for at, order in places)
+    return near and top.amplitude < strongest
 
 
 # ---- how much it matters --------------------------------------------------------------------------------------------
@@ -141,14 +165,22 @@ def _excess(peak: Peak, part: Analysed, evidence: Evidence) -> float:
     return peak.amplitude / limit_of(peak.channel, part, evidence)
 
 
-def _severity(group: Sequence[Found], evidence: Evidence) -> tuple[Severity, float]:
+def _in_motion(peak: Peak, item: Found, moves: bool, limits: Thresholds) -> bool:
+    """Whether fast motion looks the same as a line of a group that moves, or does not."""
+    kind = item.named.source.kind
+    if peak.frequency < limits.sweep_lowest:
+        return kind == "sweep" or peak.ratio < IN_MOTION
+    return moves and kind != "rotor" and peak.ratio < IN_WASH
+
+
+def _severity(pairs: Sequence[tuple[Peak, Found]], evidence: Evidence) -> tuple[Severity, float]:
     limits = evidence.thresholds
-    excess = max(_excess(peak, item.part, evidence) for item in group for peak in item.named.peaks)
+    excess = max(_excess(peak, item.part, evidence) for peak, item in pairs)
     serious = any(
         peak.channel.startswith("accel")
         and peak.amplitude > limits.accel_failure * evidence.factors.get(peak.channel, 1.0)
-        for item in group for peak in item.named.peaks
-    )  # fmt: skip
+        for peak, _ in pairs
+    )
     return ("failure" if serious else "warning" if excess > 1 else "info"), excess
 
 
@@ -157,13 +189,14 @@ def _severity(group: Sequence[Found], evidence: Evidence) -> tuple[Severity, flo
 
 def _finding(group: Sequence[Found], evidence: Evidence) -> Finding:
     limits = evidence.thresholds
-    level, excess = _severity(group, evidence)
     pairs = [(peak, item) for item in group for peak in item.named.peaks]
-    top, best = max(pairs, key=lambda pair: _excess(pair[0], pair[1].part, evidence))
-    source, part = best.named.source, best.part
     moves = any(item.moves for item in group)
-    if top.frequency < limits.sweep_lowest and (source.kind == "sweep" or top.ratio < IN_MOTION):
-        level = "info"  # fast motion looks the same
+    clear = [pair for pair in pairs if not _in_motion(*pair, moves, limits)]
+    top, best = max(clear or pairs, key=lambda pair: _excess(pair[0], pair[1].part, evidence))
+    source, part = best.named.source, best.part
+    level, excess = _severity(clear or pairs, evidence)
+    if not clear:
+        level = "info"
     if source.kind == "resonance" and len(part.series) < SHORT * part.series.rate:
         level = "info"  # a line that moves looks the same
     rate = part.series.rate
@@ -203,10 +236,41 @@ def _finding(group: Sequence[Found], evidence: Evidence) -> Finding:
     text += _also(group, top, source.kind)
     if source.correlation is not None:
         text += f"; correlation with the motor command {source.correlation:.2f}"
+    other = _alternative(cause, top, figures, evidence)
+    if other:
+        figures["alternative"] = "rotor_vibration" if cause != "rotor_vibration" else "vibration"
+        text += f"; {other} looks the same in this log"
     return Finding(
-        cause, level, line_score(figures), _what(cause, top, channels, figures), text,
-        _action(cause, top, part, figures, evidence), channels, figures,
+        cause, level, line_score(cause, figures), _what(cause, top, channels, figures), text,
+        _action(cause, top, part, figures, evidence) + (f" {_to_tell_apart(other, evidence)}" if other else ""),
+        channels, figures,
     )  # fmt: skip
+
+
+def _alternative(cause: str, top: Peak, figures: Mapping[str, float | str], evidence: Evidence) -> str:
+    """What the log cannot tell from the cause that is named; empty where rotor speeds would not help."""
+    if evidence.role("rotor") is not None or not top.channel.startswith(("gyro", "accel")):
+        return ""
+    if cause == "vibration" and _steady(evidence):
+        return "a rotor at a constant speed"
+    if cause == "resonance" and line_score(cause, figures) < HIGH:
+        return "a rotor line that moves within this band"
+    if cause == "rotor_vibration" and not figures["attributed"]:
+        return "another machine whose speed changes"
+    return ""
+
+
+def _steady(evidence: Evidence) -> bool:
+    """Whether rotors may have turned at one speed, as far as motor commands tell."""
+    motor = evidence.role("motor")
+    if motor is None:
+        return True
+    command = np.nanmean(motor.stack(), axis=1)
+    return float(np.nanstd(command)) < STEADY * abs(float(np.nanmean(command)))
+
+
+def _to_tell_apart(other: str, evidence: Evidence) -> str:
+    return f"It may also be {other}: to tell them apart, {to_record_speeds(evidence.log.format)}, and record again."
 
 
 def _also(group: Sequence[Found], top: Peak, kind: str) -> str:
@@ -292,7 +356,7 @@ def _broadband(evidence: Evidence, limits: Thresholds) -> Iterator[Finding]:
         if level[worst] > limits.shake_accel:
             name = part.series.channels[chosen[worst]]
             yield Finding(
-                "broadband", "warning", line_score({"excess": float(level[worst] / limits.shake_accel)}),
+                "broadband", "warning", SHAKING,
                 f"Strong shaking without a line: {level[worst]:.2g} m/s² RMS in {name}.",
                 f"RMS between {limits.line_lowest:g} and {limits.shake_highest:g} Hz without lines (warning above "
                 f"{limits.shake_accel:g} m/s²)",

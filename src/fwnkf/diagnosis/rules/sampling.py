@@ -101,7 +101,7 @@ def _time_base(name: str, report: StampReport, limits: Thresholds) -> Iterator[F
         yield Finding(
             "time_base",
             "failure" if serious else "warning",
-            0.95,
+            plain_score(),
             f"{name}: the time base is wrong: {'; '.join(wrong)}.",
             f"clock {report.rate:.5g} Hz, median {report.median_rate:.5g} Hz, mean {report.mean_rate:.5g} Hz; "
             f"jitter {1e3 * report.jitter:.2g} ms; thresholds: rate {100 * limits.rate_error:g} %, jitter "

@@ -29,6 +29,11 @@ SPEEDS = {
 }
 
 
+def to_record_speeds(format: str) -> str:
+    """What to set so that the next log of this format has rotor speeds."""
+    return SPEEDS.get(format, "record the speeds of the rotors (ESC telemetry)")
+
+
 def findings(evidence: Evidence) -> list[Finding]:
     """What is missing for a diagnosis."""
     return [*_slow(evidence), *_no_inertial(evidence), *_no_aiding(evidence), *_no_speeds(evidence)]
