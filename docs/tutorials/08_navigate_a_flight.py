@@ -8,8 +8,12 @@ what is found can be compared with what was put in.
 
 import matplotlib.pyplot as plt
 import numpy as np
+
 from fwnkf.navigation.review import review_recording
 from fwnkf.navigation.simulated import Flight
+from fwnkf.settings import Vehicle, navigation_settings
+from fwnkf.settings.navigation_noise import Estimate, NavigationNoise
+from fwnkf.settings.suggestion import Gain
 
 flight = Flight(seconds=80.0, gnss_delay=0.18)
 recording = flight.recording(np.random.default_rng(0))
@@ -24,10 +28,6 @@ print(f"delay {1e3 * found.delay:.0f} ms; simulated: {1e3 * flight.gnss_delay:.0
 
 # %%
 # Noises that an autopilot has parameters for become settings: values to type in, with the firmware's own limits.
-
-from fwnkf.settings import Vehicle, navigation_settings  # noqa: E402
-from fwnkf.settings.navigation_noise import Estimate, NavigationNoise  # noqa: E402
-from fwnkf.settings.suggestion import Gain  # noqa: E402
 
 assert found.held_out is not None
 gain = Gain(found.held_out.usual - found.held_out.error, 0.0, None, "m, hidden fixes")

@@ -8,12 +8,12 @@ height above the ground along the axis of the vehicle.
 
 import numpy as np
 import torch
-from fwnkf.navigation.simulated import Flight
 
 import fwnkf
 from fwnkf.core import rotation
 from fwnkf.navigation import Navigator, Readings, timeline
 from fwnkf.navigation.estimate import adapted
+from fwnkf.navigation.simulated import Flight
 from fwnkf.systems import NavigationConfig
 
 recording = Flight(seconds=40.0).recording(np.random.default_rng(0))

@@ -19,6 +19,8 @@ HEADINGS = 12
 SEARCHED = 15.0
 """Seconds at the beginning among which the calmest one is looked for."""
 GRAVITY = 9.81
+STANDING = 0.5
+"""Speed by GNSS below which a vehicle may stand (m/s)."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ def first_beliefs(
         velocity, velocity_std = _slope(recording, moment)
     if position is None:
         position, position_std = np.zeros(3), 100.0
+    # a car on a smooth road shakes no more than one that stands
+    still = still and float(np.linalg.norm(velocity)) < STANDING
     if still:
         velocity, velocity_std = np.zeros(3), 0.1
     # roll and pitch from the force, which points up at rest
