@@ -10,8 +10,6 @@ from .drawing import draw
 from .page import Level, Notice, Page, Section, Table
 from .wording import clean, in_words, number, percent, shorten, versions
 
-__all__ = ["navigation_page", "page_of"]
-
 NAMES = 40
 """Characters of a name from the log in a table."""
 
