@@ -153,7 +153,7 @@ def _navego(rows: Sequence[Row]) -> Iterator[str]:
         yield from (
             "A position error lasts for minutes, because velocities of GNSS bridge its noise: a",
             "drive holds few independent ones,",
-            "and twenty drives scatter by more than a tenth in NEES. Hence the hundred.",
+            "and twenty drives scatter by more than a tenth in NEES. Hence the further ones.",
         )
 
 

@@ -12,7 +12,7 @@ from fwnkf.navigation.timeline import Readings
 from fwnkf.systems import earth
 from tasks.ins_gnss.recordings import folder
 
-PATHS = ("horizontal_path_9", "horizontal_path_11", "horizontal_path_4")
+PATHS = ("horizontal_path_9",)
 ORIGIN = (32.0, 35.0, 50.0)
 """Somewhere in the country of the recording: positions are relative."""
 IMUS = 4

@@ -19,7 +19,7 @@ from tasks.ins_gnss import quadrotor, recordings, replay, simulated
 from tasks.ins_gnss.vibration import vibration_rows
 
 Row = dict[str, Any]
-REDRAWS, SMOOTHED = 100, 20
+REDRAWS, SMOOTHED = 60, 20
 SETTLED = 60.0
 """Seconds after which errors count."""
 CAR_FIT, OUTAGES, SPACING = 150.0, 7, 60.0

@@ -22,7 +22,7 @@ CHANNELS = ("gyro_x", "gyro_y", "gyro_z", "accel_x", "accel_y", "accel_z")
 UNITS = ("rad/s",) * 3 + ("m/s²",) * 3
 CUTOFF = 40.0
 """PX4's low-pass behind its notches (Hz)."""
-LOGS = ("3dr_hexa_flight1", "3dr_hexa_flight2", "log_376", "SwissLog1")
+LOGS = ("3dr_hexa_flight1", "3dr_hexa_flight2", "SwissLog1")
 """Flights with an IMU fast enough to see vibration."""
 FITTED = 20_000
 """Samples at most that models of the IMU's channels are fitted to."""
