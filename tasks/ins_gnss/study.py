@@ -24,8 +24,6 @@ SETTLED = 60.0
 """Seconds after which errors count."""
 CAR_FIT, OUTAGES, SPACING = 150.0, 7, 60.0
 """The car: seconds at the beginning that are fitted, then outages that start so many seconds apart."""
-FLIGHT = NavigationConfig(gnss_drift_std=0.5, velocity_drift_std=0.1)
-"""Where a fit starts on a real flight: receivers smooth, so that errors of fixes last."""
 LONGEST_FIT = 120.0
 """Seconds at the end of the first half of a flight that are fitted at most."""
 UNCALIBRATED = 15.0
@@ -263,7 +261,7 @@ def flights() -> Iterator[tuple[str, Any]]:
         yield name, lambda load=load: flight(load())
 
 
-def flight(recording: NavigationRecording, config: NavigationConfig = FLIGHT) -> Row:
+def flight(recording: NavigationRecording, config: NavigationConfig = defaults.FLIGHT) -> Row:
     """Fit on the first half; every second window of ten seconds hidden in the second half."""
     begin, end = recording.span
     half = 0.5 * (begin + end)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError
 from ..plain import printable
 from .columns import add_columns, chosen, open_chosen
 from .output import (
@@ -23,17 +22,17 @@ from .output import (
     split_names,
     table,
     to_json,
+    wrapped,
 )
+from .settings import format_of_file, save_text, settings_format, settings_lines
 
 if TYPE_CHECKING:
     from ..diagnosis.evidence import Evidence
     from ..diagnosis.finding import Finding
     from ..diagnosis.result import Diagnosis
     from ..filters.base import Filter
-    from ..logs.log import Log
-    from ..settings import FileFormat, Firmware, Suggestion
+    from ..settings import FileFormat
 
-WIDTH = 100
 WORDS = {"failure": "FAILURE", "warning": "WARNING", "info": "NOTE"}
 
 
@@ -81,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None and options.output.suffix not in (".html", ".json"):
         raise UsageError(f"{options.output}: a report ends in .html or .json")
     if options.params is not None and options.params.suffix:
-        _format_of(options.params)
+        format_of_file(options.params)
     path = options.log.resolve() if options.log.name in ("", "..") else options.log  # a bag may be the folder one is in
     try:
         thresholds = THRESHOLDS.parsed(options.threshold)
@@ -89,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(str(error)) from error
     choice = chosen(options, options.filter)
     log = open_chosen(path, choice, only=True)
-    form = None if options.params is None else _settings_format(options.params, log)
+    form = None if options.params is None else settings_format(options.params, log)
     evidence = examine(
         log,
         filter=None if options.filter is None else _loaded(options.filter),
@@ -138,15 +137,15 @@ def _loaded(folder: Path) -> Filter:
 def text(result: Diagnosis, *, every: bool = False) -> list[str]:
     """The verdict for a terminal: one line, then the first problems, or all findings."""
     lines = [
-        *_wrapped(f"{printable(result.name)} ({result.format}, {result.seconds:.1f} s): {result.verdict}", ""),
+        *wrapped(f"{printable(result.name)} ({result.format}, {result.seconds:.1f} s): {result.verdict}", ""),
         "",
     ]
     shown = result.findings if every else result.first
     for finding in shown:
         lines += [*_finding(finding), ""]
     if every:
-        lines += _wrapped(f"filter: {result.filter}", "  ")
-        lines += [line for note in result.notes for line in _wrapped(f"note: {note}", "  ")]
+        lines += wrapped(f"filter: {result.filter}", "  ")
+        lines += [line for note in result.notes for line in wrapped(f"note: {note}", "  ")]
     elif len(result.findings) > len(shown):
         problems = len(result.problems) - len([item for item in shown if item.severity != "info"])
         notes = len(result.findings) - len(shown) - problems
@@ -163,21 +162,17 @@ def fix_text(result: Diagnosis) -> list[str]:
         lines.append("Comparison on the held-out part of the log:")
         names = {name: name.replace("_", " ") for name in result.fix.rows[0]} if result.fix.rows else {}
         lines += [f"  {line}" for line in table(result.fix.rows, names)]
-        lines += [line for note in result.fix.notes for line in _wrapped(note, "  ")]
+        lines += [line for note in result.fix.notes for line in wrapped(note, "  ")]
         if result.fix.folder is not None:
             lines.append(f"  saved: {result.fix.folder}")
-    lines += [line for note in result.notes if note.startswith("--fix") for line in _wrapped(f"note: {note}", "  ")]
+    lines += [line for note in result.notes if note.startswith("--fix") for line in wrapped(f"note: {note}", "  ")]
     return lines
 
 
 def _finding(finding: Finding) -> list[str]:
     head = f"{WORDS[finding.severity]} ({finding.cause}, {finding.confidence} confidence): {finding.what}"
-    body = [*_wrapped(finding.evidence, "    ")]
-    return [*_wrapped(head, ""), *body, *(_wrapped("→ " + finding.action, "    ") if finding.action else [])]
-
-
-def _wrapped(words: str, indent: str) -> list[str]:
-    return textwrap.wrap(printable(words), WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
+    body = [*wrapped(finding.evidence, "    ")]
+    return [*wrapped(head, ""), *body, *(wrapped("→ " + finding.action, "    ") if finding.action else [])]
 
 
 def _write(path: Path, result: Diagnosis) -> None:
@@ -189,29 +184,6 @@ def _write(path: Path, result: Diagnosis) -> None:
         content = diagnosis_page(result)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content, encoding="utf-8", errors="replace")  # names of files are bytes
-
-
-def _format_of(path: Path, firmware: Firmware | None = None) -> FileFormat:
-    from ..settings import format_of
-
-    try:
-        return format_of(path, firmware)
-    except ConfigError as error:
-        raise UsageError(f"--params {error}") from error
-
-
-def _settings_format(path: Path, log: Log) -> FileFormat:
-    """The format of ``--params`` for a log, before it is examined."""
-    from ..settings import firmware_of
-
-    said = log.facts.get("firmware")
-    form = _format_of(path, firmware_of(said))
-    if form.firmware and firmware_of(said) is None:
-        raise DataError(
-            f"{log.path}: PX4, ArduPilot or Betaflight did not write this log ({said or 'it names no firmware'}), and "
-            "settings have other names elsewhere; the report names frequencies and bandwidths"
-        )
-    return form
 
 
 def _write_settings(
@@ -228,7 +200,7 @@ def _write_settings(
 
     name = evidence.log.path.name
     if not form.firmware:
-        _save(options.params, kalibr(imu_noise(evidence), source=name))
+        save_text(options.params, kalibr(imu_noise(evidence), source=name))
         return
     rows, notes = notch_settings(evidence, findings) if result is None else (result.settings, result.settings_notes)
     if not options.json:
@@ -237,32 +209,7 @@ def _write_settings(
         print_status(f"fwnkf: {options.params} is not written: there is no setting to change")
         return
     system, component = Vehicle(evidence.log.facts.get("firmware"), evidence.log.parameters).mavlink_ids
-    _save(options.params, settings_text(rows, form, source=name, vehicle=system, component=component))
-
-
-def settings_lines(rows: Sequence[Suggestion], notes: Sequence[str]) -> list[str]:
-    """Numbers to type in, for a terminal."""
-    lines = ["", "Numbers to type in:" if rows else "Numbers to type in: none."]
-    names = {name: name for name in ("parameter", "log", "suggested", "range", "gain", "delay")}
-    lines += [f"  {line}" for line in table([_settings_row(row) for row in rows], names)] if rows else []
-    lines += [line for why in dict.fromkeys(row.why for row in rows) for line in _wrapped(why, "  ")]
-    return lines + [line for note in notes for line in _wrapped(f"note: {note}", "  ")]
-
-
-def _settings_row(row: Suggestion) -> dict[str, Any]:
-    return {
-        "parameter": row.name,
-        "log": "" if row.current is None else f"{row.current:g}",
-        "suggested": f"{row.text} {row.unit}".rstrip(),
-        "range": row.range,
-        "gain": "" if row.gain is None else str(row.gain),
-        "delay": "" if row.delay is None else f"{1e3 * row.delay:.2g} ms",
-    }
-
-
-def _save(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    save_text(options.params, settings_text(rows, form, source=name, vehicle=system, component=component))
 
 
 def _fail_on(names: str | None) -> set[str]:

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .columns import add_columns, chosen, open_chosen
-from .output import UsageError, add_json, check_readable, command_line, print_status, say, table, to_json
+from .output import UsageError, add_json, check_readable, command_line, print_status, print_text, say, table, to_json
+from .settings import save_text, settings_format, settings_lines
 
 if TYPE_CHECKING:
+    from ..logs.log import Log
     from ..navigation.review import NavigationReview
+    from ..settings import FileFormat
 
 TRACKS = (".csv", ".parquet", ".mcap", ".tum")
 """What fwnkf.logs.results writes."""
@@ -40,6 +43,12 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--save", type=Path, metavar="TRACK", help=f"write the smoothed trajectory: {', '.join(TRACKS)}"
     )
+    parser.add_argument(
+        "--params",
+        type=Path,
+        metavar="FILE",
+        help="write suggested settings of the estimator, as .params (QGroundControl) or .param (Mission Planner)",
+    )
     parser.add_argument("--all", action="store_true", help="print noises, biases and hidden windows as well")
     add_columns(parser, channels=False, controls=False)
     add_json(parser)
@@ -67,6 +76,11 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--from {options.begin:g} --to {options.end:g}: nothing is left")
     path = options.log.resolve() if options.log.name in ("", "..") else options.log  # a bag may be the folder one is in
     log = open_chosen(path, chosen(options))
+    form = None if options.params is None else settings_format(options.params, log)
+    if form is not None and not form.firmware:
+        raise UsageError(f"--params {options.params}: fwnkf diagnose writes {form.name}; wanted .params or .param")
+    if form is not None and not options.fit:
+        raise UsageError("--params needs the fit: leave --no-fit out")
     from ..navigation.review import review
 
     found = review(
@@ -79,6 +93,8 @@ def run(options: argparse.Namespace) -> int:
         command=command_line(options),
     )
     say(options, found.as_dict(), "\n".join(text(found, every=options.all)))
+    if form is not None:
+        _write_settings(options, form, found, log)
     if options.save is not None:
         facts = {"log": log.path.name, "estimates": "smoothed", "complete": "yes"}
         found.smoothed.save(options.save, log.start_ns, facts)
@@ -87,6 +103,22 @@ def run(options: argparse.Namespace) -> int:
         _write(options.output, found)
         print_status(f"fwnkf: wrote {options.output}")
     return 0
+
+
+def _write_settings(options: argparse.Namespace, form: FileFormat, found: NavigationReview, log: Log) -> None:
+    """Write the file of ``--params``, and print what is in it; no file where there is nothing to change."""
+    from ..navigation.suggested import suggested
+    from ..settings import Vehicle, settings_text
+
+    rows, notes = suggested(found, log)
+    if not options.json:
+        print_text("\n".join(settings_lines(rows, notes)))
+    if not rows:
+        print_status(f"fwnkf: {options.params} is not written: there is no setting to change")
+        return
+    system, component = Vehicle(log.facts.get("firmware"), log.parameters).mavlink_ids
+    save_text(options.params, settings_text(rows, form, source=found.name, vehicle=system, component=component))
+    print_status(f"fwnkf: wrote {options.params}")
 
 
 def text(found: NavigationReview, *, every: bool = False) -> list[str]:

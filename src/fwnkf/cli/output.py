@@ -10,6 +10,7 @@ import argparse
 import json
 import shlex
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from ..evaluation.runs import Run
 
 Rows = Sequence[Mapping[str, Any]]
+WIDTH = 100
+"""Characters of a line of text."""
 
 
 class UsageError(FwnkfError):
@@ -180,3 +183,8 @@ def _print_rich(rows: Rows, columns: Mapping[str, str], title: str) -> bool:
         rich_table.add_row(*(Text(cell(row.get(name))) for name in columns))
     console.print(rich_table)
     return True
+
+
+def wrapped(words: str, indent: str) -> list[str]:
+    """A sentence in lines, the first of which is indented less."""
+    return textwrap.wrap(printable(words), WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")

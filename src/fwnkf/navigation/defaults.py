@@ -10,6 +10,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ..systems import NavigationConfig
+
+FLIGHT = NavigationConfig(gnss_drift_std=0.5, velocity_drift_std=0.1)
+"""Where a fit to a real recording starts: receivers smooth, so that errors of fixes last."""
 PX4_STEP, ARDUPILOT_STEP = 0.010, 0.012
 """Seconds of a step of EKF2 and of EKF3."""
 MICROTESLA = 100.0
@@ -50,3 +54,8 @@ ARDUPILOT: Mapping[str, Any] = {
 _MAG_M_NSE and _EAS_M_NSE of copters."""
 ARDUPILOT_DELAY = 0.220
 """What EKF3 takes for a receiver whose delay it does not know (s)."""
+USUAL: Mapping[str, tuple[Mapping[str, Any], float]] = {
+    "PX4": (PX4, PX4_DELAY),
+    "ArduPilot": (ARDUPILOT, ARDUPILOT_DELAY),
+}
+"""Noises and delay of GNSS by autopilot."""

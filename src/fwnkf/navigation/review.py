@@ -17,9 +17,8 @@ from ..diagnosis.consistency import LoggedInnovation, channel_consistency, gate,
 from ..diagnosis.result import Consistency, plain_values
 from ..errors import DataError
 from ..logs.log import Log
-from ..systems import NavigationConfig
 from ..types import Gaussian
-from . import compare, from_log
+from . import compare, defaults, from_log
 from .estimate import Estimate, Learned, Navigator, adapted
 from .recording import NavigationRecording, Pose
 from .solution import Solution
@@ -83,17 +82,6 @@ STATES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "wheels_axle": ("axle ahead of the IMU", "m", ("",)),
 }
 """States beside position, velocity and orientation: what they are called, their unit, and their axes."""
-
-_PX4 = {
-    "gyro_density": 1.5e-3, "accelerometer_density": 3.5e-2, "gyro_walk": 1e-4, "accelerometer_walk": 3e-4,
-    "gnss_position_std": 0.5, "gnss_height_std": 0.75, "gnss_velocity_std": 0.3, "gnss_climb_std": 0.45,
-    "barometer_std": 3.5, "magnetometer_std": 5.0, "airspeed_std": 1.4,
-}  # fmt: skip
-DEFAULTS: Mapping[str, tuple[Mapping[str, float], float]] = {
-    "PX4": (_PX4, 0.11),
-    "ArduPilot": (_PX4 | {"barometer_std": 2.0, "accelerometer_walk": 2e-3}, 0.22),
-}
-"""Default noises of EKF2 and EKF3 in the units of this filter, and their delay of GNSS (s)."""
 
 
 def _logged_as() -> dict[str, tuple[str, int]]:
@@ -364,7 +352,7 @@ def review_recording(
 
     Args:
         recording: the sensors.
-        autopilot: whose default noises to compare with, one of :data:`DEFAULTS`.
+        autopilot: whose default noises to compare with, one of :data:`fwnkf.navigation.defaults.USUAL`.
         fit: as in :func:`review`.
         begin: likewise.
         end: likewise.
@@ -378,9 +366,9 @@ def review_recording(
         DataError: the recording is too short.
     """
     first, last = _span(recording, begin, end, fit)
-    navigator = Navigator(adapted(NavigationConfig(), recording))
+    navigator = Navigator(adapted(defaults.FLIGHT, recording))
     config = navigator.config
-    noises, usual_delay = DEFAULTS[autopilot]
+    noises, usual_delay = defaults.USUAL[autopilot]
     middle = first + min(0.5 * (last - first), LONGEST_FIT) if fit else first
     usual = _Candidate.usual(navigator, recording, first, middle if fit else last, noises, usual_delay)
     own, error = usual, None
