@@ -31,7 +31,8 @@ def fitted_noise(found: NavigationReview) -> NavigationNoise:
     gain = {}
     held = found.held_out
     if held is not None and held.gain is not None and held.gain_low is not None and held.gain_high is not None:
-        share = Gain(100 * held.gain, 100 * held.gain_low, min(100 * held.gain_high, 100.0), "% less squared error of hidden fixes")
+        low, high = 100 * held.gain_low, min(100 * held.gain_high, 100.0)
+        share = Gain(100 * held.gain, low, high, "% less squared error of hidden fixes")
         gain = dict.fromkeys(TOGETHER, share)
     return NavigationNoise(
         gyro_density=of("gyro_density"),
