@@ -219,6 +219,7 @@ def _replay(rows: Sequence[Row]) -> Iterator[str]:
     yield from _table(("recording", "state", "difference, RMS", "std stated by EKF2", "share within two std"), table)
     yield from (
         "",
+        "The heading differs by the declination: EKF2's magnetic field has no eastern part, ours has that of the place.",
         "EKF2 fuses airspeed and wind in neither recording, so that its wind is zero; ours has no",
         "wind state without airspeed. In",
         "`ekf_gsf_reset` EKF2 was run with gates of one standard deviation, and resets yaw and",
@@ -275,7 +276,7 @@ def _flights(rows: Sequence[Row]) -> Iterator[str]:
     yield from (
         "## Real recordings: fixes that were hidden",
         "",
-        "Noises and delay are fitted to the first half (200 s of it at most); in the second half",
+        "Noises and delay are fitted to the first half (its last 120 s at most); in the second half",
         "every second window of ten seconds",
         "is hidden. RMS of the error of predicted positions (m), beside the same filter with PX4's",
         "default noises, with its",

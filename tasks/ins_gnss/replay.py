@@ -39,7 +39,8 @@ def load(name: str) -> tuple[NavigationRecording, Array, Array, Array]:
             rows[line[1]].append([float(line[0]) * 1e-6, *map(float, line[2:])])
     tables = {kind: np.array(values) for kind, values in rows.items()}
     imu, gps = tables["imu"], tables["gps"]
-    fixes = Readings(gps[:, 0], np.stack((1e-7 * gps[:, 2], 1e-7 * gps[:, 3], 1e-3 * gps[:, 1]), -1))
+    # longitude stands before latitude: both recordings are of a simulator that flies in Zurich
+    fixes = Readings(gps[:, 0], np.stack((1e-7 * gps[:, 3], 1e-7 * gps[:, 2], 1e-3 * gps[:, 1]), -1))
     recording = NavigationRecording.from_fixes(
         name,
         Readings(imu[:, 0], imu[:, [4, 5, 6, 1, 2, 3]]),
