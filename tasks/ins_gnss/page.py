@@ -219,7 +219,7 @@ def _replay(rows: Sequence[Row]) -> Iterator[str]:
     yield from _table(("recording", "state", "difference, RMS", "std stated by EKF2", "share within two std"), table)
     yield from (
         "",
-        "The heading differs by the declination: EKF2's magnetic field has no eastern part, ours has that of the place.",
+        "The heading differs by the declination: EKF2's magnetic field has no eastern part, ours that of the place.",
         "EKF2 fuses airspeed and wind in neither recording, so that its wind is zero; ours has no",
         "wind state without airspeed. In",
         "`ekf_gsf_reset` EKF2 was run with gates of one standard deviation, and resets yaw and",

@@ -27,6 +27,7 @@ LAYOUT = Layout.parse(
         ("oscillation", "euclidean", 6),
         ("drift", "euclidean", 3),
         ("factor", "euclidean", 1),
+        ("rate", "euclidean", 3),
     ]
 )
 """All that the sensors of the package read."""
@@ -66,10 +67,14 @@ SENSOR_CASES = {
     "position with unknown lever arm": {"name": "position", "lever_arm": (0.3, -0.2, 0.1), "lever_arm_std": 0.1},
     "range": {"anchors": ((3.0, 4.0, 5.0), (-6.0, 0.0, 1.0))},
     "range with offset": {"name": "range", "anchors": ((3.0, 4.0, 5.0),), "offset_std": 0.1},
+    "position with an error that lasts": {"name": "position", "drift_std": 2.0},
     "roll_pitch_yaw": {},
+    "rolling": {"mounting": (0.1, -0.2, 2.0), "axle_std": 1.0},
+    "rolling, mounting known": {"name": "rolling", "mounting_std": 0.0, "axle": -1.5},
     "rotor_drag": {},
     "velocity": {},
     "velocity in the body": {"name": "velocity", "frame": "body", "std": (0.1, 0.2, 0.3)},
+    "velocity on a lever arm": {"name": "velocity", "lever_arm": (0.3, -0.2, 0.1), "drift_std": 0.2},
     "velocity_across": {},
 }
 
@@ -145,6 +150,7 @@ MOTION_CASES = {
     "handheld": {},
     "heading": {},
     "multirotor": {},
+    "navigation": {"scales": True, "rate": True, "drift_seconds": 30.0},
     "strapdown": {},
 }
 

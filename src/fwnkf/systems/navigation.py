@@ -135,11 +135,7 @@ class NavigationMotion(Motion):
         return self._move(x, rate, matvec(rotation.to_matrix(middle), force), step)
 
     def linearize_transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> tuple[Tensor, Tensor]:
-        """``F`` for perturbations in the body frame, ``q ⊞ δ = q ⊗ exp(δ)``, block by block.
-
-        Left out are the changes of ``ρ`` and of the metric of the surface with velocity and position: they are below
-        the speed over the radius of the Earth, 1e-5 /s at 60 m/s.
-        """
+        """``F`` for perturbations in the body frame, ``q ⊞ δ = q ⊗ exp(δ)``, block by block."""
         rate, force, sensed = self._sensed(x, u)
         step = self._seconds(x, dt)
         half = rotation.exp(0.5 * rate * step)
@@ -152,14 +148,22 @@ class NavigationMotion(Motion):
         zero = torch.zeros_like(eye)
         turned = rotation.to_matrix(rotation.conjugate(rotation.multiply(half, half)))
         by_angle = -orientation @ rotation.skew(matvec(inner, force))
-        coriolis = -2.0 * rotation.skew(self.earth_rate).expand_as(eye)
+        velocity = x[..., 3:6]
+        world, by_velocity = self.earth_rate + self.transport(velocity), self._transport_matrix()
+        # the vertical turns under the vehicle, by an angle of half of the step and of the whole of it
+        turn_half, turn_whole = (rotation.right_jacobian(-share * step * world) @ by_velocity for share in (0.5, 1.0))
+        outer = rotation.to_matrix(rotation.exp(-0.5 * step * world))
+        turned_force = rotation.skew(matvec(rotation.to_matrix(x[..., 6:10]) @ inner, force))
+        coriolis = rotation.skew(velocity) @ by_velocity - rotation.skew(self.earth_rate + world)
+        coriolis = coriolis + 0.5 * h * outer @ turned_force @ turn_half
         # gravity falls with height, that is, it grows downwards
         down = eye * self.eye[2, :3]
         by_position = 2.0 * self.gravity * self.curvature[0] * down
         by_gyro = 0.5 * h * middle @ rotation.skew(force) @ rotation.right_jacobian(0.5 * rate * step)
         angle_by_gyro = -h * rotation.right_jacobian(rate * step)
         accelerations = [by_position, coriolis, by_angle, by_gyro, -middle]
-        angles = [zero, zero, turned, angle_by_gyro, zero]
+        seen = rotation.to_matrix(rotation.multiply(x[..., 6:10], rotation.multiply(half, half)))
+        angles = [zero, -h * seen.mT @ turn_whole, turned, angle_by_gyro, zero]
         # how the numbers of the IMU move from step to step, and what the rate reads of them
         kept, read = [eye, eye], [-eye, zero]
         if self.config.drift_seconds:
@@ -177,12 +181,15 @@ class NavigationMotion(Motion):
             accelerations.append(zero)
             angles.append(zero)
         count = len(accelerations)
+        metric, slopes = self._metric(x)
+        way = step * velocity + 0.5 * step * (moved[..., 3:6] - velocity)
         rows = [
-            [0.5 * h * h * block for block in accelerations],
+            [0.5 * h * h * metric.unsqueeze(-1) * block for block in accelerations],
             [h * block for block in accelerations],
             angles,
         ]
-        rows[0][0], rows[0][1], rows[1][1] = rows[0][0] + eye, rows[0][1] + h * eye, rows[1][1] + eye
+        rows[0][0] = rows[0][0] + eye + way.unsqueeze(-1) * slopes
+        rows[0][1], rows[1][1] = rows[0][1] + h * metric.unsqueeze(-1) * eye, rows[1][1] + eye
         for number, block in enumerate(kept, 3):
             rows.append([block if place == number else zero for place in range(count)])
         if self.config.rate:
@@ -244,6 +251,21 @@ class NavigationMotion(Motion):
         """By what drifts shrink in a step."""
         return (-step / self.config.drift_seconds).exp()
 
+    def _transport_matrix(self) -> Float[Tensor, "3 3"]:
+        """The derivative of :meth:`transport`."""
+        north, east, tangent = self.curvature.unbind()
+        zero = torch.zeros_like(north)
+        rows = (zero, east, zero), (-north, zero, zero), (zero, -east * tangent, zero)
+        return torch.stack([torch.stack(row) for row in rows])
+
+    def _metric(self, x: Tensor) -> tuple[Float[Tensor, "B 3"], Float[Tensor, "3 3"]]:
+        """Metres along the surface at the origin for a metre where the vehicle is, and the slopes by its position."""
+        north, east, tangent = self.curvature.unbind()
+        zero = torch.zeros_like(north)
+        rows = (zero, zero, north), (east * tangent, zero, east), (zero, zero, zero)
+        slopes = torch.stack([torch.stack(row) for row in rows])
+        return 1.0 + matvec(slopes.expand(*x.shape[:-1], 3, 3), x[..., :3]), slopes
+
     def _under_way(self, x: Tensor, step: Tensor) -> Float[Tensor, "B 4"]:
         """The orientation, relative to the world frame of the middle of the step."""
         turn = self.earth_rate + self.transport(x[..., 3:6])
@@ -252,20 +274,12 @@ class NavigationMotion(Motion):
     def _move(self, x: Tensor, rate: Tensor, force: Tensor, step: Tensor) -> Tensor:
         """The next state from the specific force in the world frame."""
         position, velocity = x[..., :3], x[..., 3:6]
-        north, east, tangent = self.curvature.unbind()
+        north = self.curvature[0]
         transport = self.transport(velocity)
         down = self.eye[2, :3]
         gravity = self.gravity * (1.0 + 2.0 * north * position[..., 2:3]) * down
         acceleration = force + gravity - torch.linalg.cross(2.0 * self.earth_rate + transport, velocity)
-        # metres along the surface at the origin for a metre where the vehicle is
-        metric = torch.stack(
-            (
-                1.0 + north * position[..., 2],
-                1.0 + east * (position[..., 2] + tangent * position[..., 0]),
-                torch.ones_like(position[..., 2]),
-            ),
-            -1,
-        )
+        metric, _ = self._metric(x)
         moved = position + metric * (step * velocity + 0.5 * step * step * acceleration)
         turned = rotation.multiply(rotation.exp(-step * (self.earth_rate + transport)), x[..., 6:10])
         turned = rotation.normalize(rotation.multiply(turned, rotation.exp(step * rate)))
