@@ -298,10 +298,7 @@ class Likelihood:
         self.traced = False
         self.parameters.as_numbers()
         alone = self._runs(raws, few)
-        agree = traced is not None and all(
-            torch.allclose(a.residual, b.residual, rtol=1e-7) and torch.allclose(a.cov, b.cov, rtol=1e-7)
-            for a, b in zip(traced, alone, strict=True)
-        )
+        agree = _agree(traced, alone)
         self.parameters.as_numbers(not agree)
         return agree
 
@@ -320,13 +317,18 @@ class Likelihood:
         self.side_by_side = False
         self.parameters.as_numbers()
         alone = self._runs(raws, steps)
-        agree = batched is not None and all(
-            torch.allclose(a.residual, b.residual, rtol=1e-7) and torch.allclose(a.cov, b.cov, rtol=1e-7)
-            for a, b in zip(batched, alone, strict=True)
-        )
+        agree = _agree(batched, alone)
         if agree:
             self.parameters.as_numbers(False)
         return agree
+
+
+def _agree(found: list[Predictions] | None, alone: list[Predictions]) -> bool:
+    """Whether another way to run a filter gives the same as one run of the loop for each parameter vector."""
+    return found is not None and all(
+        torch.allclose(a.residual, b.residual, rtol=1e-7) and torch.allclose(a.cov, b.cov, rtol=1e-7)
+        for a, b in zip(found, alone, strict=True)
+    )
 
 
 def local_of(parts: Sequence[Predictions]) -> Local:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from ..core import rotation
+from ..metrics.consistency import nees
 from .estimate import Estimate
 from .recording import NavigationRecording, Pose
 from .timeline import Array
@@ -102,4 +103,4 @@ def against(found: Estimate, pose: Pose) -> dict[str, tuple[Array, Array]]:
 def consistency(found: Estimate, name: str, time: Array, error: Array) -> float:
     """Normalised estimation error squared of a part, divided by its dimensions: one where the covariance is right."""
     cov = found.covariance(name)[np.searchsorted(found.time, time)]
-    return float((error * np.linalg.solve(cov, error[..., None])[..., 0]).sum(-1).mean() / error.shape[1])
+    return float(nees(torch.from_numpy(error), torch.from_numpy(cov)).mean())

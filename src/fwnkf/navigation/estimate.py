@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from ..filters.factory import build
 from ..filters.smoothing import smooth
 from ..identify.likelihood import DIFFERENCE, Local, Predictions, local_of, maximise
 from ..identify.selection import learned_parameters
+from ..metrics.consistency import nis
 from ..systems import Navigation, NavigationConfig
 from ..types import Gaussian
 from . import start as starting
@@ -116,10 +116,10 @@ class Estimate:
         there = np.isfinite(self.steps.y[:, place]).all(1)
         if self.track.innovation is None or self.track.innovation_cov is None:
             raise DataError("the run kept no innovations")
-        residual = self.track.innovation[0].numpy()[there][:, place]
-        cov = self.track.innovation_cov[0].numpy()[there][:, place, place]
-        solved = np.linalg.solve(cov, residual[..., None])[..., 0]
-        return self.steps.time[there], (residual * solved).sum(-1) / residual.shape[1]
+        rows = torch.from_numpy(there)
+        residual = self.track.innovation[0, rows][:, place]
+        cov = self.track.innovation_cov[0, rows][:, place, place]
+        return self.steps.time[there], nis(residual, cov).numpy()
 
 
 @dataclass(frozen=True)
@@ -521,7 +521,8 @@ class _Hidden:
 
     def local(self, raw: Tensor) -> Local:
         """Value, gradient and information."""
-        near, ahead = (local_of([part]) for part in self._predictions(raw))
+        around = torch.cat((raw.unsqueeze(0), raw + DIFFERENCE * torch.eye(len(raw)).to(raw)))
+        near, ahead = (local_of([part]) for part in self._predictions(around))
         return Local(
             self.share * (0.5 * near.value + ahead.value),
             self.share * (0.5 * near.gradient + ahead.gradient),
@@ -530,16 +531,15 @@ class _Hidden:
 
     def score(self, raw: Tensor) -> float:
         """The mean log-density of the numbers of hidden fixes."""
-        ahead = self._predictions(raw)[1]
+        ahead = self._predictions(raw.unsqueeze(0))[1]
         return local_of([ahead]).value / max(float(ahead.weight.sum()), 1.0)
 
-    def _predictions(self, raw: Tensor) -> tuple[Predictions, Predictions]:
-        """Of what was measured, and of what was hidden, at these parameters and with each of them changed."""
-        around = torch.cat((raw.unsqueeze(0), raw + DIFFERENCE * torch.eye(len(raw)).to(raw)))
+    def _predictions(self, raws: Tensor) -> tuple[Predictions, Predictions]:
+        """Of what was measured, and of what was hidden, for several parameter vectors."""
         system = self.navigator.model.system
         assert isinstance(system, Navigation)
         rows: list[tuple[Tensor, ...]] = []
-        for at in around:
+        for at in raws:
             track = self.navigator.run(self.items, self.prior, at)
             assert track.innovation is not None
             assert track.innovation_cov is not None
@@ -604,7 +604,7 @@ def adapted(config: NavigationConfig, recording: NavigationRecording) -> Navigat
     known = [name for name in NOISES if name in recording.sensors and len(recording.sensors[name].time)]
     latitude, _, height = recording.origin
     return replace(
-        copy.copy(config),
+        config,
         latitude=latitude,
         height=height,
         sensors=tuple(known),

@@ -35,27 +35,12 @@ def mounting(found: Estimate) -> Array:
         raise DataError(f"the vehicle is never faster than {MOVING} m/s, so that its direction of rolling is not known")
     forward = (turn.mT @ velocity[..., None])[moving][..., 0] / speed[moving, None]
     ahead = forward.median(0).values
-    ahead = ahead / ahead.norm()
     below = turn[moving][:, 2].mean(0)
-    below = below - (below @ ahead) * ahead
-    below = below / below.norm()
-    axes = torch.stack((ahead, torch.linalg.cross(below, ahead), below), -1)
-    return rotation.log(_quaternion(axes)).numpy()
-
-
-def _quaternion(R: torch.Tensor) -> torch.Tensor:
-    """Of a rotation matrix: the eigenvector of the largest eigenvalue of a symmetric matrix (Bar-Itzhack 2000)."""
-    a = R.numpy()
-    K = np.array(
-        [
-            [a[0, 0] - a[1, 1] - a[2, 2], a[1, 0] + a[0, 1], a[2, 0] + a[0, 2], a[2, 1] - a[1, 2]],
-            [a[1, 0] + a[0, 1], a[1, 1] - a[0, 0] - a[2, 2], a[2, 1] + a[1, 2], a[0, 2] - a[2, 0]],
-            [a[2, 0] + a[0, 2], a[2, 1] + a[1, 2], a[2, 2] - a[0, 0] - a[1, 1], a[1, 0] - a[0, 1]],
-            [a[2, 1] - a[1, 2], a[0, 2] - a[2, 0], a[1, 0] - a[0, 1], a[0, 0] + a[1, 1] + a[2, 2]],
-        ]
-    )
-    x, y, z, w = np.linalg.eigh(K)[1][:, -1]
-    return torch.tensor([w, x, y, z]) * (1.0 if w >= 0 else -1.0)
+    # as if forward were north: from the axes of the IMU to east, north, up, which the vehicle's axes are turned into
+    to_world = rotation.compass(-below, ahead)
+    vehicle = torch.tensor([0.0, 1.0, 1.0, 0.0], dtype=to_world.dtype) / 2**0.5
+    turned = rotation.multiply(rotation.conjugate(to_world), vehicle)
+    return rotation.log(turned).numpy()
 
 
 def rolling(recording: NavigationRecording, speed: Readings | None = None) -> NavigationRecording:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -292,7 +292,15 @@ class NavigationMotion(Motion):
         return torch.cat((moved, velocity + step * acceleration, turned, *rest), -1)
 
 
-SensorName = Literal["gnss_position", "gnss_velocity", "barometer", "magnetometer", "airspeed", "wheels"]
+KINDS: dict[str, Any] = {
+    "gnss_position": Position,
+    "gnss_velocity": Velocity,
+    "barometer": Barometer,
+    "magnetometer": Magnetometer,
+    "airspeed": Airspeed,
+    "wheels": Rolling,
+}
+"""Sensors by the name that they have in the system."""
 
 
 @dataclass(frozen=True)
@@ -365,9 +373,8 @@ class NavigationConfig(NavigationMotionConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = ("gnss_position", "gnss_velocity", "barometer", "magnetometer", "airspeed", "wheels")
-        if unknown := [name for name in self.sensors if name not in known]:
-            raise ConfigError(f"navigation: no sensor {', '.join(unknown)}; there are {', '.join(known)}")
+        if unknown := [name for name in self.sensors if name not in KINDS]:
+            raise ConfigError(f"navigation: no sensor {', '.join(unknown)}; there are {', '.join(KINDS)}")
         if "wheels" in self.sensors and not self.rate:
             raise ConfigError("navigation: wheels need the rate of rotation in the state: rate = True")
 
@@ -385,15 +392,7 @@ class Navigation(ComposedSystem):
 
     def __init__(self, config: NavigationConfig) -> None:
         motion, sensors = self.part_configs(config)
-        kinds: dict[str, Any] = {
-            "gnss_position": Position,
-            "gnss_velocity": Velocity,
-            "barometer": Barometer,
-            "magnetometer": Magnetometer,
-            "airspeed": Airspeed,
-            "wheels": Rolling,
-        }
-        built = {name: kinds[name](options) for name, options in sensors.items()}
+        built = {name: KINDS[name](options) for name, options in sensors.items()}
         if "airspeed" in built:
             built["airspeed"].reading(wind="wind")
         super().__init__(NavigationMotion(motion), built, config=config)
