@@ -17,7 +17,8 @@ from fwnkf.errors import DataError
 from fwnkf.logs import open_log
 from fwnkf.logs.results import rotation_matrices
 from fwnkf.navigation import compare
-from fwnkf.navigation.review import DEFAULTS, review, review_recording
+from fwnkf.navigation.defaults import USUAL
+from fwnkf.navigation.review import review, review_recording
 from fwnkf.navigation.simulated import Flight
 from fwnkf.navigation.solution import Solution
 from fwnkf.navigation.timeline import preintegrated
@@ -117,7 +118,7 @@ def test_the_review_is_plain_values(found):
 
 def test_without_a_fit_the_filter_has_the_noises_of_the_autopilot(recording):
     found = review_recording(recording, autopilot="ArduPilot", fit=False, begin=5.0, end=25.0)
-    noises, delay = DEFAULTS["ArduPilot"]
+    noises, delay = USUAL["ArduPilot"]
     values = {row.name: row.value for row in found.noises}
     assert {name: value for name, value in noises.items() if name in values} == pytest.approx(
         {name: value for name, value in values.items() if name in noises}
