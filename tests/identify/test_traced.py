@@ -13,6 +13,7 @@ from fwnkf.identify.selection import learned_parameters
 from fwnkf.systems import Navigation, NavigationConfig
 from fwnkf.types import Gaussian
 
+pytestmark = pytest.mark.unchecked("a step with checks of shapes cannot be traced")
 needs_compiler = pytest.mark.skipif(not engines.compiles(), reason="no C compiler on this machine")
 LEARN = ("gyro_density", "accelerometer_density", "gnss_position_std", "gnss_velocity_std", "barometer_std")
 

@@ -48,6 +48,10 @@ class Flight:
     """m"""
     velocity_std: tuple[float, float, float] = (0.1, 0.1, 0.15)
     """m/s"""
+    position_drift_std: float = 0.5
+    """m, over a minute: errors of fixes that last, as those of receivers do."""
+    velocity_drift_std: float = 0.1
+    """m/s, over three seconds."""
     barometer_std: float = 0.3
     """m"""
     barometer_offset: float = 6.0
@@ -88,7 +92,9 @@ class Flight:
         stamps = np.arange(1.0 / self.gnss_rate, self.seconds, 1.0 / self.gnss_rate)
         when = stamps - self.gnss_delay
         place = self._position(when) + random.normal(size=(len(when), 3)) * self.position_std
+        place += self._drift(random, len(when), self.position_drift_std, 60.0)
         speed = _derivative(self._position, when) + random.normal(size=(len(when), 3)) * self.velocity_std
+        speed += self._drift(random, len(when), self.velocity_drift_std, 3.0)
         slow = np.arange(0.1, self.seconds, 0.1)
         height = -self._position(slow)[:, 2:] + self.barometer_offset + ORIGIN[2]
         field = np.array(earth.magnetic_field(*ORIGIN))
@@ -105,6 +111,15 @@ class Flight:
         shift = earth.north_east_down(np.array(ORIGIN), made.origin)
         truth = Pose(time, self._position(time) + shift, velocity[1:], orientation[1:].numpy())
         return NavigationRecording(**{**vars(made), "truth": truth})
+
+    def _drift(self, random: np.random.Generator, count: int, std: float, seconds: float) -> Array:
+        """Stationary first-order Gauss-Markov processes at the fixes."""
+        decay = math.exp(-1.0 / (self.gnss_rate * seconds))
+        made = std * random.normal(size=(count, 3))
+        made[1:] *= math.sqrt(1.0 - decay**2)
+        for step in range(1, count):
+            made[step] += decay * made[step - 1]
+        return made
 
     def _position(self, time: Array) -> Array:
         """North, east, down: a climb, then loops of about 20 m with changing speed."""
