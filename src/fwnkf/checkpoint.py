@@ -46,7 +46,7 @@ CONFIG_LIMIT = 1 << 20
 """Largest size of a config in bytes; a larger file is not read."""
 BYTES_BASE, BYTES_PER_BYTE = 1 << 24, 12
 """Memory that constructing a filter may take: 16 MB for constants, and this many bytes per byte of its tensor file."""
-OPERATIONS_BASE, OPERATIONS_PER_TENSOR = 2000, 40
+OPERATIONS_BASE, OPERATIONS_PER_TENSOR = 2000, 20
 """Calls of torch that constructing a filter may take: a constant, and this many per tensor in its file."""
 TENSOR_LIMIT = 1000
 """Most tensors of a filter; a GRU of 200 layers has 800."""
