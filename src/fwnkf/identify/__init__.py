@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .levels import Levels, levels_left_out
     from .modes import VibrationModel, VibrationOptions, fit_model, fit_vibration
     from .realization import subspace
+    from .regression import Regression, fit_observation, fit_regression
     from .spectra import Spectra, cross_spectra
     from .start import starting_belief
 
@@ -21,6 +22,7 @@ __getattr__ = attach(
         "levels": ("Levels", "levels_left_out"),
         "modes": ("VibrationModel", "VibrationOptions", "fit_model", "fit_vibration"),
         "realization": ("subspace",),
+        "regression": ("Regression", "fit_observation", "fit_regression"),
         "spectra": ("Spectra", "cross_spectra"),
         "start": ("starting_belief",),
     },
@@ -30,12 +32,15 @@ __all__ = [
     "Fit",
     "FitReport",
     "Levels",
+    "Regression",
     "Spectra",
     "VibrationModel",
     "VibrationOptions",
     "cross_spectra",
     "fit",
     "fit_model",
+    "fit_observation",
+    "fit_regression",
     "fit_vibration",
     "levels_left_out",
     "starting_belief",
