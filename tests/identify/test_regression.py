@@ -68,6 +68,17 @@ def test_thresholding_is_that_of_its_definition(generator):
     assert found.support.sum() == 4
 
 
+# ---- terms -----------------------------------------------------------------------------------------------------------
+
+
+def test_products_are_those_of_numpy(generator):
+    x = torch.randn(5, 3, generator=generator, dtype=torch.float64)
+    terms = RegressedMotion(RegressedMotionConfig(state_dim=3, degree=3)).double().terms
+    exponents = [(i, j, k) for i in range(4) for j in range(4) for k in range(4) if i + j + k <= 3]
+    expected = sorted(float(np.prod(x[0].numpy() ** np.array(powers))) for powers in exponents)
+    assert sorted(terms(x, None)[0].tolist()) == pytest.approx(expected)
+
+
 # ---- fits ------------------------------------------------------------------------------------------------------------
 
 
