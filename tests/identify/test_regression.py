@@ -179,9 +179,9 @@ def test_few_states_make_the_motion_as_uncertain_as_bayes_says():
         fresh = oscillations(3, 12, seed + 1000, noise=0.05)
         x, after = fresh[:, :-1].flatten(0, 1), fresh[:, 1:].flatten(0, 1)
         error = after - motion.transition(x, None, None)
-        Q = motion.process_noise_at(motion.Q, x, None)
+        Q = motion.process_noise_at(motion.Q(), x, None)
         ratios.append((error.square() / torch.diagonal(Q, dim1=-2, dim2=-1)).median())
-        plain.append((error.square() / motion.Q.diagonal()).median())
+        plain.append((error.square() / motion.Q().diagonal()).median())
     normal = 0.455  # the median of the square of a standard normal number
     assert torch.stack(ratios).median() < 2.5 * normal
     assert torch.stack(plain).median() > 1.3 * torch.stack(ratios).median()
@@ -190,8 +190,8 @@ def test_few_states_make_the_motion_as_uncertain_as_bayes_says():
 def test_residuals_alone_give_one_q_for_all_states():
     motion = fit_regression(oscillations(noise=0.01), dt=STEP, degree=3, noise="residuals").motion
     x = oscillations(1)[:, 0]
-    assert motion.process_noise_at(motion.Q, x, None) is motion.Q
-    torch.testing.assert_close(motion.Q.diagonal(), torch.full((2,), 1e-4, dtype=torch.float64), rtol=0.2, atol=0)
+    assert motion.process_noise_at(motion.Q(), x, None) is motion.process_noise(None)
+    torch.testing.assert_close(motion.Q().diagonal(), torch.full((2,), 1e-4, dtype=torch.float64), rtol=0.2, atol=0)
 
 
 # ---- filters on it ---------------------------------------------------------------------------------------------------
@@ -238,3 +238,19 @@ def test_the_native_engine_gives_the_same_estimates(pendulum):
     loop, native = (model.run(some.y, some.u, some.mask, some.dt, engine=name) for name in ("loop", "native"))
     torch.testing.assert_close(native.mean, loop.mean, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(native.cov, loop.cov, rtol=1e-9, atol=1e-12)
+
+
+def test_a_residual_network_starts_at_zero_and_reaches_as_far_as_the_regression_leaves(pendulum):
+    """What is left of a step is less than the step, and nothing may change before training."""
+    from fwnkf.training.setup import statistics
+
+    system = fitted_system(pendulum, degree=2)
+    model = fwnkf.FWNKF(system, residual=fwnkf.MLP(width=8)).double()
+    figures = statistics(pendulum.train)
+    model.normalize(figures)
+    left = system.process_noise(None).diagonal().sqrt()
+    torch.testing.assert_close(model.residual.reach, left)
+    assert bool((model.residual.reach < 0.9 * figures.step).all())
+    some = pendulum.test.take(range(3))
+    plain, with_network = (one.run(some.y, some.u, some.mask, some.dt) for one in (fwnkf.EKF(system), model))
+    torch.testing.assert_close(with_network.mean, plain.mean, rtol=1e-12, atol=1e-12)

@@ -69,13 +69,18 @@ class Rows(NamedTuple):
                 column[used] = _least_norm(A[:, used], B[:, j : j + 1])[:, 0]
                 columns.append(column)
             weight = torch.stack(columns, -1)
-        error = B - A @ weight
+        W = weight / scale.unsqueeze(-1)
         used = support.any(-1)
         root = A.new_zeros(q, q)
         _, s, Vh = torch.linalg.svd(A[:, used], full_matrices=False)
         good = s > SINGULAR * s.max().clamp_min(torch.finfo(s.dtype).tiny) if len(s) else s > 0
         root[used, : int(good.sum())] = (Vh[good].mT / s[good]) / scale[used].unsqueeze(-1)
-        return Solution(weight / scale.unsqueeze(-1), support, error.mT @ error / max(self.weight, 1.0), root)
+        return Solution(W, support, self.residual_cov(W), root)
+
+    def residual_cov(self, W: Float[Tensor, "q d"]) -> Float[Tensor, "d d"]:
+        """Mean of the outer products of ``B - A W``."""
+        error = self.triangle[:, self.inputs :] - self.triangle[:, : self.inputs] @ W
+        return error.mT @ error / max(self.weight, 1.0)
 
 
 class Solution(NamedTuple):

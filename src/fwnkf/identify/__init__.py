@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .modes import VibrationModel, VibrationOptions, fit_model, fit_vibration
     from .realization import subspace
     from .regression import Regression, fit_observation, fit_regression
+    from .regression_em import fit_regression_em
     from .spectra import Spectra, cross_spectra
     from .start import starting_belief
 
@@ -23,6 +24,7 @@ __getattr__ = attach(
         "modes": ("VibrationModel", "VibrationOptions", "fit_model", "fit_vibration"),
         "realization": ("subspace",),
         "regression": ("Regression", "fit_observation", "fit_regression"),
+        "regression_em": ("fit_regression_em",),
         "spectra": ("Spectra", "cross_spectra"),
         "start": ("starting_belief",),
     },
@@ -41,6 +43,7 @@ __all__ = [
     "fit_model",
     "fit_observation",
     "fit_regression",
+    "fit_regression_em",
     "fit_vibration",
     "levels_left_out",
     "starting_belief",

@@ -395,10 +395,10 @@ def _finished(one: _Tried, train: States, left_out: States, noise: str) -> Regre
     final = RegressedMotion(replace(motion.config, floor=floor)).double()
     final.terms.scale.copy_(motion.terms.scale)
     final.W.copy_(W.mT)
-    final.Q.copy_(0.5 * (Q + Q.mT) + rounding.diag())
+    final.Q.assign(0.5 * (Q + Q.mT) + rounding.diag())
     if floor < 1 and root is not None:
         final.L.copy_(root * (1 - floor) ** 0.5)
-    mean, cov = _moments(states, train.layout)
+    mean, cov = state_moments(states, train.layout)
     final.initial_mean.copy_(mean)
     final.initial_cov.copy_(cov)
     return final
@@ -462,7 +462,7 @@ def long_run_covariance(residuals: Float[Tensor, "N S d"], count: int) -> Float[
     return total
 
 
-def _moments(x: Float[Tensor, "K n"], layout: Layout) -> tuple[Tensor, Tensor]:
+def state_moments(x: Float[Tensor, "K n"], layout: Layout) -> tuple[Tensor, Tensor]:
     """Mean and covariance of states on their manifold."""
     mean = x[0]
     for _ in range(1 if layout.flat else 10):

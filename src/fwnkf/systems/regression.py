@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core import linearize
+from ..core.covariance import Covariance
 from ..core.layout import Layout
 from ..core.motion import Motion
 from ..core.networks import add_change
@@ -53,6 +54,14 @@ class RegressedMotionConfig:
     """Whether controls are factors of the products; otherwise they are terms of their own, linear."""
     floor: float = limited(1.0, min=LEAST_FLOOR, max=1.0)
     """Share of the mean ``Q`` that does not depend on the state."""
+    learn: tuple[str, ...] = ()
+    """Which of ``"W"`` and ``"Q"`` are parameters, for a fit by likelihood or training."""
+    known: tuple[str, ...] = ()
+    """Parts of the state whose coefficients are no parameters, because their equation is known."""
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(set(self.learn) - {"W", "Q"}):
+            raise ConfigError(f"learn = {list(self.learn)}: wanted a selection of W and Q, not {', '.join(unknown)}")
 
 
 class Terms(nn.Module):
@@ -186,8 +195,9 @@ class RegressedMotion(Motion):
 
     Config = RegressedMotionConfig
     W: Tensor
+    place: Tensor
     L: Tensor
-    Q: Tensor
+    Q: Covariance
     initial_mean: Tensor
     initial_cov: Tensor
     initial_steps = 1
@@ -198,25 +208,63 @@ class RegressedMotion(Motion):
         self.layout, self.dt, self.control_dim = self.terms.layout, config.dt, config.control_dim
         d, q = self.layout.tangent_size, len(self.terms.names)
         self.register_buffer("W", torch.zeros(d, q))
+        if "W" in config.learn:
+            rows = self.unknown_rows()
+            self.free = nn.Parameter(torch.zeros(len(rows), q))
+            self.register_buffer("place", torch.eye(d)[:, rows], persistent=False)
         if config.floor < 1:
             self.register_buffer("L", torch.zeros(q, q))
-        self.register_buffer("Q", torch.eye(d))
-        self.register_buffer("initial_mean", self.layout.origin(self.Q))
+        self.Q = Covariance(torch.eye(d), "Q" in config.learn)
+        self.register_buffer("initial_mean", self.layout.origin(self.terms.eye))
         self.register_buffer("initial_cov", torch.eye(d))
 
+    def unknown_rows(self) -> list[int]:
+        """The tangent coordinates whose coefficients are not known.
+
+        Returns:
+            Their places.
+        """
+        if unknown := sorted(set(self.config.known) - {part.name for part in self.layout.parts}):
+            raise ConfigError(f"known = {list(self.config.known)}: the state has no part {', '.join(unknown)}")
+        parts = [part.name for part in self.layout.parts for _ in range(part.tangent_size)]
+        return [row for row, name in enumerate(parts) if name not in self.config.known]
+
+    def coefficients(self) -> Float[Tensor, "d q"]:
+        """The coefficients of all coordinates.
+
+        Returns:
+            ``W``, in the scaled terms.
+        """
+        return self.W + self.place @ self.free if "W" in self.config.learn else self.W
+
+    @torch.no_grad()
+    def assign(self, W: Float[Tensor, "d q"]) -> None:
+        """Set the coefficients.
+
+        Args:
+            W: those of all coordinates, in the scaled terms.
+        """
+        self.W.copy_(W)
+        if "W" in self.config.learn:
+            rows = self.unknown_rows()
+            self.W[rows] = 0.0
+            self.free.copy_(W[rows])
+
     def transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> Tensor:
-        change = self.terms(x, u) @ self.W.mT
+        change = self.terms(x, u) @ self.coefficients().mT
         ratio = self._ratio(dt)
         return self.layout.boxplus(x, change if ratio is None else change * ratio.unsqueeze(-1))
 
     def linearize_transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> tuple[Tensor, Tensor]:
         value, slope = self.terms.with_jacobian(x, u)
-        return add_change(self.layout, (x, self.terms.eye), (value @ self.W.mT, self.W @ slope), self._ratio(dt))
+        W = self.coefficients()
+        return add_change(self.layout, (x, self.terms.eye), (value @ W.mT, W @ slope), self._ratio(dt))
 
     def process_noise(self, dt: Tensor | None) -> Tensor:
         """The mean over the states of the fit; :meth:`process_noise_at` has that of a state."""
+        Q: Tensor = self.Q()
         ratio = self._ratio(dt)
-        return self.Q if ratio is None else self.Q * ratio[..., None, None]
+        return Q if ratio is None else Q * ratio[..., None, None]
 
     def process_noise_at(self, Q: Tensor, x: Tensor, u: Tensor | None) -> Tensor:
         if self.config.floor == 1:
@@ -226,7 +274,7 @@ class RegressedMotion(Motion):
 
     def residual_step(self, statistics: Statistics) -> Tensor:
         """What the regression leaves unexplained of a step."""
-        return self.Q.diagonal().sqrt().to(statistics.step)
+        return self.process_noise(None).diagonal().sqrt().to(statistics.step)
 
     def prior(self) -> Gaussian:
         """Mean and covariance of the states of the fit."""
@@ -256,7 +304,9 @@ class RegressedMotion(Motion):
         own = self.terms.scale[self.layout.feature_size :] if not self.terms.control_products else scale.new_ones(0)
         scale = torch.cat((scale, scale.new_ones(rest - len(own)), own))
         lines = []
-        for name, row in zip(_tangent_names(self.layout), (self.W / scale / self.dt).tolist(), strict=True):
+        for name, row in zip(
+            _tangent_names(self.layout), (self.coefficients() / scale / self.dt).tolist(), strict=True
+        ):
             parts = [f"{value:.{digits}g} {term}" for value, term in zip(row, self.terms.names, strict=True) if value]
             lines.append(f"{name}' = {' + '.join(parts) or '0'}".replace("+ -", "- "))
         return lines
