@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .modes import VibrationModel, VibrationOptions, fit_model, fit_vibration
     from .realization import subspace
     from .regression import Regression, fit_observation, fit_regression
-    from .regression_em import fit_regression_em
+    from .regression_em import constant_velocity_start, fit_regression_em
     from .spectra import Spectra, cross_spectra
     from .start import starting_belief
 
@@ -24,7 +24,7 @@ __getattr__ = attach(
         "modes": ("VibrationModel", "VibrationOptions", "fit_model", "fit_vibration"),
         "realization": ("subspace",),
         "regression": ("Regression", "fit_observation", "fit_regression"),
-        "regression_em": ("fit_regression_em",),
+        "regression_em": ("constant_velocity_start", "fit_regression_em"),
         "spectra": ("Spectra", "cross_spectra"),
         "start": ("starting_belief",),
     },
@@ -38,6 +38,7 @@ __all__ = [
     "Spectra",
     "VibrationModel",
     "VibrationOptions",
+    "constant_velocity_start",
     "cross_spectra",
     "fit",
     "fit_model",

@@ -23,11 +23,18 @@ from ..errors import ConfigError, DataError
 from ..filters.extended import ExtendedKalmanFilter
 from ..filters.smoothing import Smoothed, smooth
 from ..shapes import Bool, Float
+from ..systems.motion import ConstantVelocityMotion, ConstantVelocityMotionConfig
 from ..systems.regression import RegressedMotion, RegressedMotionConfig
+from ..systems.sensors.position import Position, PositionConfig
 from ..types import Gaussian
 from .fitting import Fit, fit
 from .regression import state_moments
 from .start import starting_belief
+
+ROUNDING = 1e-10
+"""Share of the largest coefficient below which one of a known equation is rounding."""
+LAG = 10
+"""Steps over which the acceleration of a start is estimated; over one step, measurements are mostly noise."""
 
 
 def fit_regression_em(
@@ -106,6 +113,8 @@ def fit_regression_em(
             harmonics=harmonics,
             functions=tuple(functions),
             control_products=control_products,
+            # a correlation near one, as of a position that has no noise of its own, is where a likelihood gets stuck
+            diagonal_process=True,
             known=tuple(known),
         )
         motion = _smoothed_start(config, start, sensors, y, u, dt, prior, smoothings, report)
@@ -220,11 +229,53 @@ def _regressed(
             rows = some if rows is None else rows + some
     assert rows is not None
     found, stated = rows.solve().W.split(d, -1)
+    stated = torch.where(stated.abs() > ROUNDING * stated.abs().max(), stated, 0.0)
     kept = torch.ones(d, dtype=torch.bool).index_fill(0, torch.tensor(motion.unknown_rows()), False)
     W = torch.where(kept, stated, found)
     motion.assign(W.mT)
-    motion.Q.assign(symmetrize(rows.residual_cov(torch.cat((W, stated), -1))[:d, :d]))
+    motion.Q.assign(rows.residual_cov(torch.cat((W, stated), -1))[:d, :d].diagonal().diag())
     mean, cov = state_moments(x, layout)
     motion.initial_mean.copy_(mean)
     motion.initial_cov.copy_(cov)
     return motion
+
+
+def constant_velocity_start(
+    y: Float[Tensor, "N T m"], dt: float
+) -> tuple[ConstantVelocityMotion, dict[str, SensorDefinition]]:
+    """A start for :func:`fit_regression_em` where every channel measures a coordinate: position and velocity of each.
+
+    The noise of the channels is estimated from third differences, in which a smooth motion leaves little, the density
+    of the acceleration from second differences over ten steps.
+
+    Args:
+        y: measurements, NaN where missing.
+        dt: usual length of a step in seconds.
+
+    Returns:
+        The motion, and the sensor ``position`` that reads it.
+
+    Raises:
+        DataError: the records are too short.
+
+    >>> t = torch.arange(400.0, dtype=torch.float64) * 0.05
+    >>> noise = 0.1 * torch.randn(1, 400, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    >>> motion, sensors = constant_velocity_start(t.sin().reshape(1, -1, 1) + noise, 0.05)
+    >>> round(sensors["position"].config.std[0], 1)
+    0.1
+    """
+    if y.shape[1] <= 2 * LAG:
+        raise DataError(f"the records have {y.shape[1]} steps; at least {2 * LAG + 1} are needed to find a motion")
+    third = y.double().diff(n=3, dim=1)
+    second = y[:, 2 * LAG :].double() - 2 * y[:, LAG:-LAG].double() + y[:, : -2 * LAG].double()
+    if not bool(third.isfinite().any((0, 1)).all() & second.isfinite().any((0, 1)).all()):
+        raise DataError("a channel has no four consecutive samples; check for missing values")
+    variance = third.square().nanmean((0, 1)) / 20  # 1 + 9 + 9 + 1
+    seconds = LAG * dt
+    curved = (second.square().nanmean((0, 1)) - 6 * variance).clamp_min(0.1 * variance)
+    density = float((curved / (2 / 3 * seconds**3)).max())
+    m = y.shape[-1]
+    motion = ConstantVelocityMotion(ConstantVelocityMotionConfig(dims=m, density=density, dt=dt))
+    smallest = torch.finfo(variance.dtype).tiny
+    std = tuple(variance.clamp_min(smallest).sqrt().tolist())
+    return motion, {"position": Position(PositionConfig(std=std, dims=m))}

@@ -56,6 +56,8 @@ class RegressedMotionConfig:
     """Share of the mean ``Q`` that does not depend on the state."""
     learn: tuple[str, ...] = ()
     """Which of ``"W"`` and ``"Q"`` are parameters, for a fit by likelihood or training."""
+    diagonal_process: bool = False
+    """Whether ``Q`` is diagonal; a learned one stays so."""
     known: tuple[str, ...] = ()
     """Parts of the state whose coefficients are no parameters, because their equation is known."""
 
@@ -214,7 +216,8 @@ class RegressedMotion(Motion):
             self.register_buffer("place", torch.eye(d)[:, rows], persistent=False)
         if config.floor < 1:
             self.register_buffer("L", torch.zeros(q, q))
-        self.Q = Covariance(torch.eye(d), "Q" in config.learn)
+        self.diagonal_process = config.diagonal_process
+        self.Q = Covariance(torch.eye(d), "Q" in config.learn, config.diagonal_process)
         self.register_buffer("initial_mean", self.layout.origin(self.terms.eye))
         self.register_buffer("initial_cov", torch.eye(d))
 
