@@ -62,6 +62,26 @@ def test_measurements_alone_give_them_too(folder, tmp_path, capsys):
     assert fwnkf.load(out).system.motion.layout.describe()[0] == ("position", "euclidean", 1)
 
 
+def test_an_experiment_names_the_motion(folder, tmp_path):
+    experiment = tmp_path / "own.yaml"
+    experiment.write_text(
+        f"""
+name: own
+data: {{name: tables, folder: {folder}, state: [x, v], observe: [gauge], time: t, window: 100}}
+system:
+  name: composed
+  motion: {{name: polynomial, config: {{state_dim: 2, degree: 1, learn: [W, Q], dt: {1 / RATE}}}}}
+  sensors: {{measured: {{name: regressed, config: {{state_dim: 2}}}}}}
+"""
+    )
+    out = tmp_path / "fitted"
+    options = ["--learn", "Q,motion.free", "--oscillators", "0", "-o", str(out)]
+    assert main(["fit", str(experiment), *options]) == 0
+    report = json.loads((out / "report.json").read_text())
+    assert report["fitted"]["log_likelihood"] > report["before"]["log_likelihood"]
+    assert fwnkf.load(out).system.motion.coefficients().any()
+
+
 @pytest.mark.parametrize(
     ("extra", "message"),
     [

@@ -26,6 +26,8 @@ ROWS_PER_TERM = 10
 """A degree is tried if there are this many rows for each of its terms."""
 BLOCKS, SHORTEST = 30, 10
 """Parts of the records left out over which errors are compared, at least, and steps of the shortest part."""
+MOST_LAGS = 100
+"""Lags at which residuals are looked at."""
 WINDOW = 3
 """Lags of a long-run covariance, in multiples of those that are correlated: the weights of these are above 2/3."""
 CHUNK = 50_000
@@ -451,8 +453,10 @@ def long_run_covariance(residuals: Float[Tensor, "N S d"], count: int) -> Float[
 
     first, longest = lagged(0), max(residuals.shape[1] // 2, 1)
     scale = first.diagonal().clamp_min(torch.finfo(first.dtype).tiny)
-    last = 0  # the last lag in a row at which the correlation can be told from none
-    while last + 1 < longest and float((lagged(last + 1).diagonal() / scale).mean()) > 2 / math.sqrt(count):
+    limit = 2 / math.sqrt(count)
+    correlated = [float((lagged(k).diagonal() / scale).mean()) > limit for k in range(1, min(longest, MOST_LAGS))]
+    last = 0  # the last lag before two in a row that cannot be told from none
+    while any(correlated[last : last + 2]):
         last += 1
     reach = min(WINDOW * last, longest - 1)
     total = first
