@@ -12,7 +12,7 @@ import torch
 
 import fwnkf
 from fwnkf.errors import ConfigError, FwnkfError, UnknownNameError
-from fwnkf.registry import FILTERS, PREPROCESS, SYSTEMS, Registry, at_least, parse_config
+from fwnkf.registry import FILTERS, MOTIONS, PREPROCESS, SYSTEMS, Registry, at_least, parse_config
 
 SOURCE = Path(fwnkf.__file__).parent
 
@@ -98,9 +98,13 @@ def test_build_errors_name_the_fault(name, options, message):
 
 
 def test_every_declared_name_is_registered_by_the_module_declared_for_it():
-    for registry, package in ((FILTERS, "filters"), (SYSTEMS, "systems"), (PREPROCESS, "preprocess")):
-        files = (SOURCE / package).glob("*.py")
-        found = {name for file in files for name in re.findall(r'\.register\("(\w+)"\)', file.read_text("utf-8"))}
+    registries = {"FILTERS": FILTERS, "SYSTEMS": SYSTEMS, "MOTIONS": MOTIONS, "PREPROCESS": PREPROCESS}
+    packages = {"MOTIONS": "systems"}
+    for kind, registry in registries.items():
+        files = (SOURCE / packages.get(kind, kind.lower())).glob("*.py")
+        pattern = rf'{kind}\.register\("(\w+)"\)'
+        found = {name for file in files for name in re.findall(pattern, file.read_text("utf-8"))}
+        assert found
         assert found <= set(registry), "declare the new name in the __init__.py of its package"
         assert all(registry.name_of(registry[name]) == name for name in found)
 

@@ -36,13 +36,14 @@ if TYPE_CHECKING:
     from .filters.smoothing import Smoothed, smooth
     from .filters.unscented import UnscentedKalmanFilter as UKF
     from .identify import fit
-    from .registry import DATA, FILTERS, MOTIONS, PREPROCESS, SENSORS, SYSTEMS
+    from .registry import DATA, FEATURES, FILTERS, MOTIONS, PREPROCESS, SENSORS, SYSTEMS
     from .runtime.compiled import compile_step
     from .runtime.recordings import smooth_in_chunks
     from .runtime.stream import Stream
     from .types import Gaussian, Status, StepOutput
 
     register_data = DATA.register
+    register_feature = FEATURES.register
     register_filter = FILTERS.register
     register_motion = MOTIONS.register
     register_preprocess = PREPROCESS.register
@@ -99,6 +100,7 @@ _attribute = attach(
 )
 _REGISTRIES = {
     "register_data": "DATA",
+    "register_feature": "FEATURES",
     "register_filter": "FILTERS",
     "register_motion": "MOTIONS",
     "register_preprocess": "PREPROCESS",
@@ -151,6 +153,7 @@ __all__ = [
     "load",
     "load_state",
     "register_data",
+    "register_feature",
     "register_filter",
     "register_motion",
     "register_preprocess",

@@ -97,6 +97,8 @@ FILTERS: Registry[Any] = Registry("filter")
 SYSTEMS: Registry[Any] = Registry("system")
 MOTIONS: Registry[Any] = Registry("motion")
 SENSORS: Registry[Any] = Registry("sensor")
+FEATURES: Registry[Any] = Registry("feature")
+"""Functions of a state whose values are terms of a regressed motion, see :mod:`fwnkf.systems.regression`."""
 PREPROCESS: Registry[Any] = Registry("preprocess")
 PARTS: Registry[Any] = Registry("part")
 """Options of the parts of filters, see :mod:`fwnkf.filters.parts`."""

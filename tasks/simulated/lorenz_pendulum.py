@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fwnkf import Filter, build, load, save
+from fwnkf.core.composed import ComposedSystem
 from fwnkf.data.protocols import Protocol, Split
 from fwnkf.errors import ConfigError
 from fwnkf.evaluation.baselines import ORACLE, ORACLE_SECOND_ORDER, estimates, mean_state
@@ -25,7 +26,7 @@ from fwnkf.systems import LearnedSystem
 from tasks.interface import SEEDS, Say, Task, parameters
 from tasks.results import Results, Score, SeedScore, Target
 from tasks.simulated.fallback import with_fallback
-from tasks.simulated.regression import PolynomialSystem, fit_polynomial
+from tasks.simulated.regression import fit_polynomial
 from tasks.simulated.scoring import calibration_table, gap_closed, gap_interval, interval_table, record_errors, score
 
 if TYPE_CHECKING:
@@ -243,7 +244,7 @@ class UnknownDynamics(SimulatedTask):
         return model
 
     def details(self, data: Protocol, ours: Estimate, methods: Mapping[str, Estimate]) -> dict[str, Any]:
-        degree = best_polynomial(data).config.degree
+        degree = best_polynomial(data).motion.config.degree
         return {**super().details(data, ours, methods), "polynomial_degree": degree}
 
     def limits(self, results: Results) -> str:
@@ -340,11 +341,11 @@ def timed_estimates(data: Protocol, scenario: str, without: Sequence[str] = ()) 
     return methods
 
 
-def best_polynomial(data: Protocol) -> PolynomialSystem:
+def best_polynomial(data: Protocol) -> ComposedSystem:
     """The polynomial system whose EKF has the least error on the validation records."""
     val = data.split.val
 
-    def error(system: PolynomialSystem) -> float:
+    def error(system: ComposedSystem) -> float:
         return float(mse(residual(val.layout, estimate(build("ekf", system=system), val).mean, val.truth.double())))
 
     return min((fit_polynomial(data.split.train, degree) for degree in DEGREES), key=error)

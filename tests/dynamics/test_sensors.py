@@ -66,6 +66,7 @@ SENSOR_CASES = {
     "position with lever arm": {"name": "position", "lever_arm": (0.3, -0.2, 0.1)},
     "position with unknown lever arm": {"name": "position", "lever_arm": (0.3, -0.2, 0.1), "lever_arm_std": 0.1},
     "range": {"anchors": ((3.0, 4.0, 5.0), (-6.0, 0.0, 1.0))},
+    "regressed": {"state_dim": LAYOUT.size, "layout": LAYOUT.describe(), "channels": 4},
     "range with offset": {"name": "range", "anchors": ((3.0, 4.0, 5.0),), "offset_std": 0.1},
     "position with an error that lasts": {"name": "position", "drift_std": 2.0},
     "roll_pitch_yaw": {},
@@ -87,6 +88,8 @@ def make_sensor(case):
             sensor.axes.copy_(torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(1)))[0])
             sensor.offset_std.fill_(0.1)
         sensor.reading(offset="across_offset")
+    if case == "regressed":
+        sensor.H.copy_(torch.randn(sensor.H.shape, generator=torch.Generator().manual_seed(1)))
     return sensor
 
 
@@ -151,6 +154,15 @@ MOTION_CASES = {
     "heading": {},
     "multirotor": {},
     "navigation": {"scales": True, "rate": True, "drift_seconds": 30.0},
+    "polynomial": {
+        "state_dim": 6,
+        "layout": (("heading", "angle", 1), ("q", "quaternion", 4), ("speed", "euclidean", 1)),
+        "control_dim": 2,
+        "degree": 3,
+        "harmonics": 2,
+        "control_products": True,
+        "floor": 0.5,
+    },
     "strapdown": {},
 }
 
@@ -162,6 +174,9 @@ def motion(request):
     with torch.no_grad():
         for parameter in motion.parameters():
             parameter.add_(0.05 * torch.randn(parameter.shape))
+        if isinstance(motion, fwnkf.systems.RegressedMotion):  # whose coefficients are fitted, not trained
+            motion.W.copy_(0.05 * torch.randn(motion.W.shape))
+            motion.terms.scale.copy_(1 + torch.rand(motion.terms.scale.shape))
     return motion
 
 

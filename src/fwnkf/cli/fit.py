@@ -40,6 +40,24 @@ def add(commands: Any) -> None:
     parser.add_argument("data", help="a folder of .csv or .parquet files, one such file, or an experiment (.yaml)")
     parser.add_argument("--system", help="name of the system (see `fwnkf list systems`)")
     parser.add_argument(
+        "--motion",
+        choices=["polynomial"],
+        help="instead of --system: fit the equations of motion too, by regression on the states that --state names, or "
+        "without --state on the measurements, each of which is then a coordinate with a velocity",
+    )
+    parser.add_argument(
+        "--degree",
+        default="auto",
+        metavar="N",
+        help="with --motion: degree of the polynomials, several with commas, or auto (default: the one with the least "
+        "error on held-out files)",
+    )
+    parser.add_argument(
+        "--threshold",
+        metavar="SHARE",
+        help="with --motion and --state: leave out terms that contribute less than this share of a step, or auto",
+    )
+    parser.add_argument(
         "--set",
         action="append",
         default=[],
@@ -106,6 +124,10 @@ def run(options: argparse.Namespace) -> int:
     from ..identify import fit
 
     check_writable(options.output)
+    if options.motion is not None:
+        return _motion(options)
+    if options.degree != "auto" or options.threshold is not None:
+        raise UsageError("--degree and --threshold need --motion")
     system, inputs, about = (_experiment if options.data.endswith((".yaml", ".yml")) else _tables)(options)
     if options.encoder is not None:  # what it lacks is reported before the fit
         need("lightning", extra="train")
@@ -171,6 +193,83 @@ def _write(folder: Path, model: Filter, summary: dict[str, Any]) -> None:
         Choice(**summary["columns"]).save(folder)
     else:  # those of an earlier fit are others
         (folder / FILE).unlink(missing_ok=True)
+
+
+DEGREES_OF_MEASUREMENTS = (1, 2, 3)
+"""Degrees that ``--degree auto`` tries without states, where each takes a fit by likelihood."""
+
+
+def _motion(options: argparse.Namespace) -> int:
+    """Fit a motion by regression, to states or to measurements, and write filter and report."""
+    from ..data._survey import Columns
+    from ..data.files import read_files
+
+    faults = {"--system": options.system, "--encoder": options.encoder is not None, "--fleet": options.fleet}
+    if given := [name for name, value in faults.items() if value]:
+        raise UsageError(f"{', '.join(given)}: not with --motion")
+    if not options.channels:
+        raise UsageError("--motion needs --observe, the columns that are measured")
+    if options.threshold is not None and not options.state:
+        raise UsageError("--threshold needs --state: without states no term is left out")
+    choice = chosen(options)
+    files = read_files(options.data, Columns.of(options.data, choice))
+    for line in dict.fromkeys((*files.survey.lines(), *files.notes)):
+        print_status(line)
+    count = len(files.names)
+    tested = min(count - 1, math.ceil(options.held_out * count))
+    held_out: Any = range(count - tested, count) if tested else options.held_out
+    fit_one = _from_measurements if files.truth is None else _from_states
+    with _interruptible() as stop:
+        model, report, lines = fit_one(options, files, held_out, stop)
+    about = {"files": files.names, "held_out_files": files.names[count - tested :], "columns": asdict(choice)}
+    summary = {"data": str(Path(options.data).resolve()), **about, **report}
+    _write(options.output, model, summary)
+    say(options, summary, "\n".join((*lines, f"filter and report.json: {options.output}")))
+    return 130 if report.get("stopped") else 0
+
+
+def _from_states(
+    options: argparse.Namespace, files: WholeFiles, held_out: Any, stop: Callable[[], bool]
+) -> tuple[Filter, dict[str, Any], list[str]]:
+    from ..core.composed import ComposedSystem
+    from ..filters.extended import ExtendedKalmanFilter
+    from ..identify import fit_observation, fit_regression
+
+    assert files.truth is not None
+    degree: Any = "auto" if options.degree == "auto" else _numbers(options.degree, "--degree", int)
+    threshold: Any = 0.0
+    if options.threshold is not None:
+        threshold = "auto" if options.threshold == "auto" else _numbers(options.threshold, "--threshold", float)
+    found = fit_regression(files.truth, files.u, files.dt, degree=degree, threshold=threshold, held_out=held_out)
+    sensor = fit_observation(files.truth, files.y, files.mask, correlated=False)
+    model = ExtendedKalmanFilter(ComposedSystem(found.motion, {"measured": sensor}).double())
+    return model, found.as_dict(), found.lines()
+
+
+def _from_measurements(
+    options: argparse.Namespace, files: WholeFiles, held_out: Any, stop: Callable[[], bool]
+) -> tuple[Filter, dict[str, Any], list[str]]:
+    from ..identify import constant_velocity_start, fit_regression_em
+
+    degree = DEGREES_OF_MEASUREMENTS if options.degree == "auto" else _numbers(options.degree, "--degree", int)
+    start, sensors = constant_velocity_start(files.y, files.step)
+    found = fit_regression_em(
+        start, sensors, files.y, files.u, files.mask, files.dt,
+        known=["position"], degree=degree, held_out=held_out, progress=print_status, stop=stop,
+    )  # fmt: skip
+    equations = found.filter.system.motion.equations()  # type: ignore[operator,union-attr]
+    report = {**found.report.as_dict(), "equations": equations}
+    return found.filter, report, [*equations, *found.report.lines()]
+
+
+def _numbers(text: str, option: str, kind: type[int] | type[float]) -> list[Any]:
+    try:
+        numbers = [kind(item) for item in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < (1 if kind is int else 0):
+        raise UsageError(f"{option} {text}: expected numbers with commas, or auto")
+    return numbers
 
 
 def _tables(options: argparse.Namespace) -> tuple[System, dict[str, Any], dict[str, Any]]:

@@ -331,6 +331,19 @@ class ComposedSystem(System):
         own = torch.cat([state.variance(step) for state in self.sensor_states()], -1)
         return block_diagonal(Q, torch.diag_embed(own))
 
+    def process_noise_at(self, Q: Tensor, x: Tensor, u: Tensor | None) -> Tensor:
+        if not self.own_size:
+            return self.motion.process_noise_at(Q, x, u)
+        n, d = self.motion.layout.size, self.motion.layout.tangent_size
+        before = Q[..., :d, :d]
+        block = self.motion.process_noise_at(before, x[..., :n], u)
+        return Q if block is before else block_diagonal(block, Q[..., d:, d:])
+
+    def residual_step(self, statistics: Statistics) -> Tensor:
+        d = self.motion.layout.tangent_size
+        motion = self.motion.residual_step(statistics._replace(step=statistics.step[:d]))
+        return torch.cat((motion, statistics.step[d:]))
+
     def _step(self, dt: Tensor | None) -> Float[Tensor, "*B 1"]:
         return self.eye.new_tensor([self.dt]) if dt is None else dt.unsqueeze(-1)
 

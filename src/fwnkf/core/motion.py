@@ -169,6 +169,32 @@ class Motion(nn.Module):
         """
         raise NotImplementedError
 
+    def process_noise_at(
+        self, Q: Float[Tensor, "*C d d"], x: Float[Tensor, "B n"], u: Float[Tensor, "B p"] | None
+    ) -> Float[Tensor, "*C d d"]:
+        """``Q`` of a step from ``x``, for a motion that is less certain in some states than in others.
+
+        Args:
+            Q: what :meth:`process_noise` returned for the step.
+            x: the state before the step.
+            u: the control since the last step; None for none.
+
+        Returns:
+            ``Q`` itself by default.
+        """
+        return Q
+
+    def residual_step(self, statistics: Statistics) -> Float[Tensor, " d"]:
+        """The size of what this motion leaves unexplained in one step, which a learned residual is scaled with.
+
+        Args:
+            statistics: means and standard deviations of the training data.
+
+        Returns:
+            A number for each tangent coordinate; by default the size of a step.
+        """
+        return statistics.step
+
     def linearize_transition(
         self, x: Float[Tensor, "B n"], u: Float[Tensor, "B p"] | None, dt: Float[Tensor, "B"] | None
     ) -> tuple[Float[Tensor, "B n"], Float[Tensor, "*B d d"]]:
@@ -251,4 +277,4 @@ class Motion(nn.Module):
             The state after the step, ``F`` and ``Q``; matrices may lack the batch axis.
         """
         mean, F = self.linearize_transition(x, u, dt)
-        return mean, F, nominal.Q if dt is None else self.process_noise(dt)
+        return mean, F, self.process_noise_at(nominal.Q if dt is None else self.process_noise(dt), x, u)

@@ -111,10 +111,21 @@ def add_residual(
     ``moved`` is ``f(x)`` with its Jacobian, ``residual`` is ``g(x)`` with its Jacobian in the features of ``x``, and
     ``ratio`` is the length of the step relative to the nominal one.
     """
-    (mean, F), (change, slope) = moved, residual
+    change, slope = residual
+    return add_change(layout, moved, (change, slope if layout.flat else slope @ layout.features_jacobian(x)), ratio)
+
+
+def add_change(
+    layout: Layout,
+    moved: tuple[Float[Tensor, "B n"], Float[Tensor, "*C d d"]],
+    change: tuple[Float[Tensor, "B d"], Float[Tensor, "B d d"]],
+    ratio: Float[Tensor, " B"] | None,
+) -> tuple[Float[Tensor, "B n"], Float[Tensor, "B d d"]]:
+    """``f(x) ⊞ r g(x)`` and its Jacobian; all Jacobians are in the tangent space at ``x``."""
+    (mean, F), (delta, slope) = moved, change
     if ratio is not None:
-        change, slope = change * ratio.unsqueeze(-1), slope * ratio[..., None, None]
+        delta, slope = delta * ratio.unsqueeze(-1), slope * ratio[..., None, None]
     if layout.flat:
-        return mean + change, F + slope
-    on_state, on_change = layout.boxplus_jacobians(change)
-    return layout.boxplus(mean, change), on_state @ F + on_change @ slope @ layout.features_jacobian(x)
+        return mean + delta, F + slope
+    on_state, on_delta = layout.boxplus_jacobians(delta)
+    return layout.boxplus(mean, delta), on_state @ F + on_delta @ slope

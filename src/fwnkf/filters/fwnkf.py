@@ -345,7 +345,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         if self.transition is not None:
             self.transition.normalize(spread, statistics.step)
         if self.residual is not None:
-            self.residual.normalize(feature, spread, statistics.step)
+            self.residual.normalize(feature, spread, self.system.residual_step(statistics))
         if self.encoder is not None:
             self.encoder.normalize(
                 torch.cat((feature, statistics.observation_mean, statistics.control_mean)),

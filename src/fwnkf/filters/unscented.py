@@ -85,6 +85,7 @@ class UnscentedKalmanFilter(SystemFilter):
         )
         mean, deviations, spread = sigma_moments(moved, self.layout, self.rule)
         Q = prepared.Q if dt is None else self.system.process_noise(dt)
+        Q = self.system.process_noise_at(Q, state.mean, u)
         prior = Gaussian(mean, symmetrize(spread + Q))
         F, unexplained = statistical_linearization(drawn, deviations, self.rule)
         precise = prediction_keeps_digits(state.cov, F, prior.cov)

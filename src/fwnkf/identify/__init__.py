@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from .levels import Levels, levels_left_out
     from .modes import VibrationModel, VibrationOptions, fit_model, fit_vibration
     from .realization import subspace
+    from .regression import Regression, fit_observation, fit_regression
+    from .regression_em import constant_velocity_start, fit_regression_em
     from .spectra import Spectra, cross_spectra
     from .start import starting_belief
 
@@ -21,6 +23,8 @@ __getattr__ = attach(
         "levels": ("Levels", "levels_left_out"),
         "modes": ("VibrationModel", "VibrationOptions", "fit_model", "fit_vibration"),
         "realization": ("subspace",),
+        "regression": ("Regression", "fit_observation", "fit_regression"),
+        "regression_em": ("constant_velocity_start", "fit_regression_em"),
         "spectra": ("Spectra", "cross_spectra"),
         "start": ("starting_belief",),
     },
@@ -30,12 +34,17 @@ __all__ = [
     "Fit",
     "FitReport",
     "Levels",
+    "Regression",
     "Spectra",
     "VibrationModel",
     "VibrationOptions",
+    "constant_velocity_start",
     "cross_spectra",
     "fit",
     "fit_model",
+    "fit_observation",
+    "fit_regression",
+    "fit_regression_em",
     "fit_vibration",
     "levels_left_out",
     "starting_belief",

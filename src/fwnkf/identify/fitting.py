@@ -121,7 +121,7 @@ def fit(
     report = progress or (lambda text: None)
     plain, dtype = _as_filter(model, oscillators, learn)
     data = _measurements(plain, y, u, mask, dt, prior, truth)
-    kept, tested = _held_out(len(data.y), held_out)
+    kept, tested = split_held_out(len(data.y), held_out)
     train, test = data.take(kept), data.take(tested) if len(tested) else None
 
     say = _Counter(report)
@@ -342,7 +342,7 @@ def _measurements(
     return Measurements(y, present, u, dt, beliefs, truth, prior_at)
 
 
-def _held_out(count: int, held_out: float | Sequence[int]) -> tuple[Tensor, Tensor]:
+def split_held_out(count: int, held_out: float | Sequence[int]) -> tuple[Tensor, Tensor]:
     """Indices of the records to fit, and of those to test: the last ones, if a share is given."""
     everything = torch.arange(count)
     if isinstance(held_out, int | float):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from ..core.composed import ComposedSystem
 from ..core.covariance import Covariance
 from ..core.system import FunctionSystem, System
 from ..errors import ConfigError
@@ -119,7 +120,8 @@ def _constants(name: str, module: nn.Module, attribute: str) -> Constants:
 def _noise(model: Filter, name: str, options: dict[str, set[str]], taken: set[str]) -> list[Learned]:
     """How ``Q`` or ``R`` of a filter is learned."""
     system = model.system
-    covariance = None if system is None else dict(system.named_children()).get(name)
+    owner = system.motion if isinstance(system, ComposedSystem) and name == "Q" else system
+    covariance = None if owner is None else dict(owner.named_children()).get(name)
     if isinstance(covariance, Covariance):
         if covariance.learn:
             diagonal = covariance.diagonal or (name == "R" and system is not None and system.diagonal_noise)
@@ -145,6 +147,8 @@ def _noise(model: Filter, name: str, options: dict[str, set[str]], taken: set[st
 @torch.no_grad()
 def _options(system: System, model: Filter) -> dict[str, set[str]]:
     """The numbers of the config of a system, each with what it changes: ``Q``, ``R``, ``f``, ``h``."""
+    if type(system) is ComposedSystem:  # its numbers are in the configs of motion and sensors
+        return {}
     like = model._like()
     generator = torch.Generator().manual_seed(0)
 

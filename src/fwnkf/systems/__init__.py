@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .multirotor import Multirotor, MultirotorConfig, MultirotorMotion, MultirotorMotionConfig
     from .navigation import Navigation, NavigationConfig, NavigationMotion, NavigationMotionConfig
     from .pendulum import Pendulum, PendulumConfig
+    from .regression import RegressedMotion, RegressedMotionConfig
     from .strapdown import Strapdown, StrapdownConfig, StrapdownMotion, StrapdownMotionConfig
 
 SYSTEMS.declare(
@@ -54,6 +55,7 @@ MOTIONS.declare(
     heading="heading",
     multirotor="multirotor",
     navigation="navigation",
+    polynomial="regression",
     strapdown="strapdown",
 )
 SYSTEMS.declare("fwnkf.core", linear="linear", composed="composed")
@@ -80,6 +82,7 @@ __getattr__ = attach(
         "multirotor": ("Multirotor", "MultirotorConfig", "MultirotorMotion", "MultirotorMotionConfig"),
         "navigation": ("Navigation", "NavigationConfig", "NavigationMotion", "NavigationMotionConfig"),
         "pendulum": ("Pendulum", "PendulumConfig"),
+        "regression": ("RegressedMotion", "RegressedMotionConfig"),
         "strapdown": ("Strapdown", "StrapdownConfig", "StrapdownMotion", "StrapdownMotionConfig"),
         "noise": (),
     },
@@ -118,6 +121,8 @@ __all__ = [
     "NavigationMotionConfig",
     "Pendulum",
     "PendulumConfig",
+    "RegressedMotion",
+    "RegressedMotionConfig",
     "Strapdown",
     "StrapdownConfig",
     "StrapdownMotion",

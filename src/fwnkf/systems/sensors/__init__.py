@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .magnetometer import LevelMagnetometer, LevelMagnetometerConfig, Magnetometer, MagnetometerConfig
     from .position import Position, PositionConfig
     from .range import Range, RangeConfig
+    from .regressed import Regressed, RegressedConfig
     from .roll_pitch_yaw import RollPitchYaw, RollPitchYawConfig
     from .rolling import Rolling, RollingConfig
     from .rotor_drag import RotorDrag, RotorDragConfig, VelocityAcross, VelocityAcrossConfig
@@ -30,6 +31,7 @@ SENSORS.declare(
     magnetometer="magnetometer",
     position="position",
     range="range",
+    regressed="regressed",
     roll_pitch_yaw="roll_pitch_yaw",
     rolling="rolling",
     rotor_drag="rotor_drag",
@@ -46,6 +48,7 @@ __getattr__ = attach(
         "magnetometer": ("LevelMagnetometer", "LevelMagnetometerConfig", "Magnetometer", "MagnetometerConfig"),
         "position": ("Position", "PositionConfig"),
         "range": ("Range", "RangeConfig"),
+        "regressed": ("Regressed", "RegressedConfig"),
         "roll_pitch_yaw": ("RollPitchYaw", "RollPitchYawConfig"),
         "rolling": ("Rolling", "RollingConfig"),
         "rotor_drag": ("RotorDrag", "RotorDragConfig", "VelocityAcross", "VelocityAcrossConfig"),
@@ -70,6 +73,8 @@ __all__ = [
     "PositionConfig",
     "Range",
     "RangeConfig",
+    "Regressed",
+    "RegressedConfig",
     "RollPitchYaw",
     "RollPitchYawConfig",
     "Rolling",
