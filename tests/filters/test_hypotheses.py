@@ -112,6 +112,17 @@ def test_beginnings_kept_apart_do_not_forget_where_the_state_was(generator):
     assert nees[1] < 2.0
 
 
+def test_the_usual_level_has_the_probability_that_is_given():
+    options = Hypotheses(frequencies=2, fallback=True, levels=(0.25, 1.0, 4.0), usual=0.8)
+    prior = options.prior(torch.zeros((), dtype=torch.float64))
+    rest = prior[-2:].sum()
+    assert prior.sum() == pytest.approx(1.0)
+    assert float(prior[:6][options.level(prior)[:6] == 1].sum() / (1 - rest)) == pytest.approx(0.8)
+    assert len(set(prior[:6][options.level(prior)[:6] != 1].tolist())) == 1
+    with pytest.raises(ConfigError, match=r"usual = 0\.8 is of the level 1.0 among others"):
+        Hypotheses(levels=(0.5, 2.0), usual=0.8)
+
+
 def test_what_cannot_be_combined_is_refused():
     with pytest.raises(ConfigError, match=r"levels = .* must be above 0"):
         bank_of(with_tone(), levels=(0.0, 1.0))

@@ -39,6 +39,13 @@ UNTRAINED = (
     "that was saved. More recordings, or ones with more of what is to be learned, may change that; fwnkf fit needs "
     "no true states and fewer of them."
 )
+TRAINED = "trained"
+SIMPLER = (
+    "training did not help: on the validation records the filter '{kept}' is as good as the trained one or better, so "
+    "it is the one that was saved; what training reached is in 'trained' beside it. More recordings, or ones with more "
+    "of what is to be learned, may change that; fwnkf fit needs no true states and fewer of them."
+)
+RUNGS = ("name", "learned", "mse", "worse", "worse_error", "nees", "coverage95", "kept")
 COLUMNS = ("method", "mse", "mse_from_10", "rmse", "nees", "nis", "coverage95", "failures", "seconds")
 
 
@@ -77,6 +84,11 @@ def add(commands: Any) -> None:
     tables.add_argument("--system", metavar="NAME", help="equations of motion; options: --set system.OPTION=VALUE")
     add_columns(parser, state=True, topics=False)
     parser.add_argument("--no-references", action="store_true", help="do not run the baselines after training")
+    parser.add_argument(
+        "--no-ladder",
+        action="store_true",
+        help="keep the trained filter without comparing it with simpler ones on the validation records",
+    )
     parser.add_argument("--no-plots", action="store_true", help="do not draw plots")
     add_json(parser)
     parser.set_defaults(run=run)
@@ -105,6 +117,11 @@ def run(options: argparse.Namespace) -> int:
         return 130
     if fitted is None:
         return 0
+    ladder = None
+    if not options.no_ladder:
+        from ..training.ladder import climb
+
+        fitted, ladder = climb(fitted, report)
     _save_columns(fitted)
     rows = _score(fitted, references=not options.no_references)
     plots = _draw(fitted, rows, command) if draws else []
@@ -112,14 +129,19 @@ def run(options: argparse.Namespace) -> int:
         print_json({"run": str(folder), "record": fitted.record, "rows": rows, "plots": [str(p) for p in plots]})
     else:
         title = f"{fitted.data.data}, {fitted.data.name}, {rows[0]['records']} records, seed {experiment.seed}"
+        if ladder is not None:
+            tried = [{**row, "kept": "yes" if row["chosen"] else ""} for row in ladder.as_rows()]
+            say_table(options, tried, {name: name for name in RUNGS}, "what was tried, on the validation records")
         say_table(options, rows, {name: name for name in COLUMNS if any(name in row for row in rows)}, title)
         if plots:
             print_text(f"plots: {', '.join(path.name for path in plots)} in {plots[0].parent}")
             print_text(f"report: {fitted.folder / REPORT}")
         record = fitted.record
         print_text(f"best filter: {folder / 'best'} (step {record['best_step']} of {record['steps']}, {_cost(record)})")
-        if record["best_step"] == 0:
+        if record["best_step"] == 0 and (ladder is None or ladder.chosen == "untrained"):
             print_text(UNTRAINED)
+        elif ladder is not None and ladder.chosen != TRAINED:
+            print_text(SIMPLER.format(kept=ladder.chosen))
     return int(rows[0]["failures"] > 0)
 
 

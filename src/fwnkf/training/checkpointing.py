@@ -22,6 +22,8 @@ from .module import TrainingModule
 
 STATE_FILE = "state.safetensors"
 HISTORY_FILE = "history.jsonl"
+UNTRAINED = "untrained"
+"""Folder of the filter before the first step, in the folder of a run."""
 
 
 class StoppedError(Exception):
@@ -87,6 +89,8 @@ class CheckpointCallback(Callback):
             text = "".join(json.dumps(row) + "\n" for row in rows)
             (self.folder / HISTORY_FILE).write_text(text, encoding="utf-8")
         if trainer.global_step == 0:
+            if trainer.is_global_zero:
+                save(pl_module.model, self.folder / UNTRAINED)
             pl_module.eval()
             metrics = pl_module.validate_on(pl_module.val)
             pl_module.train()

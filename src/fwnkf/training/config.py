@@ -105,9 +105,10 @@ class FilterSection:
 
     With ``equations: false`` the filter gets the observation matrix only, and noise levels are estimated from training
     data. A filter that needs a system then gets the system ``learned``, whose options are in ``learned_system``, and a
-    linear filter the matrices of a least-squares fit. ``process_share`` is the initial process noise as a fraction of
-    the mean square of the motion in one step. ``start`` is the folder of a saved filter whose weights training starts
-    from.
+    linear filter the matrices of a least-squares fit; with ``regression`` the system is a motion fitted to the true
+    states of the training records, and networks are added to that. ``process_share`` is the initial process noise as a
+    fraction of the mean square of the motion in one step. ``start`` is the folder of a saved filter whose weights
+    training starts from.
     """
 
     name: str = "fwnkf"
@@ -115,6 +116,8 @@ class FilterSection:
     options: dict[str, Any] = field(default_factory=dict)
     learned_system: dict[str, Any] | None = None
     """Options of the learned system: ``{width: 64, order: 2, observation: learned_network}``; null: its defaults."""
+    regression: dict[str, Any] | None = None
+    """Options of :func:`fwnkf.identify.fit_regression`: ``{degree: [1, 2], threshold: auto}``; ``{}``: its defaults."""
     process_share: float = limited(1.0, above=0.0)
     noise_from_spectrum: bool = False
     """Initialise noise states from the spectrum of the noise on training records instead of at zero amplitude."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..core.composed import ComposedSystem
 from ..core.layout import Layout, Part
 from ..core.linear import LinearSystem
 from ..core.system import System, build_system
@@ -18,7 +20,8 @@ from ..data.protocols import SIMULATED_SIZES, Protocol, Records
 from ..errors import ConfigError
 from ..filters.base import Filter
 from ..filters.factory import build
-from ..registry import FILTERS, SYSTEMS, parse_config
+from ..identify import fit_observation, fit_regression
+from ..registry import FILTERS, SYSTEMS, as_tuples, parse_config
 from ..shapes import Float
 from ..systems.learned import LearnedConfig, LearnedSystem
 from ..types import Statistics
@@ -51,6 +54,8 @@ class Measured(NamedTuple):
     B: Float[Tensor, "n p"] | None = None
     step_cov: Float[Tensor, "n n"] | None = None
     """Covariance of the change in one step, for the lagged states of an autoregression."""
+    system: ComposedSystem | None = None
+    """Motion and observation by regression on true states."""
 
 
 def build_own_system(experiment: Experiment) -> System | None:
@@ -134,6 +139,12 @@ def build_filter(experiment: Experiment, shape: Signature, measured: Measured | 
             )
         # a copy: training changes the parameters of a system, but not those of the records' system
         return build(section.name, system=copy.deepcopy(shape.system), **options)
+    if section.regression is not None:
+        if section.learned_system is not None or not cls.takes_system:
+            reason = "filter.learned_system is given too" if section.learned_system else f"{section.name} has no system"
+            raise ConfigError(f"filter.regression = {section.regression} has no effect: {reason}; remove one of them")
+        if measured is not None and measured.system is not None:
+            return build(section.name, system=measured.system, **options)
     derived: dict[str, Any] = {
         "state_dim": shape.layout.size,
         "observation_dim": shape.observation_dim,
@@ -214,7 +225,7 @@ def _arrays(
     if measured is None:
         d, m = shape.layout.tangent_size, shape.observation_dim
         measured = Measured(torch.eye(m, columns), torch.eye(d), torch.eye(m))
-    arrays = measured._replace(Q=measured.Q * process_share)._asdict()
+    arrays = measured._replace(Q=measured.Q * process_share, system=None)._asdict()
     return {name: value for name, value in arrays.items() if value is not None}
 
 
@@ -226,6 +237,8 @@ def measure_for(experiment: Experiment, records: Records) -> Measured | None:
     section = experiment.filter
     if section.equations:
         return None
+    if section.regression is not None:
+        return measure(records)._replace(system=regressed_system(records, **section.regression))
     if not is_linear(section):
         return measure(records)
     cls = FILTERS[section.name]
@@ -240,6 +253,21 @@ def measure_for(experiment: Experiment, records: Records) -> Measured | None:
     F = regression.F[0] if order is None else regression.F
     B = regression.B if regression.B.shape[-1] else None
     return plain._replace(F=F, Q=regression.Q, B=B, step_cov=step_cov)
+
+
+def regressed_system(records: Records, **options: Any) -> ComposedSystem:
+    """Motion and observation fitted to the true states of records, in float64.
+
+    ``options`` are those of :func:`fwnkf.identify.fit_regression`.
+    """
+    allowed = set(inspect.signature(fit_regression).parameters) - {"states", "u", "dt", "layout"}
+    unknown = sorted(set(options) - allowed)
+    if unknown:
+        raise ConfigError(f"filter.regression: {', '.join(unknown)}: there are {', '.join(sorted(allowed))}")
+    chosen = {name: as_tuples(value) for name, value in options.items()}
+    motion = fit_regression(records.truth, records.u, records.dt, layout=records.layout, **chosen).motion
+    sensor = fit_observation(records.truth, records.y, records.mask, layout=records.layout)
+    return ComposedSystem(motion, {"measured": sensor}).double()
 
 
 def measure(records: Records) -> Measured:

@@ -48,6 +48,8 @@ class Hypotheses(Part):
             filter, without anything learned. They limit the error where the noise differs from that of training.
         levels: factors of the variance of all measurement noise; each frequency is a hypothesis with each of them,
             the less probable the larger the level.
+        usual: probability of the level one before anything is measured, the other levels share the rest; None: by the
+            rule above. Near one, noise as it was in training costs next to nothing, and other levels are found later.
         dwell: seconds for which noise stays as it is, on average; None: for ever, and the weights never forget.
         onsets: copies of each hypothesis with a disturbance, for the likeliest times at which it may have begun. Needs
             ``dwell``; four are about as good as one for every step. Time and memory grow by as many hypotheses.
@@ -66,10 +68,15 @@ class Hypotheses(Part):
     levels: tuple[float, ...] = limited((1.0,), above=0.0)
     dwell: float | None = limited(None, above=0.0)
     onsets: int = at_least(0, 0)
+    usual: float | None = limited(None, above=0.0, max=0.999)
 
     def __post_init__(self) -> None:
         if not self.levels:
             raise ConfigError("hypotheses: levels is empty; give positive factors of the variance")
+        if self.usual is not None and (1.0 not in self.levels or len(set(self.levels)) == 1):
+            raise ConfigError(
+                f"hypotheses: usual = {self.usual} is of the level 1.0 among others; levels are {self.levels}"
+            )
         if self.onsets and self.dwell is None:
             raise ConfigError(f"hypotheses: onsets = {self.onsets}; noise begins anew only with dwell")
 
@@ -165,7 +172,11 @@ class Hypotheses(Part):
             The probabilities.
         """
         disturbed = self.count - self.silent
-        share = self.level(like)[:disturbed].rsqrt()
+        level = self.level(like)[:disturbed]
+        share = level.rsqrt()
+        if self.usual is not None:
+            one = level == 1
+            share = torch.where(one, self.usual / one.sum(), (1 - self.usual) / (~one).sum())
         own = (1 - FALLBACK_PRIOR * self.silent) * share / share.sum()
         return torch.cat((own, like.new_full((self.silent,), FALLBACK_PRIOR)))
 
