@@ -14,9 +14,9 @@ from fwnkf.metrics.accuracy import mse, residual
 from fwnkf.training.experiments import parse_experiment
 from fwnkf.training.fit import fit, prepare_filter, read_record
 from fwnkf.training.ladder import climb, compare, pick, record_errors
-from fwnkf.training.setup import load_data, regressed_system
+from fwnkf.training.setup import load_data
 
-DATA = {"name": "lorenz", "protocol": "strict", "train": 120, "val": 60, "test": 20, "dtype": "float64"}
+DATA = {"name": "lorenz", "protocol": "strict", "train": 40, "val": 30, "test": 4, "dtype": "float64"}
 pytestmark = pytest.mark.unchecked("trains, which other tests do with checks")
 
 
@@ -98,10 +98,9 @@ def test_networks_are_added_to_the_regression_of_an_experiment():
     options = experiment(regression={"degree": [1, 2]}, options={"residual": {"width": 8}})
     data = load_data(options)
     model = prepare_filter(options, data.split.train)
-    system = regressed_system(data.split.train, degree=(1, 2))
-    assert system.motion.config.degree == 2
+    assert model.system.motion.config.degree == 2
     few = data.split.val.take(range(4))
-    expected = estimate(fwnkf.build("ekf", system=system), few)
+    expected = estimate(fwnkf.build("ekf", system=model.system), few)
     torch.testing.assert_close(estimate(model, few).mean, expected.mean, rtol=1e-9, atol=1e-9)
 
 

@@ -226,3 +226,29 @@ def coverage(error: Float[Tensor, "*B d"], cov: Float[Tensor, "*B d d"], level: 
     covered = (error.abs() <= bound) & error.isfinite() & bound.isfinite()
     share = covered.to(error.dtype).reshape(-1, error.shape[-1]).mean(0)
     return Coverage(share.mean(), share)
+
+
+def coverage_scale(error: Float[Tensor, "*B d"], cov: Float[Tensor, "*B d d"], level: float = 0.95) -> float:
+    """The factor of all variances with which the share ``level`` of the components is covered.
+
+    Unlike :func:`variance_ratio` it does not depend on a few records with very large errors, and being one factor it
+    leaves correlations as they are. Computed on recordings that were not used for training, it is a factor for
+    ``filter.calibrate_covariance``.
+
+    Args:
+        error: errors in the tangent space.
+        cov: the covariances stated.
+        level: of the interval.
+
+    Returns:
+        The factor.
+
+    >>> error = torch.linspace(-3.0, 3.0, 1001)[:, None]
+    >>> scale = coverage_scale(error, torch.ones(1001, 1, 1))
+    >>> round(float(coverage(error, torch.full((1001, 1, 1), scale)).overall), 2)
+    0.95
+    """
+    ratio = (error.square() / cov.diagonal(dim1=-2, dim2=-1)).flatten().double()
+    known = ratio[ratio.isfinite()].sort().values
+    z = float(torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)))
+    return float(known[min(len(known) - 1, int(level * len(known)))]) / z**2

@@ -129,7 +129,8 @@ def candidates(fitted: Fitted) -> Iterator[tuple[str, Filter]]:
             yield "white noise", build("ekf", system=train.system)
     elif section.regression is None:  # else the untrained filter is on it
         with contextlib.suppress(FwnkfError):  # too few states, or none that follow each other
-            yield "regression", build("ekf", system=regressed_system(train))
+            moments = section.options.get("moments", "linear")
+            yield "regression", build("fwnkf", system=regressed_system(train, moments), moments=moments)
     untrained = fitted.folder / UNTRAINED
     best_step = int(fitted.record["best_step"])
     if untrained.is_dir():

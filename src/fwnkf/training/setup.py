@@ -26,6 +26,7 @@ from ..shapes import Float
 from ..systems.learned import LearnedConfig, LearnedSystem
 from ..types import Statistics
 from .config import DataSection, Experiment, FilterSection
+from .process_floor import with_process_floor
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -238,7 +239,8 @@ def measure_for(experiment: Experiment, records: Records) -> Measured | None:
     if section.equations:
         return None
     if section.regression is not None:
-        return measure(records)._replace(system=regressed_system(records, **section.regression))
+        moments = section.options.get("moments", "linear")
+        return measure(records)._replace(system=regressed_system(records, moments, **section.regression))
     if not is_linear(section):
         return measure(records)
     cls = FILTERS[section.name]
@@ -255,10 +257,11 @@ def measure_for(experiment: Experiment, records: Records) -> Measured | None:
     return plain._replace(F=F, Q=regression.Q, B=B, step_cov=step_cov)
 
 
-def regressed_system(records: Records, **options: Any) -> ComposedSystem:
-    """Motion and observation fitted to the true states of records, in float64.
+def regressed_system(records: Records, moments: str = "linear", **options: Any) -> ComposedSystem:
+    """Motion and observation fitted to the true states of records, in float64, with a floor of the process noise.
 
-    ``options`` are those of :func:`fwnkf.identify.fit_regression`.
+    ``moments`` are those of the filter that will run on it, ``options`` those of
+    :func:`fwnkf.identify.fit_regression`.
     """
     allowed = set(inspect.signature(fit_regression).parameters) - {"states", "u", "dt", "layout"}
     unknown = sorted(set(options) - allowed)
@@ -267,7 +270,8 @@ def regressed_system(records: Records, **options: Any) -> ComposedSystem:
     chosen = {name: as_tuples(value) for name, value in options.items()}
     motion = fit_regression(records.truth, records.u, records.dt, layout=records.layout, **chosen).motion
     sensor = fit_observation(records.truth, records.y, records.mask, layout=records.layout)
-    return ComposedSystem(motion, {"measured": sensor}).double()
+    system = ComposedSystem(motion, {"measured": sensor}).double()
+    return with_process_floor(system, records, step_sizes(records), moments)
 
 
 def measure(records: Records) -> Measured:
