@@ -103,7 +103,7 @@ def _plain(model: Filter) -> bool:
         return False
     config = model.config
     bare = FWNKFConfig()
-    others = ("encoder", "residual", "transition", "phi", "hypotheses", "moments", "jump")
+    others = ("encoder", "residual", "transition", "phi", "hypotheses", "correction", "moments", "jump")
     if any(getattr(config, name) != getattr(bare, name) for name in others):
         return False
     noise = model.noise_states
