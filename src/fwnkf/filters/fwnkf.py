@@ -109,8 +109,8 @@ class FWNKFConfig:
              "changes of the level: use one of them"),
             (several and self.level is not None and not tracked, "hypotheses have no level of all covariances: use "
              "Level(of='noise')"),
-            (self.correction and (self.phi or several), "correction reads the innovations of one filter with its Kalman "
-             "gain: leave phi and hypotheses out"),
+            (self.correction and (self.phi or several), "correction reads the innovations of one filter with its "
+             "Kalman gain: leave phi and hypotheses out"),
         ]  # fmt: skip
         found = [f"filter fwnkf: {sentence}" for wrong, sentence in faults if wrong]
         if found:
@@ -472,7 +472,13 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
     def linear_model(self, prepared: Prepared | None = None, dt: Tensor | None = None) -> LinearModel:
         config, states = self.config, self.noise_states
         learned = config.encoder or config.residual or config.transition or config.phi or config.hypotheses
-        changing = config.level or config.correction or config.jump or config.moments != "linear" or not (states is None or states.linear)
+        changing = (
+            config.level
+            or config.correction
+            or config.jump
+            or config.moments != "linear"
+            or not (states is None or states.linear)
+        )
         if learned or changing:
             return LinearModel("state_dependent")
         prepared = self.prepare() if prepared is None else prepared

@@ -1,7 +1,7 @@
 """The correction of a filter's estimates by its innovations, from recordings with truth, by least squares.
 
-The oscillators of :class:`fwnkf.Correction` are fixed, so the errors of the estimates are linear in its weights, and the
-best weights for the squared error have a closed form. A ridge keeps them from fitting what is particular to a
+The oscillators of :class:`fwnkf.Correction` are fixed, so the errors of the estimates are linear in its weights, and
+the best weights for the squared error have a closed form. A ridge keeps them from fitting what is particular to a
 recording; it, the number of oscillators and their decay are chosen on recordings left out in turn.
 """
 
@@ -20,6 +20,8 @@ from ..filters.parts.correction import Correction, InnovationBank, driven, moved
 from ..shapes import Bool, Float
 
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
+LEAST = 0.005
+"""Share of the squared error that a correction must take off to be worth having."""
 BLOCK = 2_000
 """Steps whose oscillators are held in memory at once."""
 
@@ -32,7 +34,7 @@ class CorrectionChoice(NamedTuple):
     """
 
     part: Correction | None
-    """None if no correction of those tried makes the errors smaller."""
+    """None if no correction of those tried makes the squared error smaller by more than :data:`LEAST`."""
     ridge: float
     errors: dict[tuple[int, float | None, float], float]
     """Of every candidate, by count, seconds and ridge: squared error over that of the filter, mean over coordinates."""
@@ -125,8 +127,8 @@ def choose_correction(
     """
     if len(y) < 2 or len(models) != len(y):
         raise DataError(
-            f"{len(models)} filters for {len(y)} recordings: a correction is chosen on recordings left out, each with a "
-            "filter fitted to the others; there must be at least two"
+            f"{len(models)} filters for {len(y)} recordings: a correction is chosen on recordings left out, each with "
+            "a filter fitted to the others; there must be at least two"
         )
     _check(models[0], y, truth)
     errors: dict[tuple[int, float | None, float], float] = {}
@@ -145,7 +147,7 @@ def choose_correction(
         errors |= {(part.count, part.seconds, ridge): float((left[ridge] / before).mean()) for ridge in ridges}
     count, seconds, ridge = min(errors, key=errors.__getitem__)
     best = next(part for part in candidates if (part.count, part.seconds) == (count, seconds))
-    return CorrectionChoice(best if errors[count, seconds, ridge] < 1 else None, ridge, errors)
+    return CorrectionChoice(best if errors[count, seconds, ridge] < 1 - LEAST else None, ridge, errors)
 
 
 def _check(model: FrequencyWeightedNeuralKalmanFilter, y: Tensor, truth: Tensor) -> None:
@@ -153,8 +155,8 @@ def _check(model: FrequencyWeightedNeuralKalmanFilter, y: Tensor, truth: Tensor)
         raise DataError(f"filter {model.name!r}: a correction is fitted to a Euclidean state, which this is not")
     if truth.shape[:-1] != y.shape[:-1] or truth.shape[-1] > model.layout.size:
         raise DataError(
-            f"truth {tuple(truth.shape)} for measurements {tuple(y.shape)}: wanted as many recordings and steps, and the "
-            f"first coordinates of a state of {model.layout.size}"
+            f"truth {tuple(truth.shape)} for measurements {tuple(y.shape)}: wanted as many recordings and steps, and "
+            f"the first coordinates of a state of {model.layout.size}"
         )
 
 

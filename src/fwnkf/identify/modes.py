@@ -249,9 +249,11 @@ class VibrationModel(nn.Module):
             "Q": self.density() * (units.unsqueeze(-1) * units) * (self.rate * level),
             "R": R,
         }
+        # signals and slopes are of the size of the signals, in these units
+        options = {"continuous": True, "dt": 1 / self.rate, "initial_std": tuple((units * level**0.5).tolist())}
         if not self.modes and not self.oscillators:
-            return build("kf", **matrices, continuous=True, dt=1 / self.rate)
-        system = LinearSystem.of(**matrices, continuous=True, dt=1 / self.rate)
+            return build("kf", **matrices, **options)
+        system = LinearSystem.of(**matrices, **options)
         over_white = (self.white_covariance().diagonal().sqrt()).unsqueeze(-1)
         lines = [Lines(self.oscillators, pole_radius=POLE_RADIUS)] if self.oscillators else []
         modes = [Modes(self.modes, pole_radius=POLE_RADIUS)] if self.modes else []

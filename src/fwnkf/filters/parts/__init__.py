@@ -12,4 +12,16 @@ from .orders import Orders
 from .phi import Phi
 from .residual import MLP
 
-__all__ = ["GRU", "MLP", "Correction", "Drift", "Hypotheses", "Level", "Lines", "LocallyLinear", "Modes", "Orders", "Phi"]
+__all__ = [
+    "GRU",
+    "MLP",
+    "Correction",
+    "Drift",
+    "Hypotheses",
+    "Level",
+    "Lines",
+    "LocallyLinear",
+    "Modes",
+    "Orders",
+    "Phi",
+]
