@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ..lazy import attach
 
 if TYPE_CHECKING:
+    from .band import below
     from .correction import CorrectionChoice, choose_correction, fit_correction
     from .fit_report import FitReport
     from .fitting import Fit, fit
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __getattr__ = attach(
     __name__,
     {
+        "band": ("below",),
         "correction": ("CorrectionChoice", "choose_correction", "fit_correction"),
         "fit_report": ("FitReport",),
         "fitting": ("Fit", "fit"),
@@ -41,6 +43,7 @@ __all__ = [
     "Spectra",
     "VibrationModel",
     "VibrationOptions",
+    "below",
     "choose_correction",
     "constant_velocity_start",
     "cross_spectra",
