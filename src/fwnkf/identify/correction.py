@@ -46,7 +46,6 @@ class _Moments(NamedTuple):
     gram: Float[Tensor, "s s"]
     cross: Float[Tensor, "s d"]
     power: Float[Tensor, " d"]
-    count: int
 
 
 def fit_correction(
@@ -190,14 +189,14 @@ def _measure(
             first = t + 1 - len(held)
             rows, wanted = (item[:, max(0, skip - first) :] for item in (torch.stack(held, 1), error[:, first : t + 1]))
             gram, cross, held = gram + rows.mT @ rows, cross + rows.mT @ wanted, []
-    power, count = error[:, skip:].square().sum(1), y.shape[1] - skip
-    return root, [_Moments(*parts, count) for parts in zip(gram, cross, power, strict=True)]
+    power = error[:, skip:].square().sum(1)
+    return root, [_Moments(*parts) for parts in zip(gram, cross, power, strict=True)]
 
 
 def _solve(moments: Sequence[_Moments], ridge: float) -> Float[Tensor, "s d"]:
     gram, cross = sum(item.gram for item in moments), sum(item.cross for item in moments)
     assert isinstance(gram, Tensor)
-    penalty = ridge * sum(item.count for item in moments) * torch.eye(len(gram)).to(gram)
+    penalty = ridge * gram.diagonal().mean() * torch.eye(len(gram)).to(gram)
     weights, ok = solve_psd(gram + penalty, cross)
     if not bool(ok):
         raise DataError(f"ridge = {ridge}: the oscillators are collinear; raise the ridge")
