@@ -16,7 +16,7 @@ from fwnkf.identify import below, cross_spectra
 from tasks.dido import baselines as methods
 from tasks.dido import scoring
 from tasks.dido.baselines import OPTIONS, Estimate, pieces
-from tasks.dido.denoise_card import ABOUT, limits
+from tasks.dido.denoise_card import ABOUT, BARS, limits
 from tasks.dido.denoise_fit import MOTION_HZ, build, choose
 from tasks.dido.fir import apply_fir, fit_fir
 from tasks.dido.protocol import (
@@ -147,7 +147,7 @@ class Denoise(Task):
             },
             "tables": {
                 "RMSE by axis without and with the correction, over the best classical filter": parts,
-                "Error bars by axis, before and after calibration on training flights left out": by_axis,
+                BARS: by_axis,
                 f"{METRIC} where samples are missing or stamps irregular, first {GAP_SAMPLES:,} samples of each flight":
                     gap_table(shipped, test_flights, tuned, weights, say),
             },
