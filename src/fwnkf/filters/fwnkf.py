@@ -567,6 +567,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             precise = prediction_keeps_digits(state.cov[..., :d, :d], F, cov[..., :d, :d])
         oscillating = state.correction
         if prepared.correction is not None:
+            assert isinstance(oscillating, Tensor)
             oscillating = correcting.moved(prepared.correction, oscillating, ratio)
         state = FWState(mean, cov, noise, state.memory, encoder, levels, oscillating)
         return Prediction(state, F, Q, precise, drawn=drawn, noise=R)
@@ -770,6 +771,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             states = extra = self.noise_states.bounded(states + update.correction[..., d:])
         oscillating = state.correction
         if prepared.correction is not None:
+            assert isinstance(oscillating, Tensor)
             oscillating, out = self._corrected(prepared.correction, oscillating, out, weight)
         following = FWState(mean, update.cov, states, memory, encoder, levels, oscillating)
         linear = LinearStep(ahead.F, Q, measurement, update.correction, mean, extra)
@@ -940,6 +942,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         self, prepared: PreparedCorrection, state: FWState, out: StepOutput, inputs: Inputs, predicts_first: bool
     ) -> tuple[FWState, StepOutput]:
         """The outputs of a run with corrected estimates."""
+        assert isinstance(state.correction, Tensor)
         drive = correcting.scaled(prepared, out.innovation, out.innovation_cov, inputs.weight)
         ratio = torch.ones_like(drive[..., 0]) if inputs.dt is None else inputs.dt / self.system.dt
         still = (out.status & int(Status.REJECTED)) != 0
@@ -958,8 +961,10 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         self, state: FWState, out: StepOutput, inputs: Inputs, predicts_first: bool
     ) -> tuple[FWState, StepOutput]:
         """The outputs of a run at the level of all covariances."""
-        level, (start, elapsed) = self.config.level, state.levels
+        level = self.config.level
         assert level is not None
+        assert len(state.levels) == 2
+        start, elapsed = state.levels
         step = torch.full_like(inputs.weight[..., 0], self.system.dt) if inputs.dt is None else inputs.dt.clone()
         step[:, 0] = step[:, 0] * predicts_first + elapsed
         after = discounting.followed(level, self.freedom, start, out, inputs.weight, step)

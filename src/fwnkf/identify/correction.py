@@ -194,8 +194,7 @@ def _measure(
 
 
 def _solve(moments: Sequence[_Moments], ridge: float) -> Float[Tensor, "s d"]:
-    gram, cross = sum(item.gram for item in moments), sum(item.cross for item in moments)
-    assert isinstance(gram, Tensor)
+    gram, cross = (torch.stack(parts).sum(0) for parts in list(zip(*moments, strict=True))[:2])
     penalty = ridge * gram.diagonal().mean() * torch.eye(len(gram)).to(gram)
     weights, ok = solve_psd(gram + penalty, cross)
     if not bool(ok):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -251,7 +251,11 @@ class VibrationModel(nn.Module):
             "R": R,
         }
         # signals and slopes are of the size of the signals, in these units
-        options = {"continuous": True, "dt": 1 / self.rate, "initial_std": tuple((units * level**0.5).tolist())}
+        options: dict[str, Any] = {
+            "continuous": True,
+            "dt": 1 / self.rate,
+            "initial_std": tuple((units * level**0.5).tolist()),
+        }
         if not self.modes and not self.oscillators:
             return build("kf", **matrices, **options)
         system = LinearSystem.of(**matrices, **options)
