@@ -158,6 +158,7 @@ class Denoise(Task):
         )  # fmt: skip
 
     fits_without_truth = True
+    fit_baselines = ("white_kf_likelihood", "kf_three_oscillators_per_axis")
     fit_note = (
         f"What is known of the motion is that it lies below {MOTION_HZ:g} Hz: the measurements of four training "
         "flights, less their means and low-passed without delay, take the place of the truth. The filter is fitted "
