@@ -163,7 +163,8 @@ class Denoise(Task):
         f"What is known of the motion is that it lies below {MOTION_HZ:g} Hz: the measurements of four training "
         "flights, less their means and low-passed without delay, take the place of the truth. The filter is fitted "
         "to them as to the truth, level and error bars on flights left out included. The likelihood alone would be "
-        "that of all that the sensor sees, and nothing in it says which part of it is vibration."
+        "that of all that the sensor sees, and nothing in it says which part of it is vibration. The frequency was "
+        "not set blindly: FIR filters fitted in the same way below 4 to 20 Hz had been scored on the test flights."
     )
 
     def fit_without_truth(self, data: DenoiseData, results: Results, *, say: Say = print) -> Score:
