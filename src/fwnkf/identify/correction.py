@@ -36,6 +36,7 @@ class CorrectionChoice(NamedTuple):
     part: Correction | None
     """None if no correction of those tried makes the squared error smaller by more than :data:`LEAST`."""
     ridge: float
+    """The penalty that goes with it."""
     errors: dict[tuple[int, float | None, float], float]
     """Of every candidate, by count, seconds and ridge: squared error over that of the filter, mean over coordinates."""
 
@@ -123,6 +124,13 @@ def choose_correction(
 
     Raises:
         DataError: there are fewer than two recordings, or not as many filters.
+
+    >>> import fwnkf
+    >>> one = torch.eye(1).double()
+    >>> filter = fwnkf.FWNKF(fwnkf.LinearSystem.of(F=one, H=one, Q=0.01 * one, R=one))  # the truth moves faster
+    >>> x = torch.randn(2, 400, 1, generator=torch.Generator().manual_seed(0)).double().cumsum(1)
+    >>> choose_correction([filter, filter], x, x, candidates=[Correction(2)]).part
+    Correction(count=2, seconds=None, pole_radius=0.9999)
     """
     if len(y) < 2 or len(models) != len(y):
         raise DataError(

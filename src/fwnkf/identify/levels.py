@@ -79,6 +79,13 @@ def levels_of(
 
     Returns:
         NIS, variance ratios and squared errors by recording.
+
+    >>> import fwnkf
+    >>> eye = torch.eye(1, dtype=torch.float64)
+    >>> kf = fwnkf.build("kf", F=eye, H=eye, Q=0.01 * eye, R=eye)
+    >>> y = torch.randn(3, 50, 1, dtype=torch.float64)
+    >>> levels_of([kf.run] * 3, y, torch.zeros_like(y)).nis.shape
+    torch.Size([3])
     """
     d = truth.shape[-1]
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
