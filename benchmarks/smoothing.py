@@ -105,7 +105,7 @@ def row(task: str, figure: str, method: str, errors: dict[str, dict[str, float]]
 def dido(name: str, quick: bool) -> Iterator[dict[str, object]]:
     """Denoising of an IMU: the mean over three axes of the root mean squared error of each flight."""
     data = all_tasks()[name].load(quick=quick)
-    model = fwnkf.load(ROOT / "models" / name)
+    model = fwnkf.load(ROOT / "models" / name).with_parts(correction=None)  # which has no smoother
     axes = data.truth.shape[-1]
     results = beliefs(model, 400, {"y": data.y})
     for part, unit, places in (("gyro", "rad/s", slice(0, 3)), ("force", "m/s²", slice(3, axes))):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .filters.factory import build
     from .filters.fwnkf import FrequencyWeightedNeuralKalmanFilter as FWNKF
     from .filters.kalman import KalmanFilter as KF
-    from .filters.parts import GRU, MLP, Drift, Hypotheses, Level, Lines, LocallyLinear, Modes, Orders, Phi
+    from .filters.parts import GRU, MLP, Correction, Drift, Hypotheses, Level, Lines, LocallyLinear, Modes, Orders, Phi
     from .filters.smoothing import Smoothed, smooth
     from .filters.unscented import UnscentedKalmanFilter as UKF
     from .identify import fit
@@ -80,6 +80,7 @@ _attribute = attach(
         "filters.parts": (
             "GRU",
             "MLP",
+            "Correction",
             "Drift",
             "Hypotheses",
             "Level",
@@ -119,6 +120,7 @@ __all__ = [
     "UKF",
     "AdaptiveKF",
     "BayesianKalmanNet",
+    "Correction",
     "Drift",
     "Filter",
     "Gaussian",

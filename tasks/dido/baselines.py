@@ -17,7 +17,8 @@ from tasks.dido import classical, notch
 from tasks.dido.fir import apply_fir, choose_ridge, fit_fir
 from tasks.dido.protocol import AXES, RATE
 
-TAPS = 100
+TAPS, LENGTHS = 100, (100, 200)
+"""Of the FIR filter of one axis, and those of the FIR filter of six axes among which flights left out choose."""
 RIDGES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 OPTIONS = VibrationOptions(modes=12, oscillators=1, truth_weight=5.0, start="uniform")
 """Of the filter; the number of modes and the weight were chosen on two of the training flights, left out in turn."""
@@ -43,7 +44,8 @@ def tune(y: Float[Tensor, "N T 6"], truth: Float[Tensor, "N T 6"], spectra: Spec
     """Whatever the methods need besides the training flights, as plain values."""
     static = {axis: classical.tune(spectra, i) for i, axis in enumerate(AXES)}
     cutoffs = {axis: math.exp(static[axis]["low_pass_tuned"][0]) for axis in AXES}
-    six = choose_ridge(y, truth, taps=TAPS, ridges=RIDGES)
+    tried = {taps: choose_ridge(y, truth, taps=taps, ridges=RIDGES) for taps in LENGTHS}
+    taps = min(tried, key=lambda length: min(tried[length].errors.values()))
     single = {
         axis: choose_ridge(y[..., i : i + 1], truth[..., i : i + 1], taps=TAPS, ridges=RIDGES).ridge
         for i, axis in enumerate(AXES)
@@ -55,19 +57,22 @@ def tune(y: Float[Tensor, "N T 6"], truth: Float[Tensor, "N T 6"], spectra: Spec
     return {
         "classical": static,
         "notch_tracked": notch.tune(y, truth, cutoffs),
-        "fir": {"taps": TAPS, "ridge": six.ridge, "errors": {str(k): v for k, v in six.errors.items()}, "one": single},
+        "fir": {
+            "taps": taps, "ridge": tried[taps].ridge, "one": single,
+            "errors": {str(length): min(each.errors.values()) for length, each in tried.items()},
+        },
         "kf_without_noise_states": described(plain, spectra.scale),
         "kf_three_oscillators_per_axis": described(per_axis, torch.cat([one.scale for one in alone])),
-    }
+    }  # fmt: skip
 
 
 def fir_weights(tuned: Mapping[str, Any], y: Tensor, truth: Tensor) -> dict[str, Float[Tensor, "k 6 6"]]:
     """Both FIR filters, from the training flights with the ridge that was chosen."""
     chosen = tuned["fir"]
-    alone = torch.zeros(chosen["taps"], len(AXES), len(AXES), dtype=y.dtype)
+    alone = torch.zeros(TAPS, len(AXES), len(AXES), dtype=y.dtype)
     for i, axis in enumerate(AXES):
         part = slice(i, i + 1)
-        alone[:, part, part] = fit_fir(y[..., part], truth[..., part], taps=chosen["taps"], ridge=chosen["one"][axis])
+        alone[:, part, part] = fit_fir(y[..., part], truth[..., part], taps=TAPS, ridge=chosen["one"][axis])
     return {"fir_one_axis": alone, "fir_six_axes": fit_fir(y, truth, taps=chosen["taps"], ridge=chosen["ridge"])}
 
 

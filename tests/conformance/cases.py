@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import fwnkf
-from fwnkf import GRU, MLP, Drift, Hypotheses, Level, Lines, LocallyLinear, Modes, Orders, Phi, filters
+from fwnkf import GRU, MLP, Correction, Drift, Hypotheses, Level, Lines, LocallyLinear, Modes, Orders, Phi, filters
 from fwnkf.core.preprocess import Calibration, CalibrationConfig
 from fwnkf.systems import LearnedSystem
 
@@ -322,6 +322,22 @@ CASES: dict[str, Case] = {
         2,
         1,
         uses_dt=True,
+    ),
+    "correction": Case("fwnkf", weighted_on(systems.wave, correction=Correction(3)), 2, 1, uses_dt=True),
+    "correction-level": Case(
+        "fwnkf",
+        weighted(**LEARNED, noise=Modes(1), level=Level(seconds=15.0, of="all"), correction=Correction(2, 0.5)),
+        2,
+        1,
+        uses_dt=True,
+    ),
+    "correction-attitude": Case(
+        "fwnkf",
+        weighted_on(systems.attitude, noise=Lines(2), correction=Correction(2)),
+        3,
+        3,
+        uses_dt=True,
+        traced_first=True,
     ),
     "jump": Case("fwnkf", weighted(encoder=GRU(8), jump=2.0), 2, 1, uses_dt=True),
     # lines of rotors, a drift, a tracked level, an encoder and a residual in one filter

@@ -8,11 +8,13 @@ import torch
 from scipy.integrate import quad_vec
 from scipy.linalg import expm
 
+import fwnkf
 from fwnkf import LinearSystem
 from fwnkf.core.gaussian import DiagonalNoise, FullNoise, dense
 from fwnkf.core.integrate import discretize
 from fwnkf.core.system import build_system
 from fwnkf.errors import ConfigError
+from fwnkf.filters.separate import separate
 
 from .. import systems
 from ..tolerances import assert_close
@@ -115,3 +117,21 @@ def test_a_system_is_built_from_its_name_and_plain_values():
     assert isinstance(build_system("tests/pendulum", {"length": 2}), systems.Pendulum)
     with pytest.raises(ConfigError, match="system tests/pendulum: no option 'lenght'; there are: length"):
         build_system("tests/pendulum", {"lenght": 2.0})
+
+
+def test_a_linear_system_states_the_belief_that_filters_start_from(tmp_path):
+    """As a prior one step before the first measurement, saved with the filter; filters of its parts have theirs."""
+    eye = torch.eye(2, dtype=torch.float64)
+    matrices = {"F": eye, "H": eye, "Q": 0.1 * eye, "R": eye}
+    y = torch.ones(1, 5, 2, dtype=torch.float64)
+    prior = fwnkf.Gaussian(torch.zeros(2).double(), torch.diag(torch.tensor([9.0, 0.25]).double()))
+    expected = fwnkf.KF(**matrices).run(y, prior=prior, prior_at="before_first_step").mean
+    stated = fwnkf.KF(**matrices, initial_std=(3.0, 0.5))
+    fwnkf.save(stated, tmp_path / "kf")
+    system = fwnkf.LinearSystem.of(**matrices, initial_std=(3.0, 0.5))
+    for model in (stated, fwnkf.load(tmp_path / "kf"), fwnkf.FWNKF(system)):
+        assert torch.equal(model.run(y).mean, expected)
+    apart = [part.filter.run(y[..., [axis]]).mean for axis, part in enumerate(separate(stated))]
+    assert torch.equal(torch.cat(apart, -1), expected)
+    with pytest.raises(ConfigError, match="2 standard deviations"):
+        fwnkf.KF(**matrices, initial_std=(3.0,))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import fwnkf
-from fwnkf import GRU, MLP, Drift, Hypotheses, Level, Lines, LocallyLinear, Modes, Orders, Phi
+from fwnkf import GRU, MLP, Correction, Drift, Hypotheses, Level, Lines, LocallyLinear, Modes, Orders, Phi
 from fwnkf.errors import ConfigError
 from fwnkf.filters.extended import ExtendedConfig
 from fwnkf.filters.factory import options_of
@@ -147,6 +147,7 @@ def test_an_fwnkf_has_few_arguments():
 
 
 GIVEN: dict[str, tuple[str, Part, dict[str, Any]]] = {
+    "correction": ("correction", Correction(4, 0.2, 0.999), {}),
     "drift": ("noise", Drift(seconds=3.0, std=0.2, sensor="tip"), {}),
     "gru": ("encoder", GRU(6, 2, "current"), {}),
     "hypotheses": ("hypotheses", Hypotheses(2, True, (0.5, 2.0), 1.5, 1), {"noise": Lines()}),

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError
 from ..registry import SYSTEMS, parse_config
+from ..types import Gaussian
 from .covariance import Covariance
 from .functions import is_diagonal_matrix
 from .gaussian import matvec
@@ -41,6 +42,8 @@ class LinearConfig:
     channels: tuple[str, ...] = ()
     observation_origin: tuple[float, ...] = ()
     """``H`` of the origin of the layout, if it has one: what measurements are relative to."""
+    initial_std: tuple[float, ...] = ()
+    """The belief that filters start from without a prior: standard deviations about zero; by default one."""
 
 
 @SYSTEMS.register("linear")
@@ -96,6 +99,9 @@ class LinearSystem(System):
             raise ConfigError(f"channels = {config.channels}: wanted one name for each of the {m} measurements")
         self.observation_layout = _channels(config)
         self.control_dim, self.dt, self.diagonal_noise = p, config.dt, config.diagonal_noise
+        if config.initial_std and (len(config.initial_std) != n or not all(std >= 0 for std in config.initial_std)):
+            raise ConfigError(f"initial_std = {config.initial_std}: wanted {n} standard deviations, one for each state")
+        self.initial_steps = int(bool(config.initial_std))
         start = torch.zeros(n, n) if config.continuous else torch.eye(n)
         values_and_defaults = {
             "F": (F, start),
@@ -180,6 +186,12 @@ class LinearSystem(System):
 
     def continuous(self) -> Continuous | None:
         return Continuous(self.F * self.dt, self.B * self.dt, self.Q() * self.dt) if self.config.continuous else None
+
+    def prior(self) -> Gaussian | None:
+        if not self.config.initial_std:
+            return None
+        std = self.F.new_tensor(self.config.initial_std)
+        return Gaussian(self.layout.origin(std), std.square().diag())
 
     def transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> Tensor:
         return self.linearize_transition(x, u, dt)[0]

@@ -107,6 +107,8 @@ class Motion(nn.Module):
     ) -> Gaussian:
         """The belief before the first step, from the first ``k ≤ initial_steps`` steps of a recording.
 
+        By default that of :meth:`prior`, whatever the steps are.
+
         Args:
             y: measurements of these steps, zero where masked.
             weight: 1 where a channel was measured, else 0.
@@ -115,7 +117,10 @@ class Motion(nn.Module):
         Returns:
             The belief, ``[B, n]`` and ``[B, d, d]``.
         """
-        raise NotImplementedError
+        belief = self.prior()
+        if belief is None:
+            raise NotImplementedError
+        return Gaussian(belief.mean.expand(len(y), -1), belief.cov.expand(len(y), -1, -1))
 
     def prior(self) -> Gaussian | None:
         """The belief before any measurement, if the system states one.

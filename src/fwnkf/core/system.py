@@ -293,11 +293,6 @@ class FunctionSystem(NamedConstants, System):
         """
         return dict(self._values(self.definition.constants))
 
-    def initial_belief(self, y: Tensor, weight: Tensor, u: Tensor | None) -> Gaussian:
-        belief = self.prior()
-        assert belief is not None  # because initial_steps is 1
-        return Gaussian(belief.mean.expand(len(y), -1), belief.cov.expand(len(y), -1, -1))
-
     def prior(self) -> Gaussian | None:
         if not self.initial_steps:
             return None

@@ -120,19 +120,19 @@ def choose(
     native = not gradients and compiles_for(inputs.y)
     if is_linear(model, prepared):
         return ("native", "scan", "loop") if native else ("scan", "loop")
-    if native and not smoothing and at_level_one(model, prepared) is not None:
+    if native and not smoothing and innermost(model, prepared) is not None:
         return ("native", "loop")
     if native and steps >= TRACED_STEPS and len(inputs.y) <= TRACED_RECORDS:
         return ("native", "loop")
     return ("loop",)
 
 
-def at_level_one(model: Filter, prepared: Any) -> Filter | None:
-    """The linear filter whose covariances a filter states at a level that follows the innovations; None for others.
+def innermost(model: Filter, prepared: Any) -> Filter | None:
+    """The linear filter from whose innovations the estimates and levels of a filter follow; None for others.
 
-    In float64 alone: whether a covariance is within the rounding of a state depends on the level.
+    In float64 alone: whether a covariance is within the rounding of a state depends on the level and the estimate.
     """
-    plain: Filter | None = getattr(model, "at_level_one", lambda: None)()
+    plain: Filter | None = getattr(model, "innermost", lambda: None)()
     return plain if plain is not None and plain.dtype == torch.float64 and is_linear(plain, prepared) else None
 
 

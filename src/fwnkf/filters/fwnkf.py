@@ -44,15 +44,17 @@ from ..core.trajectory import Trajectory
 from ..errors import ConfigError, shown
 from ..registry import FILTERS, at_least
 from ..shapes import Float
-from ..types import Gaussian, Statistics, StepOutput
+from ..types import Gaussian, Statistics, Status, StepOutput
 from . import engines
 from .base import Filter, LinearModel, Prediction, adopt, arguments, stated_model
 from .engines import Engine
 from .networks import CellWeights, GRUStack
 from .outputs import step_output
+from .parts import correction as correcting
 from .parts import encoder as encoding
 from .parts import hypotheses as bank
 from .parts import level as discounting
+from .parts.correction import Correction, InnovationBank, PreparedCorrection
 from .parts.encoder import GRU, EncoderState
 from .parts.hypotheses import Hypotheses, HypothesesState
 from .parts.level import Level
@@ -78,6 +80,7 @@ class FWNKFConfig:
     transition: LocallyLinear | None = None
     phi: Phi | None = None
     hypotheses: Hypotheses | None = None
+    correction: Correction | None = None
     moments: Literal["linear", "second_order"] = "linear"
     jump: float = at_least(0.0, 0.0)
     solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto"
@@ -106,6 +109,8 @@ class FWNKFConfig:
              "changes of the level: use one of them"),
             (several and self.level is not None and not tracked, "hypotheses have no level of all covariances: use "
              "Level(of='noise')"),
+            (self.correction and (self.phi or several), "correction reads the innovations of one filter with its "
+             "Kalman gain: leave phi and hypotheses out"),
         ]  # fmt: skip
         found = [f"filter fwnkf: {sentence}" for wrong, sentence in faults if wrong]
         if found:
@@ -124,6 +129,8 @@ class FWState(NamedTuple):
     encoder: EncoderState | tuple[()] = ()
     levels: Levels | tuple[Tensor, Tensor] | tuple[()] = ()
     """Those of the noise; or that of all covariances, and the seconds since it last moved."""
+    correction: Float[Tensor, "B k 2 m"] | tuple[()] = ()
+    """The oscillators that the innovations drive."""
 
 
 class Prepared(NamedTuple):
@@ -145,6 +152,7 @@ class Prepared(NamedTuple):
     """Zero for hypotheses without anything learned."""
     owners: Float[Tensor, "L s"] | None = None
     """One where a noise state has a level, if levels are tracked."""
+    correction: PreparedCorrection | None = None
 
 
 @FILTERS.register("fwnkf")
@@ -162,6 +170,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         transition: the locally linear transition of Algorithm 3, in place of that of the system.
         phi: ``Φ``, the paper's filter of the innovation.
         hypotheses: copies with other frequencies or levels of the lines, weighed by their likelihood.
+        correction: what the innovations of the last steps say about the errors of the estimates, taken off.
         moments: ``"second_order"`` adds what the transition's curvature does to mean and covariance.
         jump: an innovation beyond this many standard deviations is a jump of what is measured; 0 for no limit.
         solve: implementation of the small linear solve, as in :class:`ExtendedKalmanFilter`.
@@ -192,6 +201,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         transition: LocallyLinear | None = None,
         phi: Phi | None = None,
         hypotheses: Hypotheses | None = None,
+        correction: Correction | None = None,
         moments: Literal["linear", "second_order"] = "linear",
         jump: float = 0.0,
         solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto",
@@ -253,6 +263,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
                 self.transition.start_head(self.head_bias)
         self.shaper = None if config.phi is None else InnovationShaper(config.phi, m)
         self.noise_states = self._build_noise(config)
+        self.correction = None if config.correction is None else InnovationBank(config.correction, self.system)
         self.control_dim = self.system.control_dim + (0 if self.noise_states is None else self.noise_states.controls)
         self.takes_missing_controls = self.control_dim > self.system.control_dim  # a rotor without telemetry
         self.predicts_from_measurement = config.encoder is not None and config.encoder.reads == "current"
@@ -326,13 +337,18 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
 
     @property
     def smooths(self) -> bool:  # type: ignore[override]
-        """Not where hypotheses interact, nor where speeds of rotors are measured beside ``y``."""
+        """Not where hypotheses interact, speeds of rotors are measured beside ``y``, or estimates are corrected."""
         interacting = self.config.hypotheses is not None and self.config.hypotheses.dwell is not None
-        return not interacting and self.control_dim == self.system.control_dim
+        return not interacting and self.control_dim == self.system.control_dim and self.correction is None
 
     def _not_smoothed(self) -> str:
         if self.config.hypotheses is not None:
             return f"filter {self.name!r} cannot be smoothed with dwell: its hypotheses interact"
+        if self.correction is not None:
+            return (
+                f"filter {self.name!r} cannot be smoothed with a correction, which follows from no model of the state; "
+                "smooth filter.with_parts(correction=None)"
+            )
         return f"filter {self.name!r} cannot be smoothed with orders: speeds of rotors are measured beside y"
 
     def observe(self, x: Tensor) -> Tensor:
@@ -363,7 +379,8 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         elif self.config.phi is not None and self.config.phi.covariance == "augmented":
             cov = nn.functional.pad(cov, (0, memory[0].numel(), 0, memory[0].numel()))
         encoder = () if self.encoder is None else encoding.start(self.encoder, self.observe(mean))
-        state = FWState(mean, self.form.start(cov), noise, memory, encoder, self._start_levels(cov))
+        oscillating = () if self.correction is None else self.correction.begin(batch, mean)
+        state = FWState(mean, self.form.start(cov), noise, memory, encoder, self._start_levels(cov), oscillating)
         if hypotheses is None:
             return state
         members: FWState = bank.each(state, hypotheses.count)
@@ -402,7 +419,8 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
             states = states._replace(frequency=frequency, power=hypotheses.power(base))
         cells = () if self.encoder is None else self.encoder.weights()
         owners = self._owners(base) if self.config.level is not None and not self._discounts else None
-        prepared = Prepared(cells, nominal, noise, base, None, states, shaper, blocks, learned, owners)
+        correction = None if self.correction is None else self.correction.prepare()
+        prepared = Prepared(cells, nominal, noise, base, None, states, shaper, blocks, learned, owners, correction)
         if self.encoder is not None:
             return prepared
         head = self._head(prepared, (), 1 if learned is None else len(learned)).squeeze(0)
@@ -454,7 +472,13 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
     def linear_model(self, prepared: Prepared | None = None, dt: Tensor | None = None) -> LinearModel:
         config, states = self.config, self.noise_states
         learned = config.encoder or config.residual or config.transition or config.phi or config.hypotheses
-        changing = config.level or config.jump or config.moments != "linear" or not (states is None or states.linear)
+        changing = (
+            config.level
+            or config.correction
+            or config.jump
+            or config.moments != "linear"
+            or not (states is None or states.linear)
+        )
         if learned or changing:
             return LinearModel("state_dependent")
         prepared = self.prepare() if prepared is None else prepared
@@ -541,7 +565,11 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         else:
             F, Q = F[..., :d, :d], Q[..., :d, :d]
             precise = prediction_keeps_digits(state.cov[..., :d, :d], F, cov[..., :d, :d])
-        state = FWState(mean, cov, noise, state.memory, encoder, levels)
+        oscillating = state.correction
+        if prepared.correction is not None:
+            assert isinstance(oscillating, Tensor)
+            oscillating = correcting.moved(prepared.correction, oscillating, ratio)
+        state = FWState(mean, cov, noise, state.memory, encoder, levels, oscillating)
         return Prediction(state, F, Q, precise, drawn=drawn, noise=R)
 
     def _controls(self, u: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
@@ -741,7 +769,11 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         states, extra = state.noise, None
         if self.noise_states is not None:
             states = extra = self.noise_states.bounded(states + update.correction[..., d:])
-        following = FWState(mean, update.cov, states, memory, encoder, levels)
+        oscillating = state.correction
+        if prepared.correction is not None:
+            assert isinstance(oscillating, Tensor)
+            oscillating, out = self._corrected(prepared.correction, oscillating, out, weight)
+        following = FWState(mean, update.cov, states, memory, encoder, levels, oscillating)
         linear = LinearStep(ahead.F, Q, measurement, update.correction, mean, extra)
         return self._discounted(following, out, linear, weight) if self._discounts else (following, out, linear)
 
@@ -848,16 +880,31 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         linear = linear._replace(Q=Q, update=StatedCovariance(self.joint_covariance(state)))
         return state, discounting.with_level(out, before, after), linear
 
-    def at_level_one(self) -> FrequencyWeightedNeuralKalmanFilter | None:
-        """The same filter without the level of all covariances, on which its estimates do not depend; None without.
+    def _corrected(
+        self, prepared: PreparedCorrection, before: Tensor, out: StepOutput, weight: Tensor
+    ) -> tuple[Tensor, StepOutput]:
+        """The oscillators of the correction after a measurement, and the output with corrected estimates."""
+        drive = correcting.scaled(prepared, out.innovation, out.innovation_cov, weight)
+        after = correcting.driven(prepared, before, drive)
+        return after, out._replace(
+            mean=self.layout.boxplus(out.mean, correcting.correction(prepared, after)),
+            prior_mean=self.layout.boxplus(out.prior_mean, correcting.correction(prepared, before)),
+        )
+
+    # ---- over time ------------------------------------------------------------------------------------------
+
+    def innermost(self) -> FrequencyWeightedNeuralKalmanFilter | None:
+        """The same filter without what only reads its innovations: a level of all covariances, and a correction.
 
         Returns:
-            A filter that shares everything else with this one.
+            A filter that shares everything else with this one; None if there is nothing to leave out.
         """
-        if not self._discounts:
+        if not self._discounts and self.correction is None:
             return None
         plain = copy.copy(self)
-        plain.config = dataclasses.replace(self.config, level=None)
+        level = None if self._discounts else self.config.level
+        plain.config = dataclasses.replace(self.config, level=level, correction=None)
+        plain._modules = {**self._modules, "correction": None}
         return plain
 
     def _run_on(
@@ -871,26 +918,59 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         outputs: Sequence[str] | None,
         **options: Any,
     ) -> Trajectory:
-        """As for other filters, but that a level of all covariances is followed after a run of the filter without."""
-        plain = None if engine != "native" or smoothing else engines.at_level_one(self, prepared)
+        """As for other filters, but that what only reads the innovations follows after a run of the filter without."""
+        plain = None if engine != "native" or smoothing else engines.innermost(self, prepared)
         if plain is None:
             return super()._run_on(engine, prepared, state, inputs, predicts_first, smoothing, outputs, **options)
-        level, (start, elapsed) = self.config.level, state.levels
-        assert level is not None
         wanted = engines.OUTPUTS if outputs is None else (*outputs, "innovation", "innovation_cov")
-        begin = state._replace(levels=())
+        begin = state._replace(levels=(), correction=())
         track = engines.run_linear(plain, prepared, begin, inputs, predicts_first, engine, wanted, False)
         if track is None:  # a system with a constant term
             return super()._run_on(engine, prepared, state, inputs, predicts_first, smoothing, outputs, **options)
+        assert track.state is not None
+        out = StepOutput(**{name: getattr(track, name) for name in engines.OUTPUTS})
+        after = track.state._replace(levels=state.levels, correction=state.correction)
+        if prepared.correction is not None:
+            after, out = self._corrected_after(prepared.correction, after, out, inputs, predicts_first)
+        if self._discounts:
+            after, out = self._discounted_after(after, out, inputs, predicts_first)
+        out = engines.selected(out, outputs)
+        density = None if self._discounts else track.log_density
+        return Trajectory(**out._asdict(), state=after, linear=None, weight=track.weight, log_density=density)
+
+    def _corrected_after(
+        self, prepared: PreparedCorrection, state: FWState, out: StepOutput, inputs: Inputs, predicts_first: bool
+    ) -> tuple[FWState, StepOutput]:
+        """The outputs of a run with corrected estimates."""
+        assert isinstance(state.correction, Tensor)
+        drive = correcting.scaled(prepared, out.innovation, out.innovation_cov, inputs.weight)
+        ratio = torch.ones_like(drive[..., 0]) if inputs.dt is None else inputs.dt / self.system.dt
+        still = (out.status & int(Status.REJECTED)) != 0
+        drive = torch.where(still.unsqueeze(-1), 0.0, drive)
+        if not predicts_first:
+            still = torch.cat((torch.ones_like(still[:, :1]), still[:, 1:]), 1)
+        *added, last = correcting.followed(prepared, state.correction, drive, torch.where(still, 0.0, ratio))
+        corrected = {
+            name: self.layout.boxplus(getattr(out, name), change)
+            for name, change in zip(("prior_mean", "mean"), added, strict=True)
+            if getattr(out, name) is not None
+        }
+        return state._replace(correction=last), out._replace(**corrected)
+
+    def _discounted_after(
+        self, state: FWState, out: StepOutput, inputs: Inputs, predicts_first: bool
+    ) -> tuple[FWState, StepOutput]:
+        """The outputs of a run at the level of all covariances."""
+        level = self.config.level
+        assert level is not None
+        assert len(state.levels) == 2
+        start, elapsed = state.levels
         step = torch.full_like(inputs.weight[..., 0], self.system.dt) if inputs.dt is None else inputs.dt.clone()
         step[:, 0] = step[:, 0] * predicts_first + elapsed
-        out = StepOutput(**{name: getattr(track, name) for name in engines.OUTPUTS})
         after = discounting.followed(level, self.freedom, start, out, inputs.weight, step)
         before = torch.cat((start.unsqueeze(-1), after[:, :-1]), -1)
-        out = engines.selected(discounting.with_level(out, before, after), outputs)
-        assert track.state is not None
-        state = track.state._replace(levels=(after[:, -1], torch.zeros_like(elapsed)))
-        return Trajectory(**out._asdict(), state=state, linear=None, weight=track.weight)
+        state = state._replace(levels=(after[:, -1], torch.zeros_like(elapsed)))
+        return state, discounting.with_level(out, before, after)
 
     def _rows(self, prepared: Prepared, state: HypothesesState) -> Prepared:
         """What was prepared for each hypothesis, for the rows of a batch."""

@@ -57,6 +57,8 @@ class KalmanFilter(KalmanRecursion):
         channels: names of the measurements, for tables and plots.
         observation_origin: what measurements are relative to; by default ``H`` of the origin of the layout, if it has
             one.
+        initial_std: the belief that the filter starts from without a prior, standard deviations about zero; by default
+            one.
         solve: implementation of the small linear solve, as in :class:`ExtendedKalmanFilter`.
 
     >>> import torch, fwnkf
@@ -92,6 +94,7 @@ class KalmanFilter(KalmanRecursion):
         layout: tuple[Any, ...] = (),
         channels: tuple[str, ...] = (),
         observation_origin: tuple[float, ...] | None = None,
+        initial_std: tuple[float, ...] = (),
         solve: Literal["auto", "cholesky", "unrolled", "sequential", "square_root"] = "auto",
     ) -> None:
         super().__init__(**arguments(locals()))

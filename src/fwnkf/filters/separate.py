@@ -87,6 +87,7 @@ def separate(model: Filter, *, fixed_step: bool = False) -> list[Separated]:
         options = {
             "continuous": continuous, "dt": system.dt, "channels": labels,
             "layout": tuple(described[place] for place in block.states),
+            "initial_std": tuple(system.config.initial_std[place] for place in block.states if system.initial_steps),
         }  # fmt: skip
         part = _built(model, own, options, block.channels)
         found.append(Separated("_".join(labels), tuple(block.channels), tuple(block.states), part.to(model.dtype)))
@@ -103,7 +104,7 @@ def _plain(model: Filter) -> bool:
         return False
     config = model.config
     bare = FWNKFConfig()
-    others = ("encoder", "residual", "transition", "phi", "hypotheses", "moments", "jump")
+    others = ("encoder", "residual", "transition", "phi", "hypotheses", "correction", "moments", "jump")
     if any(getattr(config, name) != getattr(bare, name) for name in others):
         return False
     noise = model.noise_states

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 from ..lazy import attach
 
 if TYPE_CHECKING:
+    from .band import below
+    from .correction import CorrectionChoice, choose_correction, fit_correction
     from .fit_report import FitReport
     from .fitting import Fit, fit
-    from .levels import Levels, levels_left_out
+    from .levels import Levels, levels_left_out, levels_of
     from .modes import VibrationModel, VibrationOptions, fit_model, fit_vibration
     from .realization import subspace
     from .regression import Regression, fit_observation, fit_regression
@@ -18,9 +20,11 @@ if TYPE_CHECKING:
 __getattr__ = attach(
     __name__,
     {
+        "band": ("below",),
+        "correction": ("CorrectionChoice", "choose_correction", "fit_correction"),
         "fit_report": ("FitReport",),
         "fitting": ("Fit", "fit"),
-        "levels": ("Levels", "levels_left_out"),
+        "levels": ("Levels", "levels_left_out", "levels_of"),
         "modes": ("VibrationModel", "VibrationOptions", "fit_model", "fit_vibration"),
         "realization": ("subspace",),
         "regression": ("Regression", "fit_observation", "fit_regression"),
@@ -31,6 +35,7 @@ __getattr__ = attach(
 )
 
 __all__ = [
+    "CorrectionChoice",
     "Fit",
     "FitReport",
     "Levels",
@@ -38,15 +43,19 @@ __all__ = [
     "Spectra",
     "VibrationModel",
     "VibrationOptions",
+    "below",
+    "choose_correction",
     "constant_velocity_start",
     "cross_spectra",
     "fit",
+    "fit_correction",
     "fit_model",
     "fit_observation",
     "fit_regression",
     "fit_regression_em",
     "fit_vibration",
     "levels_left_out",
+    "levels_of",
     "starting_belief",
     "subspace",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -61,14 +61,37 @@ def levels_left_out(fit: Fit, y: Float[Tensor, "N T m"], truth: Float[Tensor, "N
     """
     if len(y) < 2:
         raise DataError("levels are measured on recordings left out; there must be at least two")
+    others = [torch.arange(len(y)) != out for out in range(len(y))]
+    with torch.enable_grad():
+        runs = [fit(y[rest], truth[rest]) for rest in others]
+    return levels_of(runs, y, truth, skip=skip)
+
+
+@torch.no_grad()
+def levels_of(
+    runs: Sequence[Run], y: Float[Tensor, "N T m"], truth: Float[Tensor, "N T d"], *, skip: int = 0
+) -> Levels:
+    """As :func:`levels_left_out`, of filters that were fitted before.
+
+    Args:
+        runs: for each recording that of a filter fitted to the others.
+        y, truth, skip: as there.
+
+    Returns:
+        NIS, variance ratios and squared errors by recording.
+
+    >>> import fwnkf
+    >>> eye = torch.eye(1, dtype=torch.float64)
+    >>> kf = fwnkf.build("kf", F=eye, H=eye, Q=0.01 * eye, R=eye)
+    >>> y = torch.randn(3, 50, 1, dtype=torch.float64)
+    >>> levels_of([kf.run] * 3, y, torch.zeros_like(y)).nis.shape
+    torch.Size([3])
+    """
     d = truth.shape[-1]
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
-    for out in range(len(y)):
-        others = torch.arange(len(y)) != out
-        with torch.enable_grad():
-            run = fit(y[others], truth[others])
-        track = run(y[out : out + 1])
-        error = (track.mean[..., :d] - truth[out])[:, skip:]
+    for run, own, known in zip(runs, y.split(1), truth.split(1), strict=True):
+        track = run(own)
+        error = (track.mean[..., :d] - known)[:, skip:]
         parts.append(
             (
                 nis(track.innovation[:, skip:], track.innovation_cov[:, skip:]).mean(),

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from ..filters.parts.lines import Lines, LineStates
 from ..filters.parts.modes import Modes, ModeStates
 from ..shapes import Float
+from .band import below
 from .spectra import Spectra, cross_spectra
 
 POLE_RADIUS = 0.9999
@@ -249,9 +250,15 @@ class VibrationModel(nn.Module):
             "Q": self.density() * (units.unsqueeze(-1) * units) * (self.rate * level),
             "R": R,
         }
+        # signals and slopes are of the size of the signals, in these units
+        options: dict[str, Any] = {
+            "continuous": True,
+            "dt": 1 / self.rate,
+            "initial_std": tuple((units * level**0.5).tolist()),
+        }
         if not self.modes and not self.oscillators:
-            return build("kf", **matrices, continuous=True, dt=1 / self.rate)
-        system = LinearSystem.of(**matrices, continuous=True, dt=1 / self.rate)
+            return build("kf", **matrices, **options)
+        system = LinearSystem.of(**matrices, **options)
         over_white = (self.white_covariance().diagonal().sqrt()).unsqueeze(-1)
         lines = [Lines(self.oscillators, pole_radius=POLE_RADIUS)] if self.oscillators else []
         modes = [Modes(self.modes, pole_radius=POLE_RADIUS)] if self.modes else []
@@ -335,6 +342,7 @@ def fit_vibration(
     modes: int = 4,
     seed: int = 0,
     level: float = 1.0,
+    motion_hz: float | None = None,
     **options: float | str,
 ) -> Filter:
     """A Kalman filter that takes vibration shared by all channels off their signals, fitted to recordings.
@@ -346,6 +354,9 @@ def fit_vibration(
         modes: how many vibration modes the channels share.
         seed: moves the start of the fit a little.
         level: factor on all covariances.
+        motion_hz: without truth: the motion lies below this, and the measurements below it, without delay
+            (:func:`fwnkf.identify.below`), take the place of the truth. The likelihood alone does not know which part
+            of a measurement is motion, and may take some of it for vibration.
         **options: further :class:`VibrationOptions`.
 
     Returns:
@@ -358,6 +369,10 @@ def fit_vibration(
     torch.Size([1, 5, 4])
     """
     chosen = VibrationOptions(modes=modes, **options)  # type: ignore[arg-type]
+    if motion_hz is not None:
+        if truth is not None:
+            raise ConfigError("motion_hz takes the place of a truth that is not known: give one of them")
+        truth = below(y, rate, motion_hz)
     spectra = cross_spectra(y, truth)
     return fit_model(spectra, rate, chosen, seed).to_filter(spectra.scale, level)
 

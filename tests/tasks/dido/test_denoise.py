@@ -12,10 +12,13 @@ from filterpy.kalman import KalmanFilter
 from scipy import signal
 
 import fwnkf
-from fwnkf.identify import VibrationModel, VibrationOptions, cross_spectra
+from fwnkf import Correction
+from fwnkf.identify import CorrectionChoice, VibrationModel, VibrationOptions, cross_spectra
 from tasks import results
-from tasks.dido import baselines, classical, notch, scoring
-from tasks.dido.denoise import Denoise, calibrated, run, steady
+from tasks.dido import baselines, classical, denoise, notch, scoring
+from tasks.dido.denoise import Denoise, run
+from tasks.dido.denoise_fit import with_correction
+from tasks.dido.fir import apply_fir
 from tasks.dido.protocol import AXES
 
 from ...tolerances import assert_close
@@ -123,15 +126,30 @@ def test_a_calibrated_filter_is_consistent_where_its_errors_were_too_large(gener
         assert row["coverage after"] == pytest.approx(0.95, abs=0.01)
 
 
-def test_the_steady_state_gives_what_the_filter_gives(generator):
+def test_the_level_of_all_covariances_leaves_the_corrected_estimates(generator):
     y = torch.randn(2, 2100, 6, generator=generator, dtype=torch.float64)
+    truth = y.roll(1, 1)
     spectra = cross_spectra(y)
     model = VibrationModel(6, 400.0, VibrationOptions(modes=2))
-    factors = torch.linspace(0.5, 2.0, 6, dtype=torch.float64)
-    ours = run(calibrated(model, spectra, 1.3, factors), y[:, :600])
-    theirs = steady(model, spectra, y[:, :600], 1.3, factors)
-    for one, two in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one[:, -20:], two[:, -20:], rtol=1e-4, atol=1e-4)
+    choice = CorrectionChoice(Correction(4), 1e-3, {})
+    filters = [with_correction(model.to_filter(spectra.scale, level), y, truth, choice) for level in (1.0, 1.3)]
+    one, two = (run(each, y[:, :600]) for each in filters)
+    torch.testing.assert_close(one.mean, two.mean)
+    torch.testing.assert_close(1.3 * one.cov, two.cov)
+    assert with_correction(filters[0], y, truth, choice._replace(part=None)) is filters[0]
+
+
+def test_an_fir_filter_is_refitted_to_flights_with_gaps(generator):
+    """Where every other sample is missing, the last value counts for twice its length."""
+    y = torch.randn(1, 3000, 1, generator=generator, dtype=torch.float64).cumsum(1)
+    present = torch.zeros_like(y, dtype=torch.bool)
+    present[:, ::2] = True
+    tuned = {"fir": {"taps": 4, "ridge": 1e-9}}
+    error = {}
+    for name, mask in (("gaps", present), ("regular", torch.ones_like(present))):
+        weights = denoise.refitted((y, y, mask, None), tuned)
+        error[name] = float((apply_fir(weights, baselines.hold(y, present)) - y).square().mean())
+    assert error["gaps"] <= error["regular"]
 
 
 # ---- the task -------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The parts of which an FW-NKF is composed: each has options of its own, its own state, and a file."""
 
+from .correction import Correction
 from .drift import Drift
 from .encoder import GRU
 from .hypotheses import Hypotheses
@@ -11,4 +12,16 @@ from .orders import Orders
 from .phi import Phi
 from .residual import MLP
 
-__all__ = ["GRU", "MLP", "Drift", "Hypotheses", "Level", "Lines", "LocallyLinear", "Modes", "Orders", "Phi"]
+__all__ = [
+    "GRU",
+    "MLP",
+    "Correction",
+    "Drift",
+    "Hypotheses",
+    "Level",
+    "Lines",
+    "LocallyLinear",
+    "Modes",
+    "Orders",
+    "Phi",
+]
