@@ -20,11 +20,11 @@ BIAS = torch.linspace(-0.1, 0.1, 6).double()
 MATRIX = (torch.eye(6) + 0.01 * torch.arange(36.0).reshape(6, 6) / 36).double()
 
 
-def attitude_filter(generator=None, *, rest: float = 0.002) -> fwnkf.Filter:
+def attitude_filter(generator=None, *, rest: float = 0.002, channels: int = 4) -> fwnkf.Filter:
     """With a generator the network has random weights."""
     config = GravityAttitudeConfig(dt=BLOCK / RATE, rest_rate_std=rest, vertical_std=0.01)
     model = fwnkf.build("ekf", system=GravityAttitude(config).double())
-    sizes = CorrectedIMUConfig(sample_rate=RATE, block=BLOCK, channels=4, taps=3, dilations=(1, 2))
+    sizes = CorrectedIMUConfig(sample_rate=RATE, block=BLOCK, channels=channels, taps=3, dilations=(1, 2))
     model.preprocess = CorrectedIMU(sizes, model.system, bias=BIAS, matrix=MATRIX).double()
     if generator is not None:
         with torch.no_grad():
@@ -40,8 +40,9 @@ def raw_samples(generator, steps: int = 80, noise: float = 0.1) -> torch.Tensor:
 
 
 @torch.no_grad()
-def test_an_untrained_one_is_the_classical_filter_on_calibrated_samples(generator) -> None:
-    model, imu = attitude_filter(rest=0.0), raw_samples(generator)
+@pytest.mark.parametrize("channels", [0, 4])
+def test_an_untrained_one_is_the_classical_filter_on_calibrated_samples(generator, channels) -> None:
+    model, imu = attitude_filter(rest=0.0, channels=channels), raw_samples(generator)
     samples = ((imu - BIAS) @ MATRIX.mT).unflatten(1, (-1, BLOCK))
     blocks = preintegrate(samples[..., :3], samples[..., 3:], torch.full(samples.shape[:3], 1 / RATE).double())
     bare = fwnkf.build("ekf", system=model.system)
@@ -82,6 +83,17 @@ def test_missing_samples_touch_nothing(generator) -> None:
     weight = present.double()
     inputs = model.preprocessed(Inputs(torch.where(present, imu, 0.0), weight, None, None))
     assert not inputs.weight[:, 6:8].any()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("noise", [1e-3, 0.1])
+def test_whole_sequences_give_what_steps_give(generator, noise) -> None:
+    model, imu = attitude_filter(generator), raw_samples(generator, 83, noise)  # a part of a block is left over
+    weight = (torch.rand(imu.shape, generator=generator) > 0.1).double()
+    stepped = model.preprocessed(Inputs(imu * weight, weight, None, None))
+    at_once = model.preprocess.whole(torch.where(weight > 0, imu, torch.nan), weight)
+    for one, other in zip(at_once[:3], stepped[:3], strict=True):
+        assert_close(one, other)
 
 
 @torch.no_grad()

@@ -36,8 +36,8 @@ class CorrectedIMUConfig:
     """Samples per second (Hz)."""
     block: int = at_least(1, 8)
     """Samples in one step; the network reads all of them, and its correction is constant over them."""
-    channels: int = at_least(1, 32)
-    """Channels of the layers of the network."""
+    channels: int = at_least(0, 32)
+    """Channels of the layers of the network; 0 for a calibration without network."""
     taps: int = at_least(1, 7)
     """Taps of each layer."""
     dilations: tuple[int, ...] = at_least(1, (1, 4, 16))
@@ -119,24 +119,27 @@ class CorrectedIMU(Preprocess):
             )
         self.register_buffer("bias", torch.zeros(6) if bias is None else bias.clone())
         self.register_buffer("matrix", torch.eye(6) if matrix is None else matrix.clone())
-        self.network = DilatedConvolutions(
-            6 * config.block,
-            config.channels,
-            3,
-            taps=config.taps,
-            dilations=config.dilations,
-            dropout=config.dropout,
-        )
+        self.network: DilatedConvolutions | None = None
+        if config.channels:
+            self.network = DilatedConvolutions(
+                6 * config.block,
+                config.channels,
+                3,
+                taps=config.taps,
+                dilations=config.dilations,
+                dropout=config.dropout,
+            )
 
     def init(self, batch: int, like: Tensor) -> CorrectedMemory:
         six, zero = like.new_zeros(batch, 6), like.new_zeros(batch)
-        return CorrectedMemory(six, self.network.start(batch, like), RestMemory(six, six, zero, zero))
+        past = () if self.network is None else self.network.start(batch, like)
+        return CorrectedMemory(six, past, RestMemory(six, six, zero, zero))
 
     def forward(self, state: CorrectedMemory, raw: Inputs) -> tuple[CorrectedMemory, Inputs]:
         samples = raw.y.reshape(len(raw.y), self.block, 6)
         weight = raw.weight.reshape(samples.shape)
         held = hold_last(self.calibrated(samples), self._known(weight), state.last)
-        past, correction = self.network.run(state.past, held.flatten(1).unsqueeze(1))
+        past, correction = self._correct(state.past, held.unsqueeze(1))
         dt = self._seconds(samples, raw.dt)
         block = self.integrated(held, correction[:, 0], dt)
         rest = self._rest(state.rest, held, dt.sum(-1))
@@ -185,8 +188,46 @@ class CorrectedIMU(Preprocess):
         """
         steps = samples.shape[1] // self.block
         whole = self.calibrated(samples[:, : steps * self.block])
-        output: Tensor = self.network(whole.reshape(len(whole), steps, -1))
-        return output
+        start = self.init(len(whole), whole)
+        return self._correct(start.past, whole.reshape(len(whole), steps, self.block, 6))[1]
+
+    def whole(self, samples: Float[Tensor, "B T 6"], weight: Float[Tensor, "B T 6"]) -> Inputs:
+        """The inputs of the filter for complete sequences of samples of nominal length, as steps from the start give.
+
+        All but the detection of rest is done for the whole sequence at once, which is faster than steps by far.
+
+        Args:
+            samples: raw samples, of any value where missing.
+            weight: 1 where a channel was measured, else 0.
+
+        Returns:
+            One input for each whole block.
+        """
+        steps = samples.shape[1] // self.block
+        shape = (len(samples), steps, self.block, 6)
+        weight = weight[:, : steps * self.block]
+        raw = torch.where(weight > 0, samples[:, : steps * self.block], 0.0)
+        start = self.init(len(raw), raw)
+        held = hold_last(self.calibrated(raw), self._known(weight), start.last).reshape(shape)
+        correction = self._correct(start.past, held)[1]
+        block = self.integrated(held, correction, held.new_full(shape[:3], 1 / self.config.sample_rate))
+        measured = weight.reshape(shape).amax(2)
+        if self._observed == 3:
+            return Inputs(block.force, measured[..., 3:], block.rate, None)
+        rest, still = start.rest, []
+        seconds = held.new_full((len(raw),), self.block / self.config.sample_rate)
+        for samples_now in held.unbind(1):
+            rest = self._rest(rest, samples_now, seconds)
+            still.append(rest.still >= self.config.rest_seconds)
+        resting = torch.stack(still, 1).to(held).unsqueeze(-1)
+        observed = torch.cat((measured[..., 3:], resting * measured[..., :3]), -1)
+        return Inputs(torch.cat((block.force, block.rate), -1), observed, block.rate, None)
+
+    def _correct(self, past: Past, samples: Float[Tensor, "B K N 6"]) -> tuple[Past, Float[Tensor, "B K 3"]]:
+        """The correction of the rate in each of the next blocks."""
+        if self.network is None:
+            return past, samples.new_zeros(*samples.shape[:2], 3)
+        return self.network.run(past, samples.flatten(2))
 
     def _rest(self, state: RestMemory, samples: Tensor, seconds: Tensor) -> RestMemory:
         decay, started = (-seconds / self.config.rest_mean_seconds).exp(), state.started > 0
