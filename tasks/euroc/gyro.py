@@ -210,11 +210,11 @@ class EurocGyro(Task):
         scores, rungs, quick, learned = [], {}, {}, {}
         for seed in seeds:
             begin = time.process_time()
-            model, tried, scale = fitted(train, constants, seed)
+            model, tried = fitted(train, constants, seed)
             spent = time.process_time() - begin
             score = self.evaluate(model, test)
             rungs[f"seed {seed}"] = tried
-            say(f"{self.name}, seed {seed}, held out {tried}, {scale}: {score.metrics}")
+            say(f"{self.name}, seed {seed}, held out {tried}: {score.metrics}")
             scores.append(SeedScore(score.metrics, score.by_recording, spent, seed, PRACTICE.steps))
             if seed == seeds[0]:
                 save(model, folder)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -185,7 +186,10 @@ def train_network(
     names = sorted({flight.name for flight in train})  # parts of a flight share its bias
     flight_of = torch.tensor([names.index(flight.name) for flight in train])
     biases = nn.Parameter(torch.zeros(len(names), 3), requires_grad=practice.flight_bias)
-    groups = [{"params": network.parameters()}, {"params": [biases], "weight_decay": 0.0, "lr": 10 * practice.rate}]
+    groups: list[dict[str, Any]] = [
+        {"params": network.parameters()},
+        {"params": [biases], "weight_decay": 0.0, "lr": 10 * practice.rate},
+    ]
     optimizer = torch.optim.AdamW(groups, practice.rate, weight_decay=practice.decay)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, [practice.rate, 10 * practice.rate], total_steps=practice.steps, pct_start=0.1
@@ -210,7 +214,7 @@ def train_network(
             ]
         ).sum()
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
         schedule.step()
@@ -219,8 +223,6 @@ def train_network(
             for kept, now in zip(mean.parameters(), network.parameters(), strict=True):
                 kept.lerp_(now, 1 - keep)
     network.load_state_dict(mean.state_dict())
-    unit.matrix.copy_(constants.matrix)
-    unit.bias.copy_(constants.bias)
     unit = unit.double().eval()
     unit.matrix.copy_(constants.matrix)
     unit.bias.copy_(constants.bias)
@@ -240,15 +242,3 @@ def integrated(flight: Flight, rates: Float[Tensor, "K N 3"]) -> Float[Tensor, "
     """The orientation after each block by the rates alone, from the true one at the first sample."""
     turns = rotation.cumulative(rotation.exp(rates / RATE))[:, -1]
     return rotation.cumulative(torch.cat((flight.orientation[:1], turns)))[1:]
-
-
-def left_out(
-    train: Sequence[Flight], config: CorrectedIMUConfig, seed: int, practice: Practice, folds: Mapping[str, int]
-) -> dict[str, CorrectedIMU]:
-    """For each flight the preprocessing learned without it; flights of the same fold share one."""
-    units: dict[str, CorrectedIMU] = {}
-    for fold in sorted(set(folds.values())):
-        rest = [flight for flight in train if folds[flight.name] != fold]
-        unit = train_network(rest, fit_constants(rest), config, seed, practice)
-        units |= {flight.name: unit for flight in train if folds[flight.name] == fold}
-    return units
