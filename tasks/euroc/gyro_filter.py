@@ -17,7 +17,7 @@ from fwnkf.core.gaussian import matvec
 from fwnkf.preprocess.corrected_imu import CorrectedIMU, CorrectedIMUConfig
 from fwnkf.shapes import Float
 from fwnkf.systems import GravityAttitude, GravityAttitudeConfig
-from tasks.euroc.gyro_training import RATE, Constants, Flight, Practice, train_network
+from tasks.euroc.gyro_training import RATE, Constants, Flight, Practice, fit_constants, train_network
 
 BLOCK = 8
 """Samples of a step: 25 Hz."""
@@ -41,6 +41,10 @@ SIZES = CorrectedIMUConfig(
 PRACTICE = Practice(steps=160, noise=0.3, decay=1.0, window=250)
 PART = 2400
 """Samples of the parts that flights are cut into for the ladder: 12 s."""
+STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, math.inf: 1.960}
+"""The 97.5 % quantile of Student's distribution, by degrees of freedom."""
+KIND = "bias"
+"""The constants of the filter; the matrix is not worth it on the training flights."""
 NONE, NETWORK = "constants", "network"
 """Steps of the ladder: without and with the network."""
 
@@ -137,19 +141,19 @@ class CrossFitted:
 
 @torch.no_grad()
 def held_out(train: Sequence[Flight], constants: Constants, network: CrossFitted | None) -> list[Track]:
-    """The filter over the training flights with corrections that no network was trained on.
+    """The filter over each training flight with constants, and corrections, that were not fitted to it.
 
-    The correction is constant over a step, so that adding it to the raw samples is adding it to the calibrated ones but
-    for the network's own input, which is not used here.
+    ``constants`` are those of all flights, of the filter and of the network's input. The samples are changed so that
+    calibrating them by these gives what the constants of the other flights give, with the correction added.
     """
-    back = torch.linalg.inv(constants.matrix)[:, :3]
-    shown = []
+    back, shown = torch.linalg.inv(constants.matrix), []
     for flight in train:
-        imu = flight.imu
+        others = fit_constants([one for one in train if one is not flight], KIND)
+        wanted = others(flight.imu)
         if network is not None:
-            added = network.corrections(flight).repeat_interleave(BLOCK, 0) @ back.mT
-            imu = imu.clone()
-            imu[1 : 1 + len(added)] += added
+            added = network.corrections(flight).repeat_interleave(BLOCK, 0)
+            wanted[1 : 1 + len(added), :3] += added
+        imu = matvec(back, wanted) + constants.bias
         shown.append(Flight(flight.name, imu, flight.orientation, flight.velocity))
     return run(new_filter(None, constants), shown)
 
@@ -170,13 +174,15 @@ def mean_error(tracks: Sequence[Track], flights: Sequence[Flight]) -> float:
 
 
 def covariance_scale(tracks: Sequence[Track], flights: Sequence[Flight]) -> Float[Tensor, " 3"]:
-    """Factors on the variances of the angles for which 95 % of the held-out errors are within their interval."""
+    """Factors on the variances of the angles: the mean ratio of squared errors to them, for the number of flights.
+
+    The errors of a flight are nearly one draw, that of its bias, so the variance is known as from as many draws as
+    there are flights: the 95 % interval is that of Student's distribution, which the factor makes a normal one.
+    """
     ratios = []
     for track, flight in zip(tracks, flights, strict=True):
-        deviation = track.cov.diagonal(dim1=-2, dim2=-1).sqrt()
-        ratios.append((body_error(track, flight) / deviation).abs())
-    normal = float(torch.special.ndtri(torch.tensor(0.975, dtype=torch.float64)))
-    return (torch.cat(ratios).quantile(0.95, 0) / normal).square()
+        ratios.append((body_error(track, flight).square() / track.cov.diagonal(dim1=-2, dim2=-1)).mean(0))
+    return torch.stack(ratios).mean(0) * (STUDENT[len(flights)] / STUDENT[math.inf]) ** 2
 
 
 def fitted(train: Sequence[Flight], constants: Constants, seed: int) -> tuple[Filter, dict[str, float]]:

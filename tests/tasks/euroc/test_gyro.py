@@ -112,8 +112,9 @@ def test_the_filter_is_exact_on_exact_samples_and_its_scale_is_that_of_its_error
     truth = torch.cat((level[:1], rotation.exp(drawn).repeat_interleave(gyro_filter.BLOCK, 0)))
     estimate = gyro_filter.Track(level[:1].expand(steps, 4), cov)
     wrong = Flight("wrong", torch.zeros(len(truth), 6).double(), truth, torch.zeros(len(truth), 3).double())
-    scale = gyro_filter.covariance_scale([estimate], [wrong])
-    assert scale.sqrt().tolist() == pytest.approx(factors.tolist(), rel=0.05)
+    scale = gyro_filter.covariance_scale([estimate] * 6, [wrong] * 6)
+    # 2.447 of Student's distribution with six degrees of freedom for 1.960 of the normal one
+    assert scale.sqrt().tolist() == pytest.approx((2.447 / 1.960 * factors).tolist(), rel=0.05)
     expected = math.degrees(float(drawn.square().sum(-1).mean().sqrt()))
     assert gyro_filter.orientation_error(estimate.orientation, wrong) == pytest.approx(expected, rel=1e-6)
 
@@ -136,9 +137,11 @@ def test_parts_of_flights_meet_and_their_corrections_come_from_the_other_parts(m
     crossed = gyro_filter.CrossFitted(blank, other).corrections(flight)
     assert crossed[:50].eq(1).all()  # the even parts have the corrections of the network of the odd ones
     assert not crossed[50:].any()
-    (shown,) = gyro_filter.held_out([flight], constants, Constant(blank, blank))
-    added = torch.linalg.inv(MATRIX)[:, :3] @ torch.tensor([0.01, -0.02, 0.03]).double()
-    moved = gyro_training.Constants(MATRIX, BIAS - added)
+    other_flight = replace(turning(1501), imu=turning(1501).imu + 0.01)
+    shown, _ = gyro_filter.held_out([flight, other_flight], constants, Constant(blank, blank))
+    fitted = gyro_training.fit_constants([other_flight], gyro_filter.KIND)
+    added = torch.tensor([0.01, -0.02, 0.03, 0.0, 0.0, 0.0]).double()
+    moved = replace(fitted, bias=fitted.bias - torch.linalg.solve(fitted.matrix, added))
     (expected,) = gyro_filter.run(gyro_filter.new_filter(None, moved), [flight])
     assert_close(shown.orientation, expected.orientation)
 
