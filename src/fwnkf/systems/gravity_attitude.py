@@ -91,7 +91,7 @@ class GravityAttitude(System):
         self.register_buffer("eye", torch.eye(self.layout.tangent_size), persistent=False)
 
     def initial_belief(self, y: Tensor, weight: Tensor, u: Tensor | None) -> Gaussian:
-        """Level by the force of the first step, where it was measured; heading zero and known."""
+        """Level by the force of the first step, where it was measured; the heading is zero."""
         force, weight = y[:, 0, :3], weight[:, 0, :3]
         known = (weight > 0).all(-1, keepdim=True) & (force.norm(dim=-1, keepdim=True) > 0)
         level = self.layout.origin(y)[:4].expand(len(y), 4)
