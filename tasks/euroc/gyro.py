@@ -242,9 +242,9 @@ class EurocGyro(Task):
     def limits(self, results: Results) -> str:
         without, ours = results.baselines[GRAVITY].metrics[METRIC], results.mean(METRIC)
         return LIMITS + (
-            "- Rest was chosen on the training flights, where weighting it less made the error larger. On the test flights "
-            f"the filter without it (`{GRAVITY}`) has {without:.3f} degrees, ours {ours:.3f}; over `{GRAVITY}` and over "
-            f"`{OPEN_LOOP}` the intervals above contain one, so five flights decide neither.\n"
+            "- Rest was chosen on the training flights, where weighting it less made the error larger. On the test "
+            f"flights the filter without it (`{GRAVITY}`) has {without:.3f} degrees, ours {ours:.3f}; over `{GRAVITY}` "
+            f"and over `{OPEN_LOOP}` the intervals above contain one, so five flights decide neither.\n"
         )
 
 
