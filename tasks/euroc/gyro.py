@@ -108,8 +108,8 @@ LIMITS = """\
   orientation has itself an error of 2.4 degrees. `aoe_corrected_deg` has the corrected truth for that flight.
 - The scale of the variances was first the 95 % quantile of errors with constants fitted to the same flights, and
   covered 0.83 on the test flights; constants of the other flights and Student's distribution replaced it after that
-  figure was seen. Errors on the test flights chose nothing else; but the thresholds of rest were set after a look at how
-  long the samples of all flights, the test flights included, are quiet.
+  figure was seen. Errors on the test flights chose nothing else; but the thresholds of rest were set after a look at
+  how long the samples of all flights, the test flights included, are quiet.
 - Networks that were tried and did not pay beside gravity and rest: 16 to 64 channels, memories of 1 to 5 s, increments
   of 0.16 to 16 s, with and without a bias for each flight. All added to the error of the heading on flights or parts of
   flights left out, most on V2_03, whose motion no other training flight has.
