@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from fwnkf.core import rotation
-from fwnkf.core.layout import Layout
-from fwnkf.core.system import System
 from fwnkf.errors import ConfigError
 from fwnkf.shapes import Float
+from fwnkf.systems import GravityAttitude, GravityAttitudeConfig
 
 GRAVITY = 9.81
 
@@ -88,68 +87,9 @@ def mahony(
     return _stepped(first, lambda q, t: method.updateMARG(q, w[t], a[t], m[t]), len(w))
 
 
-class GravityAttitude(System):
-    """Orientation and gyro bias, ``u`` the gyroscope; the accelerometer is taken for gravity: the textbook's EKF.
-
-    ``deviation`` (m/s²) is the standard deviation of the measured force from gravity, densities are per root hertz of
-    the angle (rad/s) and the gyro bias (rad/s²).
-    """
-
-    control_dim = 3
-    diagonal_noise = True
-    densities: Tensor
-    variance: Tensor
-
-    def __init__(
-        self,
-        deviation: float,
-        dt: float,
-        *,
-        angle_density: float = 1e-3,
-        bias_density: float = 1e-5,
-        gravity: float = GRAVITY,
-    ) -> None:
-        super().__init__(None)
-        self.dt, self.gravity = dt, gravity
-        self.layout = Layout.parse([("orientation", "quaternion", 4), ("bias", "euclidean", 3)])
-        self.observation_layout = Layout.euclidean(3, "force")
-        densities = torch.tensor([angle_density**2] * 3 + [bias_density**2] * 3, dtype=torch.float64)
-        self.register_buffer("densities", densities)
-        self.register_buffer("variance", torch.full((3,), deviation**2, dtype=torch.float64))
-
-    def transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> Tensor:
-        turn = self._turn(x, u, dt)
-        return self.layout.boxplus(x, torch.cat((turn, torch.zeros_like(turn)), -1))
-
-    def linearize_transition(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> tuple[Tensor, Tensor]:
-        turn = self._turn(x, u, dt)
-        eye = torch.eye(3).to(x).expand(len(x), 3, 3)
-        by_bias = -self._seconds(x, dt).unsqueeze(-1) * rotation.right_jacobian(turn)
-        above = torch.cat((rotation.to_matrix(rotation.exp(-turn)), by_bias), -1)
-        return self.transition(x, u, dt), torch.cat((above, torch.cat((torch.zeros_like(eye), eye), -1)), -2)
-
-    def observe(self, x: Tensor) -> Tensor:
-        return self.gravity * rotation.to_matrix(x[..., :4])[..., 2, :]
-
-    def linearize_observation(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        force = self.observe(x)
-        by_turn = rotation.skew(force)
-        return force, torch.cat((by_turn, torch.zeros_like(by_turn)), -1)
-
-    def process_noise(self, dt: Tensor | None) -> Tensor:
-        step = self.densities.new_tensor(self.dt) if dt is None else dt
-        return torch.diag_embed(self.densities * step.unsqueeze(-1))
-
-    def measurement_covariance(self) -> Tensor:
-        return torch.diag_embed(self.variance)
-
-    def _seconds(self, x: Tensor, dt: Tensor | None) -> Tensor:
-        return x.new_full((*x.shape[:-1], 1), self.dt) if dt is None else dt.unsqueeze(-1)
-
-    def _turn(self, x: Tensor, u: Tensor | None, dt: Tensor | None) -> Tensor:
-        if u is None:
-            raise ConfigError("the attitude EKF turns by the gyroscope; give it as u")
-        return (u - x[..., 4:]) * self._seconds(x, dt)
+def gravity_attitude(deviation: float, dt: float) -> GravityAttitude:
+    """The textbook's system: the accelerometer is taken for gravity with a standard deviation in m/s²."""
+    return GravityAttitude(GravityAttitudeConfig(deviation=deviation, dt=dt)).double()
 
 
 def _first(accel: Tensor, mag: Tensor | None) -> Tensor:

@@ -21,6 +21,7 @@ from fwnkf.core.gaussian import matvec
 from fwnkf.data.recording import Recording
 from fwnkf.preprocess.preintegration import between_steps, preintegrate
 from fwnkf.shapes import Float
+from fwnkf.systems import GravityAttitude, GravityAttitudeConfig
 from tasks import orientation_filters as published
 from tasks.broad.trials import BLOCK, errors, side_by_side
 
@@ -61,6 +62,17 @@ def delayed(path: Float[Tensor, "T 4"], trial: Recording, seconds: float) -> Flo
     return rotation.extrapolate(path.to(trial.observations), trial.observations[:, :3], seconds)
 
 
+class Deviations(GravityAttitude):
+    """The textbook's system with a standard deviation of the force for each item of a batch."""
+
+    def __init__(self, deviations: Float[Tensor, " B"], dt: float) -> None:
+        super().__init__(GravityAttitudeConfig(dt=dt))
+        self.double().register_buffer("variances", torch.diag_embed(deviations.square()[:, None].expand(-1, 3)))
+
+    def measurement_covariance(self) -> Tensor:
+        return self.get_buffer("variances")
+
+
 @torch.no_grad()
 def gravity_ekf(trials: Sequence[Recording], deviations: Sequence[float]) -> list[Float[Tensor, "N T 4"]]:
     """The textbook's EKF, which takes the accelerometer for gravity, on the same blocks of samples as our filter.
@@ -75,8 +87,7 @@ def gravity_ekf(trials: Sequence[Recording], deviations: Sequence[float]) -> lis
     # the force at the end of the block, where the filter's state is
     force = matvec(rotation.to_matrix(rotation.exp(-block.rate * (BLOCK * step / 2))), block.force)
     many, records = len(deviations), len(samples)
-    system = published.GravityAttitude(1.0, BLOCK * step)
-    system.variance = force.new_tensor(deviations).square().repeat_interleave(records)[:, None].expand(-1, 3)
+    system = Deviations(force.new_tensor(deviations).repeat_interleave(records), BLOCK * step)
     start = rotation.tilt(block.force[:, 0])
     cov = torch.diag(force.new_tensor([0.02**2] * 3 + [0.01**2] * 3))
     prior = Gaussian(

@@ -85,7 +85,7 @@ def ekf_gravity(flight: Flight, imu: Tensor, gain: float) -> Tensor:
     """The textbook's EKF on the same means over blocks of samples as ours."""
     steps = len(imu) // POOL
     u = imu[: steps * POOL].unflatten(0, (steps, POOL)).mean(1).unsqueeze(0)
-    model = build("ekf", system=orientation_filters.GravityAttitude(gain, POOL / RATE))
+    model = build("ekf", system=orientation_filters.gravity_attitude(gain, POOL / RATE))
     mean = torch.cat((start_of(imu), torch.zeros(3, dtype=imu.dtype)))
     cov = torch.diag_embed(torch.tensor(START_STD[3:9], dtype=imu.dtype).square())
     start = Gaussian(mean, cov)

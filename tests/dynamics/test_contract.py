@@ -18,6 +18,8 @@ from fwnkf.registry import SYSTEMS
 from fwnkf.systems import (
     ConstantVelocity,
     ConstantVelocityConfig,
+    GravityAttitude,
+    GravityAttitudeConfig,
     LearnedConfig,
     LearnedSystem,
     Lorenz,
@@ -106,6 +108,10 @@ CASES = {
     "composed": lambda: composed(),
     "composed, a system with another sensor": lambda: Lorenz(LorenzConfig()).with_sensor(
         "sum", fwnkf.Sensor(lambda x: x.sum(-1), R=0.1, channels=1, linear=True, name="contract_sum")
+    ),
+    "gravity attitude": lambda: GravityAttitude(GravityAttitudeConfig()),
+    "gravity attitude, with rest, not level": lambda: GravityAttitude(
+        GravityAttitudeConfig(vertical_std=0.1, rest_rate_std=0.01)
     ),
     "constant velocity": lambda: ConstantVelocity(ConstantVelocityConfig(dims=3, density=0.4)),
 }

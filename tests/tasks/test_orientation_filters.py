@@ -1,4 +1,4 @@
-"""Wrappers of published orientation filters: frames, starts, and the EKF's Jacobians."""
+"""Wrappers of published orientation filters: frames and starts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import pytest
 import torch
 
 import fwnkf
-from fwnkf.core import linearize, rotation
+from fwnkf.core import rotation
 from fwnkf.errors import ConfigError
 from tasks import orientation_filters
-
-from ..tolerances import assert_close
 
 RATE = 100.0
 METHODS = {
@@ -57,30 +55,9 @@ def test_a_missing_package_names_the_extra(monkeypatch) -> None:
         orientation_filters.vqf(torch.zeros(2, 3), torch.ones(2, 3), rate=RATE)
 
 
-@pytest.mark.parametrize("dt", [None, 0.03])
-def test_the_jacobians_of_the_gravity_model_are_those_of_its_functions(generator, dt) -> None:
-    system = orientation_filters.GravityAttitude(3.0, 0.05)
-    origin = system.layout.origin(torch.zeros(1, dtype=torch.float64)).expand(4, -1)
-    x = system.layout.boxplus(origin, 0.5 * torch.randn(4, 6, generator=generator, dtype=torch.float64))
-    u = torch.randn(4, 3, generator=generator, dtype=torch.float64)
-    step = None if dt is None else torch.full((4,), dt, dtype=torch.float64)
-    for ours, theirs in (
-        (
-            system.linearize_transition(x, u, step),
-            linearize.jacobian(lambda z: system.transition(z, u, step), x, system.layout, system.layout),
-        ),
-        (
-            system.linearize_observation(x),
-            linearize.jacobian(system.observe, x, system.layout, system.observation_layout),
-        ),
-    ):
-        assert_close(ours[0], theirs[0])
-        assert_close(ours[1], theirs[1])
-
-
 def test_the_gravity_ekf_follows_a_turn() -> None:
     gyro, accel, _, orientation = turning(8.0)
-    model = fwnkf.build("ekf", system=orientation_filters.GravityAttitude(1.0, 1 / RATE))
+    model = fwnkf.build("ekf", system=orientation_filters.gravity_attitude(1.0, 1 / RATE))
     start = torch.cat((orientation[0], torch.zeros(3).double()))
     prior = fwnkf.Gaussian(start, 0.01 * torch.eye(6).double())
     track = model.run(accel[None], u=gyro[None], prior=prior, prior_at="before_first_step")

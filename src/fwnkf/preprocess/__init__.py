@@ -8,6 +8,7 @@ from ..lazy import attach
 from ..registry import PREPROCESS
 
 if TYPE_CHECKING:
+    from .corrected_imu import CorrectedIMU, CorrectedIMUConfig
     from .last_sample import LastSample, LastSampleConfig
     from .magnetometer import TiltCompensatedMagnetometer, TiltCompensatedMagnetometerConfig
     from .pooled_imu import PooledIMU, PooledIMUConfig
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 PREPROCESS.declare(
     __name__,
+    corrected_imu="corrected_imu",
     last_sample="last_sample",
     tilt_compensated_magnetometer="magnetometer",
     pooled_imu="pooled_imu",
@@ -27,6 +29,7 @@ PREPROCESS.declare(
 __getattr__ = attach(
     __name__,
     {
+        "corrected_imu": ("CorrectedIMU", "CorrectedIMUConfig"),
         "last_sample": ("LastSample", "LastSampleConfig"),
         "magnetometer": ("TiltCompensatedMagnetometer", "TiltCompensatedMagnetometerConfig"),
         "pooled_imu": ("PooledIMU", "PooledIMUConfig"),
@@ -37,6 +40,8 @@ __getattr__ = attach(
 )
 
 __all__ = [
+    "CorrectedIMU",
+    "CorrectedIMUConfig",
     "LastSample",
     "LastSampleConfig",
     "PooledIMU",

@@ -11,6 +11,7 @@ from . import sensors
 if TYPE_CHECKING:
     from . import noise
     from .attitude import Handheld, HandheldConfig, HandheldMotion, HandheldMotionConfig
+    from .gravity_attitude import GravityAttitude, GravityAttitudeConfig
     from .heading import Heading, HeadingConfig, HeadingMotion, HeadingMotionConfig
     from .inertial_calibrated import (
         CalibratedStrapdown,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 SYSTEMS.declare(
     __name__,
     handheld="attitude",
+    gravity_attitude="gravity_attitude",
     heading="heading",
     calibrated_strapdown="inertial_calibrated",
     drag_strapdown="inertial_drag",
@@ -63,6 +65,7 @@ __getattr__ = attach(
     __name__,
     {
         "attitude": ("Handheld", "HandheldConfig", "HandheldMotion", "HandheldMotionConfig"),
+        "gravity_attitude": ("GravityAttitude", "GravityAttitudeConfig"),
         "heading": ("Heading", "HeadingConfig", "HeadingMotion", "HeadingMotionConfig"),
         "inertial_calibrated": (
             "CalibratedStrapdown",
@@ -99,6 +102,8 @@ __all__ = [
     "ConstantVelocityMotionConfig",
     "DragStrapdown",
     "DragStrapdownConfig",
+    "GravityAttitude",
+    "GravityAttitudeConfig",
     "Handheld",
     "HandheldConfig",
     "HandheldMotion",
