@@ -184,13 +184,21 @@ def over_seeds(values: Sequence[float]) -> str:
     return plus_minus(statistics.fmean(values), statistics.pstdev(values))
 
 
+SMALL = 1e-6
+"""Figures below are written with an exponent."""
+
+
 def plus_minus(mean: float, std: float) -> str:
     """A mean to two digits of its standard deviation, unless that is rounding.
 
     >>> plus_minus(0.53025, 0.00075), plus_minus(0.5, 0.0), plus_minus(1.0, 1e-16)
     ('0.53025 ± 0.00075', '0.5', '1')
+    >>> plus_minus(6.2e-13, 8.6e-13)
+    '6.2e-13 ± 8.6e-13'
     """
     if std <= 1e-12 * abs(mean) or not math.isfinite(std) or not math.isfinite(mean):
         return f"{mean:.4g}"
+    if abs(mean) < SMALL:
+        return f"{mean:.2g} ± {std:.2g}"
     digits = max(0, 1 - math.floor(math.log10(std)))
     return f"{mean:.{digits}f} ± {std:.{digits}f}"

@@ -13,7 +13,7 @@ from fwnkf.evaluation.evaluate import Estimate, estimate
 from fwnkf.metrics.accuracy import mse, residual
 from fwnkf.training.experiments import parse_experiment
 from fwnkf.training.fit import fit, prepare_filter, read_record
-from fwnkf.training.ladder import climb, compare, pick, record_errors
+from fwnkf.training.ladder import climb, compare, pick, record_errors, without_idle
 from fwnkf.training.setup import load_data
 
 DATA = {"name": "lorenz", "protocol": "strict", "train": 40, "val": 30, "test": 4, "dtype": "float64"}
@@ -102,6 +102,17 @@ def test_networks_are_added_to_the_regression_of_an_experiment():
     few = data.split.val.take(range(4))
     expected = estimate(fwnkf.build("ekf", system=model.system), few)
     torch.testing.assert_close(estimate(model, few).mean, expected.mean, rtol=1e-9, atol=1e-9)
+
+
+def test_parts_that_do_nothing_before_training_are_not_in_the_untrained_filter():
+    options = experiment(regression={"degree": 2}, options={"residual": {"width": 8}, "encoder": {"units": 4}})
+    train = load_data(options).split.train
+    model = prepare_filter(options, train)
+    kept = without_idle(model, train)
+    assert (kept.config.residual, kept.config.encoder) == (None, None)
+    with torch.no_grad():
+        model.residual.out.weight.fill_(0.1)
+    assert without_idle(model, train).config.residual is not None
 
 
 def test_an_unknown_option_of_the_regression_is_named():

@@ -145,14 +145,17 @@ def candidates(fitted: Fitted) -> Iterator[tuple[str, Filter]]:
 
 
 def without_idle(model: Filter, records: Records) -> Filter:
-    """An untrained filter without its encoder, if that changes nothing: its output is zero until it is trained."""
-    if not (isinstance(model, FrequencyWeightedNeuralKalmanFilter) and model.config.encoder):
+    """An untrained filter without the parts that change nothing yet: their output is zero until they are trained."""
+    if not isinstance(model, FrequencyWeightedNeuralKalmanFilter) or model.config.transition is not None:
         return model
-    if model.config.transition is not None:
-        return model
-    smaller, few = model.with_parts(encoder=None), records.take(range(min(len(records), 2)))
-    same = torch.allclose(estimate(model, few).mean, estimate(smaller, few).mean, rtol=1e-5)
-    return smaller if same else model
+    few = records.take(range(min(len(records), 2)))
+    means = estimate(model, few).mean
+    for part in REMOVABLE:
+        if getattr(model.config, part) is not None:
+            smaller = model.with_parts(**{part: None})
+            if torch.allclose(means, estimate(smaller, few).mean, rtol=1e-5):
+                model = smaller
+    return model
 
 
 def compare(filters: Iterator[tuple[str, Filter]], records: Records, trivial: dict[str, Estimate]) -> Ladder:
