@@ -21,6 +21,7 @@ NOT_SMOOTHED = {
     *("kalmannet", "kalmannet-attitude", "bayesian-kalmannet", "rkn"),  # no linear model
     *("hypotheses-levels", "hypotheses-onsets"),  # hypotheses that interact
     *("orders", "orders-linear", "everything"),  # speeds of rotors are measured beside y
+    *("correction", "correction-level", "correction-attitude"),  # follows from no model of the state
 }
 SMOOTHED = [name for name in CASES if name not in NOT_SMOOTHED]
 
