@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -77,7 +77,7 @@ class Fit:
 # ---- filters --------------------------------------------------------------------------------------------------------
 
 
-def shipped_filter(fit: Fit, **options: Any) -> Filter:
+def noise_state_filter(fit: Fit, **options: Any) -> Filter:
     """The FW-NKF: correlated noise of the velocity from drag as noise states; no encoder and no network."""
     system = make_system(fit, fit.noise.white.square(), **options)
     model = FWNKF(system, noise=Lines(pole_radius=POLE_RADIUS))
@@ -198,6 +198,11 @@ def left_out_scores(base: Training, records: Records, make: Callable[[Fit], Filt
     }
 
 
+def left_out_error(rows: Sequence[Mapping[str, float]], name: str, value: float) -> float:
+    """The position error on flights left out of the row that was chosen."""
+    return next(row["rmse_p"] for row in rows if row[name] == value)
+
+
 def choose_tilt(base: Training, records: Records, say: Callable[[str], None]) -> tuple[float, list[dict[str, float]]]:
     """The factor on the tilt with the least position error among those that are consistent on flights left out.
 
@@ -207,7 +212,7 @@ def choose_tilt(base: Training, records: Records, say: Callable[[str], None]) ->
     for factor in TILT_FACTORS:
 
         def make(fit: Fit, factor: float = factor) -> Filter:
-            return shipped_filter(replace(fit, tilt_factor=factor))
+            return noise_state_filter(replace(fit, tilt_factor=factor))
 
         tried.append({"tilt_factor": factor, **left_out_scores(base, records, make)})
         say(f"euroc-strict, flights left out: {tried[-1]}")

@@ -26,7 +26,7 @@ from fwnkf.systems import DragStrapdown, DragStrapdownConfig
 from fwnkf.systems.inertial_calibrated import CALIBRATION
 from fwnkf.systems.inertial_drag import axes_of
 from tasks.euroc.drag import Drag, DragNoise
-from tasks.euroc.fitting import Fit, shipped_filter
+from tasks.euroc.fitting import Fit, noise_state_filter
 from tasks.euroc.scores import BATCH
 from tasks.innovations import Constants, fit_constants, measured_nis
 from tasks.interface import Say
@@ -130,7 +130,7 @@ def innovations(data: Windows, known: Known, candidates: list[Constants]) -> Pre
     for constants in candidates:
         fit = as_fit(constants, known, DELAY_WITHIN_BLOCK)
         config = DragStrapdownConfig()
-        model = shipped_filter(fit, dt=config.block * config.dt)
+        model = noise_state_filter(fit, dt=config.block * config.dt)
         model.preprocess = None
         y = torch.nn.functional.pad(matvec(fit.drag.matrix, data.features), (0, 3))
         track = model.run(y, data.u, data.weight.bool(), prior=data.prior)
@@ -146,7 +146,7 @@ def fit(recordings: Sequence[Recording], *, say: Say, iterations: int = ITERATIO
     constants = fit_constants(
         START, lambda candidates: innovations(data, known, candidates), iterations=iterations, say=say
     )
-    return shipped_filter(as_fit(constants, known, DELAY)), constants
+    return noise_state_filter(as_fit(constants, known, DELAY)), constants
 
 
 @torch.no_grad()

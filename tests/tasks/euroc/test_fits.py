@@ -223,13 +223,13 @@ def fit(rng) -> fitting.Fit:
 
 def test_a_fit_comes_back_from_json(fit):
     again = fitting.Fit.parse(json.loads(json.dumps(fit.plain())))
-    ours, theirs = (fitting.shipped_filter(one) for one in (fit, again))
+    ours, theirs = (fitting.noise_state_filter(one) for one in (fit, again))
     assert all((ours.state_dict()[name] == tensor).all() for name, tensor in theirs.state_dict().items())
     assert ours.system.config == theirs.system.config
 
 
 def test_the_noise_states_have_the_fitted_variance_and_correlation(fit):
-    model = fitting.shipped_filter(fit)
+    model = fitting.noise_state_filter(fit)
     oscillators = model.prepare().noise
     C, A = oscillators.C[:2], oscillators.A
     variance = (C @ C.mT).diagonal()  # unit stationary covariance
@@ -241,7 +241,7 @@ def test_the_noise_states_have_the_fitted_variance_and_correlation(fit):
 def test_the_baselines_leave_out_what_they_say(rng, fit):
     imu = simulated_flight(rng, np.zeros(2), 5).imu[None]
     raw = Inputs(imu, torch.ones_like(imu), None, None)
-    assert fitting.shipped_filter(fit).preprocessed(raw).weight[..., :2].any()
+    assert fitting.noise_state_filter(fit).preprocessed(raw).weight[..., :2].any()
     assert fitting.plain_ekf(fit, 4.0).preprocessed(raw).weight[..., :2].any()
     assert not fitting.without_drag(fit).preprocessed(raw).weight.any()
     total = 4 * (fit.noise.white.square() + fit.noise.correlated.square())
