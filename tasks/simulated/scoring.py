@@ -10,6 +10,7 @@ import torch
 
 from fwnkf.data.protocols import Protocol
 from fwnkf.evaluation.evaluate import Estimate
+from fwnkf.evaluation.rows import record_errors as squared_errors
 from fwnkf.metrics.accuracy import residual, summarize
 from fwnkf.metrics.consistency import coverage, variance_ratio
 from tasks.bootstrap import Interval, paired_ratio
@@ -50,9 +51,8 @@ def first_step(protocol: Protocol) -> int:
 
 def record_errors(protocol: Protocol, estimated: Estimate) -> dict[str, float]:
     """The mean squared error of each record, by its number."""
-    records = protocol.split.test
-    error = residual(records.layout, estimated.mean.double(), records.truth.double())
-    return {str(number): value for number, value in enumerate(error.square().mean((1, 2)).tolist())}
+    errors = squared_errors(protocol.split.test, estimated.mean)
+    return {str(number): value for number, value in enumerate(errors.tolist())}
 
 
 def gap_closed(mse: float, ekf: float, oracle: float) -> float:

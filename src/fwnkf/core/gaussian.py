@@ -122,11 +122,15 @@ def factor_psd(P: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
         singular = P[failed]
         scale = torch.diagonal(singular, dim1=-2, dim2=-1).clamp_min(0).sqrt()
         inverse = torch.where(scale > 0, 1 / scale, 0.0)
-        values, vectors = torch.linalg.eigh(singular * (inverse.unsqueeze(-1) * inverse.unsqueeze(-2)))
-        factor = factor.masked_scatter(
-            failed[..., None, None], scale.unsqueeze(-1) * vectors * values.clamp_min(0).sqrt().unsqueeze(-2)
-        )
+        unit = eigenvector_factor(singular * (inverse.unsqueeze(-1) * inverse.unsqueeze(-2)))
+        factor = factor.masked_scatter(failed[..., None, None], scale.unsqueeze(-1) * unit)
     return factor
+
+
+def eigenvector_factor(P: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
+    """``A`` with ``A Aᵀ = P`` whose columns are eigenvectors; eigenvalues below zero by rounding count as zero."""
+    values, vectors = torch.linalg.eigh(P)
+    return vectors * values.clamp_min(0).sqrt().unsqueeze(-2)
 
 
 def triangularize(

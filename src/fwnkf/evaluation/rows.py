@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..data.protocols import Protocol, Records
 from ..metrics.accuracy import residual, summarize
-from ..shapes import Bool
+from ..shapes import Bool, Float
 
 Row = dict[str, Any]
 
@@ -37,6 +39,15 @@ def known_steps(records: Records) -> Bool[Tensor, "N T"] | None:
     """The steps at which the whole true state is known; None if that is all of them."""
     known = records.truth.isfinite().all(-1)
     return None if bool(known.all()) else known
+
+
+def record_errors(records: Records, mean: Tensor) -> Float[Tensor, " N"]:
+    """Squared error of each record with a known state: the mean over coordinates and known steps; infinite if lost."""
+    squares = residual(records.layout, mean.double(), records.truth.double()).square().mean(-1)
+    known = records.truth.isfinite().all(-1)
+    counts = known.sum(1)
+    means = torch.where(known, squares, 0.0).sum(1) / counts.clamp_min(1)
+    return means[counts > 0].nan_to_num(math.inf, posinf=math.inf)
 
 
 def by_part(records: Records, mean: Tensor) -> dict[str, float]:

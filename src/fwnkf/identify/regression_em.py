@@ -8,6 +8,7 @@ small, above all in ``Q``, so that after a few of them the likelihood is maximis
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..core.composed import ComposedSystem
-from ..core.gaussian import symmetrize
+from ..core.gaussian import eigenvector_factor, symmetrize
 from ..core.least_squares import Rows
 from ..core.motion import Motion
 from ..core.sensor_definition import SensorDefinition
@@ -206,8 +207,7 @@ def _regressed(
     cross = smoothed.cross_cov
     P, following = smoothed.cov[:, :-1], smoothed.cov[:, 1:]
     joint = torch.cat((torch.cat((P, cross), -1), torch.cat((cross.mT, following), -1)), -2).flatten(0, 1)
-    value, vectors = torch.linalg.eigh(symmetrize(joint))
-    columns = vectors * (2 * d * value.clamp_min(0)).sqrt().unsqueeze(-2)
+    columns = math.sqrt(2 * d) * eigenvector_factor(symmetrize(joint))
     x, after = smoothed.mean[:, :-1].flatten(0, 1), smoothed.mean[:, 1:].flatten(0, 1)
     control = None if u is None else u[:, 1:].flatten(0, 1)
     sizes = [layout.features(x), *([] if control is None else [control])]

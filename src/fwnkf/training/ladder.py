@@ -21,11 +21,11 @@ from ..data.protocols import Records
 from ..errors import FwnkfError
 from ..evaluation.baselines import hold, mean_state
 from ..evaluation.evaluate import Estimate, estimate
-from ..evaluation.rows import known_steps
+from ..evaluation.rows import known_steps, record_errors
 from ..filters.base import Filter
 from ..filters.factory import build
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
-from ..metrics.accuracy import residual, summarize
+from ..metrics.accuracy import summarize
 from ..shapes import Float
 from .checkpointing import UNTRAINED
 from .fit import Fitted, write_record
@@ -128,8 +128,8 @@ def candidates(fitted: Fitted) -> Iterator[tuple[str, Filter]]:
         if train.system is not None:
             yield "white noise", build("ekf", system=train.system)
     elif section.regression is None:  # else the untrained filter is on it
+        moments = section.options.get("moments", "linear")
         with contextlib.suppress(FwnkfError):  # too few states, or none that follow each other
-            moments = section.options.get("moments", "linear")
             yield "regression", build("fwnkf", system=regressed_system(train, moments), moments=moments)
     untrained = fitted.folder / UNTRAINED
     best_step = int(fitted.record["best_step"])
@@ -174,7 +174,7 @@ def compare(filters: Iterator[tuple[str, Filter]], records: Records, trivial: di
     named: list[tuple[str, Filter | None, Estimate]] = [(name, None, one) for name, one in trivial.items()]
     named += [(name, model, estimate(model, records)) for name, model in filters]
     for name, model, estimated in named:
-        errors.append(record_errors(records, estimated))
+        errors.append(record_errors(records, estimated.mean))
         both = (estimated.mean, estimated.cov)
         summary = summarize(records.layout, both, records.truth, valid=known)
         nees, covered = (float(summary[key]) if estimated.cov is not None else None for key in ("nees", "coverage95"))
@@ -182,11 +182,10 @@ def compare(filters: Iterator[tuple[str, Filter]], records: Records, trivial: di
         models.append(model)
         rungs.append(Rung(name, learned, float(errors[-1].mean()), 0.0, 0.0, nees, covered))
     table = torch.stack(errors)
-    index = pick(table, [model is not None for model in models])
+    index, best = pick(table, [model is not None for model in models])
     kept = models[index]
     assert kept is not None
     centre = table.mean(1)
-    best = int(torch.where(torch.tensor([model is not None for model in models]), centre, torch.inf).argmin())
     scale = float(centre[best]) or 1.0
     said = [
         replace(
@@ -200,22 +199,12 @@ def compare(filters: Iterator[tuple[str, Filter]], records: Records, trivial: di
     return Ladder(kept, tuple(said))
 
 
-def record_errors(records: Records, estimated: Estimate) -> Float[Tensor, " N"]:
-    """Squared error of each record with a known state: the mean over coordinates and known steps; infinite if lost."""
-    known = known_steps(records)
-    squares = residual(records.layout, estimated.mean.double(), records.truth.double()).square().mean(-1)
-    known = torch.ones_like(squares, dtype=torch.bool) if known is None else known
-    counts = known.sum(1)
-    means = torch.where(known, squares, 0.0).sum(1) / counts.clamp_min(1)
-    return means[counts > 0].nan_to_num(math.inf, posinf=math.inf)
-
-
-def pick(errors: Float[Tensor, "K N"], allowed: Sequence[bool]) -> int:
-    """The first, which is the simplest, that records cannot tell from the best, and that is hardly worse.
+def pick(errors: Float[Tensor, "K N"], allowed: Sequence[bool]) -> tuple[int, int]:
+    """The first, which is the simplest, that records cannot tell from the best, and that is hardly worse; and the best.
 
     >>> exact = torch.tensor([[1.0, 2.0, 3.0], [0.5, 1.0, 1.5], [0.499, 1.001, 1.499]])
     >>> pick(exact, [True, True, True])
-    1
+    (1, 2)
     """
     means = torch.where(torch.tensor(allowed), errors.mean(1), torch.inf)
     best = int(means.argmin())
@@ -223,8 +212,8 @@ def pick(errors: Float[Tensor, "K N"], allowed: Sequence[bool]) -> int:
         worse = errors[k] - errors[best]
         told_apart = float(worse.mean()) > NORMAL * standard_error(worse)
         if allowed[k] and not told_apart and float(means[k]) <= (1 + TOLERANCE) * float(means[best]):
-            return k
-    return best
+            return k, best
+    return best, best
 
 
 def standard_error(values: Float[Tensor, " N"]) -> float:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..core.composed import ComposedSystem
 from ..core.covariance import Covariance
-from ..core.gaussian import safe_cholesky
+from ..core.gaussian import log_prob
 from ..data.protocols import Records
 from ..evaluation.evaluate import estimate
 from ..evaluation.rows import known_steps
@@ -80,10 +80,8 @@ def record_losses(system: ComposedSystem, records: Records, moments: str = "line
     found = estimate(build("fwnkf", system=system, moments=moments), records)
     assert found.cov is not None
     error = residual(records.layout, found.mean.double(), records.truth.double())[:, 1:]
-    root, ok = safe_cholesky(found.cov.double()[:, 1:])
-    white = torch.linalg.solve_triangular(root, error.unsqueeze(-1), upper=False).squeeze(-1)
-    values = 0.5 * white.square().sum(-1) + root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    values = torch.where(ok, values, LOST).nan_to_num(LOST).clamp_max(LOST)
+    density, ok = log_prob(error, found.cov.double()[:, 1:])
+    values = torch.where(ok, -density, LOST).nan_to_num(LOST).clamp_max(LOST)
     known = known_steps(records)
     counted = torch.ones_like(ok) if known is None else known[:, 1:]
     return torch.where(counted, values, 0.0).sum(1) / counted.sum(1).clamp_min(1)
