@@ -44,6 +44,8 @@ CONFIG_FILE = "config.json"
 TENSOR_FILE = "model.safetensors"
 CONFIG_LIMIT = 1 << 20
 """Largest size of a config in bytes; a larger file is not read."""
+VALUES_LIMIT = 50_000
+"""Most commas of a config: a file of its largest size has room for as many numbers of full precision."""
 BYTES_BASE, BYTES_PER_BYTE = 1 << 24, 12
 """Memory that constructing a filter may take: 16 MB for constants, and this many bytes per byte of its tensor file."""
 OPERATIONS_BASE, OPERATIONS_PER_TENSOR = 2000, 20
@@ -324,6 +326,8 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} does not exist; a saved filter is a folder with {CONFIG_FILE} and {TENSOR_FILE}")
     if path.stat().st_size > CONFIG_LIMIT:
         raise CheckpointError(f"{path} is larger than {CONFIG_LIMIT} bytes, so it is not a config of this package")
+    if path.read_bytes().count(b",") > VALUES_LIMIT:
+        raise CheckpointError(f"{path} has more than {VALUES_LIMIT} values, so it is not a config of this package")
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # no text, no JSON, or an integer of thousands of digits

@@ -13,7 +13,7 @@ import pytest
 from fwnkf.cli.main import main
 from fwnkf.errors import DataError
 from fwnkf.logs import LOG_READERS, Log, open_log
-from fwnkf.logs.open import formats, log_suffixes
+from fwnkf.logs.open import BUILT_IN, formats, log_suffixes
 
 READER = '''
 """Logs of lines "seconds gyro_x gyro_y gyro_z" behind the line XLOG."""
@@ -65,10 +65,9 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "packages"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
-    before = dict(LOG_READERS._classes)
     yield folder
-    LOG_READERS._classes.clear()
-    LOG_READERS._classes.update(before)
+    for name in LOG_READERS._classes.keys() - BUILT_IN:
+        del LOG_READERS._classes[name]
     for name in ("xlog_reader", "broken_reader", "greedy_reader"):
         sys.modules.pop(name, None)
 
