@@ -1,13 +1,14 @@
-"""The filter of all fifteen ranges together: increments with a fitted spectrum, coupled within each step.
+"""The filter of all fifteen ranges together: an autoregression for each range, coupled within each step.
 
-Every range is an ARIMA(p, 1, p) process, ``Δr = C(z)/A(z) e``: its spectrum tells how much the radios' own filter
-smooths. The fifteen innovations ``e`` share one covariance, so that measured ranges correct those that are missing. How
-they correlate depends on the motion, so the filter (``adaptive_kf``) lets the covariance follow the innovations.
+Every range is an autoregressive process of its own, ``r⁺ = Σ a_k r_k + c + e``, fitted by least squares. The fifteen
+innovations ``e`` share one covariance, so that measured ranges correct those that are missing. How they correlate
+depends on the motion, so the filter (``adaptive_kf``) lets the covariance follow the innovations. With a constant
+diagonal covariance it is the baseline ``ar``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,19 +17,17 @@ from torch import Tensor
 from fwnkf import Filter, build
 from fwnkf.core.gaussian import solve_psd
 from fwnkf.shapes import Float
-from tasks.uipdb import arma
-from tasks.uipdb.baselines import ChannelModel, channel_filter
+from tasks.uipdb.baselines import autoregression, channel_filter, fit_autoregression
 from tasks.uipdb.protocol import BLOCK, STEP, Record, test_masks
 
-ORDER = 3
+ORDERS = (8, 12, 16, 24)
+"""Of the autoregressions, of which one is chosen on the subject held back."""
 FIT_STEPS = 4000
 SETTLE = 40
 """Innovations of a session's start that do not count: its past is not known."""
-PULLS = (0.0, 0.002, 0.004, 0.008, 0.016)
-"""Shares of the way to the mean range in one step, of which the best is taken."""
 HALF_LIVES, SHRINKS = (1.0, 2.0, 4.0, 8.0), (0.05, 0.1, 0.2, 0.3)
 NUGGET = 1e-4
-"""Share of the variances that no common innovation explains: keeps the covariances definite in float32."""
+"""Share of the variances that no common innovation explains: keeps the covariances definite."""
 
 
 class Adaptation(NamedTuple):
@@ -46,72 +45,77 @@ class Adaptation(NamedTuple):
         return kept * cov + (1 - kept) * moment
 
 
-def channel_model(spectrum: arma.ARMA, variance: Float[Tensor, " m"], pull: float, centre: Tensor) -> ChannelModel:
-    """Every range alone: ``r⁺ = r + κ (μ - r) + s_1 + e`` with the pull ``κ`` to the mean range ``μ``."""
-    F, g = _transition(spectrum, pull)
-    Q = variance[:, None, None] * g[:, None] * g
-    return ChannelModel(F.expand(len(variance), -1, -1), Q, NUGGET * variance, centre, torch.full_like(g, 1e-4))
-
-
 class RangeModel(NamedTuple):
-    """Everything that is fitted: one spectrum, the innovations' covariance, the pull to the mean ranges, adaptation."""
+    """Everything that is fitted: the autoregressions, the covariance of their innovations, adaptation."""
 
-    spectrum: arma.ARMA
+    coefficients: Float[Tensor, "m p1"]
+    """Of the last samples of each range, the constant last."""
     innovation: Float[Tensor, "m m"]
-    pull: float
-    centre: Float[Tensor, " m"]
     adaptation: Adaptation
+    level: float = 1.0
+    """Factor of the stated variances."""
 
     def filter(self, *, adaptive: bool = True) -> Filter:
-        """All ranges as one filter whose innovations are correlated; state ``[r, s_1, …, s_p]`` of 15 each.
+        """All ranges as one filter whose innovations are correlated; the state are ranges and their last changes.
 
         It starts at the first measurement give or take ten innovations, at rest. Otherwise than ``adaptive`` the
-        covariance of the innovations stays that of the training sessions.
+        covariance of the innovations stays that of the training sessions, and the variances are as computed.
         """
-        transition, gains = _transition(self.spectrum, self.pull)
-        channels, order = len(self.innovation), len(gains) - 1
-        eye, variance = torch.eye(channels, dtype=torch.float64), self.innovation.diagonal()
+        channels, order = len(self.coefficients), self.coefficients.shape[-1] - 1
+        variance = self.innovation.diagonal()
+        # the innovation is new in the range, and in its last change
+        enters = torch.zeros(order, dtype=torch.float64)
+        enters[:2] = 1.0
+        offset = enters[:, None] * self.coefficients[:, -1]
         arrays = {
-            "F": torch.kron(transition, eye),
-            "H": torch.eye(channels, channels * (order + 1)),
-            "G": torch.kron(gains.unsqueeze(-1), eye),
+            "F": _transition(self.coefficients[:, :-1]),
+            "H": torch.eye(channels, channels * order),
+            "G": torch.kron(enters[:, None], torch.eye(channels)),
             "S": self.innovation,
             "R": NUGGET * variance.diag(),
-            "c": torch.cat((self.pull * self.centre, torch.zeros(channels * order, dtype=torch.float64))),
-            "P0": torch.cat((100 * variance, *[4 * variance] * order)).diag(),
+            "c": offset.flatten(),
+            "P0": torch.cat((100 * variance, *[4 * variance] * (order - 1))).diag(),
         }
-        options: dict[str, Any] = {name: value.float() for name, value in arrays.items()} | {"nugget": NUGGET}
+        options: dict[str, Any] = {name: value.double() for name, value in arrays.items()} | {"nugget": NUGGET}
         if adaptive:
             half_life = self.adaptation.half_life / STEP
             options |= {"half_life": half_life, "update_every": BLOCK, "shrink": self.adaptation.shrink}
-        return build("adaptive_kf", **options)
+        model = build("adaptive_kf", **options)
+        if adaptive:
+            model.calibrate_covariance(variance.new_full((channels * order,), self.level))
+        return model
 
     def plain(self) -> dict[str, Any]:
         """As plain values, to be kept beside the results."""
         return {
-            "a": self.spectrum.a.tolist(),
-            "c": self.spectrum.c.tolist(),
+            "coefficients": self.coefficients.tolist(),
             "innovation": self.innovation.tolist(),
-            "pull": self.pull,
-            "centre": self.centre.tolist(),
             **self.adaptation._asdict(),
+            "level": self.level,
         }
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> RangeModel:
-        a, c, innovation, centre = (
-            torch.tensor(values[name], dtype=torch.float64) for name in ("a", "c", "innovation", "centre")
+        coefficients, innovation = (
+            torch.tensor(values[name], dtype=torch.float64) for name in ("coefficients", "innovation")
         )
-        adaptation = Adaptation(values["half_life"], values["shrink"])
-        return cls(arma.ARMA(a, c), innovation, values["pull"], centre, adaptation)
+        return cls(coefficients, innovation, Adaptation(values["half_life"], values["shrink"]), values["level"])
 
 
-def _transition(spectrum: arma.ARMA, pull: float) -> tuple[Float[Tensor, "n n"], Float[Tensor, " n"]]:
-    """``r⁺ = (1 - κ) r + s_1 + e``, ``s⁺ = F s + g e``: transition of ``[r, s]`` and what ``e`` adds to it."""
-    shift, gains = spectrum.state_space()
-    F = torch.nn.functional.pad(shift, (1, 0, 1, 0))
-    F[0, 0], F[0, 1] = 1 - pull, 1.0
-    return F, torch.cat((torch.ones_like(gains[:1]), gains))
+def _transition(a: Float[Tensor, "m p"]) -> Float[Tensor, "n n"]:
+    """``[r, Δr, Δr of the step before, …]`` of all ranges: next to changes, absolute lags are ill-conditioned."""
+    channels, order = a.shape
+    lags = torch.zeros(order, order, channels, channels, dtype=a.dtype)
+    lags[0] = torch.diag_embed(a.mT)
+    for k in range(1, order):
+        lags[k, k - 1] = torch.eye(channels)
+    changes = torch.eye(order, dtype=a.dtype).diff(dim=0, prepend=torch.zeros(1, order)).neg()
+    changes[0, 0] = 1.0
+    # a lag is the range less the changes since
+    back = -torch.ones_like(changes).tril()
+    back[:, 0] = 1.0
+    moved = torch.einsum("ij,jkab,kl->ialb", changes, lags, back)
+    return moved.reshape(order * channels, order * channels)
 
 
 def sessions_of(records: list[Record], seed: int) -> list[Record]:
@@ -120,9 +124,12 @@ def sessions_of(records: list[Record], seed: int) -> list[Record]:
     return [record for i, record in enumerate(records) if i != left]
 
 
-def innovations(model: arma.ARMA, record: Record) -> Float[Tensor, "T m"]:
+def innovations(coefficients: Float[Tensor, "m p1"], record: Record) -> Float[Tensor, "T m"]:
     """What the past of each range alone does not tell."""
-    return model.innovations(record.y[:FIT_STEPS].double().diff(dim=0))[SETTLE:]
+    y, order = record.y[:FIT_STEPS].double(), coefficients.shape[-1] - 1
+    past = y.unfold(0, order, 1)[:-1].flip(-1)
+    predicted = (past * coefficients[:, :-1]).sum(-1) + coefficients[:, -1]
+    return (y[order:] - predicted)[SETTLE:]
 
 
 def best_adaptation(before: Tensor, errors: list[Float[Tensor, "T m"]]) -> Adaptation:
@@ -142,23 +149,22 @@ def best_adaptation(before: Tensor, errors: list[Float[Tensor, "T m"]]) -> Adapt
     return min((Adaptation(life, shrink) for life in HALF_LIVES for shrink in SHRINKS), key=squared_error)
 
 
-def fit(records: list[Record], held_back: list[Record], seed: int, order: int = ORDER) -> RangeModel:
-    """The model of one seed.
+def fit(records: list[Record], held_back: Sequence[Record], seed: int, orders: Sequence[int] = ORDERS) -> RangeModel:
+    """The model of one seed, whose variances are as computed.
 
-    Spectrum and covariance come from the training sessions, pull and adaptation from those held back.
+    Autoregressions and covariance come from the training sessions, order and adaptation from those held back.
     """
     chosen = sessions_of(records, seed)
-    spectrum = arma.fit(arma.power([record.y.double().diff(dim=0) for record in chosen]), order)
-    errors = torch.cat([innovations(spectrum, record) for record in chosen])
-    innovation = errors.mT @ errors / len(errors)
-    centre = torch.stack([record.y.mean(0) for record in chosen]).mean(0).double()
     short = [record.part(0, FIT_STEPS) for record in held_back]
     y, shown = torch.stack([record.y for record in short]), torch.stack(test_masks(short, "block"))
+    fitted = {order: fit_autoregression(chosen, order) for order in orders}
 
-    def squared_error(pull: float) -> float:
-        single = channel_model(spectrum, innovation.diagonal(), pull, centre)
-        residual = channel_filter(single, y, shown)[0].transpose(0, 1)
+    def squared_error(order: int) -> float:
+        residual = channel_filter(autoregression(*fitted[order]), y, shown)[0].transpose(0, 1)
         return float(residual[~shown].square().mean())
 
-    adaptation = best_adaptation(innovation, [innovations(spectrum, record) for record in held_back])
-    return RangeModel(spectrum, innovation, min(PULLS, key=squared_error), centre, adaptation)
+    coefficients, _ = fitted[min(orders, key=squared_error)]
+    errors = torch.cat([innovations(coefficients, record) for record in chosen])
+    innovation = errors.mT @ errors / len(errors)
+    adaptation = best_adaptation(innovation, [innovations(coefficients, record) for record in held_back])
+    return RangeModel(coefficients, innovation, adaptation)

@@ -13,7 +13,8 @@ FOLDER = Path(__file__).parents[3] / "models" / "uipdb"
 
 def test_uipdb_predicts_hidden_ranges_by_itself(hidden_ranges):
     y, shown, sessions = hidden_ranges
-    track = fwnkf.load(FOLDER).run(torch.where(shown, y, torch.nan), mask=shown)
+    model = fwnkf.load(FOLDER)
+    track = model.run(torch.where(shown, y, torch.nan).to(model.dtype), mask=shown)
     error = (track.mean[..., :15] - y).double()
     quick = json.loads((FOLDER / "results.json").read_text(encoding="utf-8"))["quick"]
     for masking, rows in (("random", slice(sessions)), ("block", slice(sessions, None))):

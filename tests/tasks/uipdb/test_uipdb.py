@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from tasks.uipdb import baselines, ranges
-from tasks.uipdb.arma import ARMA, monic
-from tasks.uipdb.model import Adaptation, RangeModel, best_adaptation, channel_model
+from tasks.uipdb.model import NUGGET, Adaptation, RangeModel, best_adaptation, fit, innovations
 from tasks.uipdb.protocol import BLOCK, MASKINGS, SHARE, STEP, Record, visible
 
 
@@ -23,12 +22,14 @@ def masks(steps: int) -> torch.Tensor:
     return torch.stack([visible(steps, "random", torch.Generator().manual_seed(i)) for i in (1, 2)])
 
 
-def model(coupled: bool = True, pull: float = 0.004) -> RangeModel:
-    spectrum = ARMA(*monic(torch.tensor([[-1.5, 1.0], [-1.0, 0.8]], dtype=torch.float64)))
+def model(coupled: bool = True) -> RangeModel:
+    """Autoregressions of order 3, stable, of a different slow pole for each range."""
+    slow = torch.linspace(0.95, 0.995, 15).double()
+    a = torch.stack((slow + 0.8, -0.8 * slow - 0.2, 0.2 * slow, 1.2 * (1 - slow) * 0.4), -1)  # (1-sz)(1-0.8z+0.2z²)
     root = torch.randn(15, 15, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     innovation = 1e-5 * (root @ root.mT / 15 + torch.eye(15))
     innovation = innovation if coupled else innovation.diagonal().diag()
-    return RangeModel(spectrum, innovation, pull, torch.full((15,), 1.2).double(), Adaptation(1.0, 0.2))
+    return RangeModel(a, innovation, Adaptation(1.0, 0.2), level=2.0)
 
 
 @pytest.mark.parametrize("kind", ["random_walk", "constant_velocity"])
@@ -79,17 +80,40 @@ def test_masks_hide_a_fifth_and_never_the_first_second(masking: str) -> None:
 
 def test_without_coupling_the_joint_filter_is_fifteen_filters() -> None:
     uncoupled = model(coupled=False)
-    single = channel_model(uncoupled.spectrum, uncoupled.innovation.diagonal(), uncoupled.pull, uncoupled.centre)
-    y, shown = walk(200), masks(200)
+    variance = uncoupled.innovation.diagonal()
+    single = baselines.autoregression(uncoupled.coefficients, variance)._replace(R=NUGGET * variance)
+    y, shown = walk(200).double(), masks(200)
     expected = baselines.channel_filter(single, y, shown)[0].transpose(0, 1)
     ours = y - uncoupled.filter(adaptive=False).run(y, mask=shown).mean[..., :15]
     late = ~shown
     late[:, :100] = False  # they start from different beliefs
-    torch.testing.assert_close(ours[late], expected[late].float(), atol=2e-4, rtol=0.02)
+    torch.testing.assert_close(ours[late], expected[late], atol=2e-5, rtol=0)  # of errors of 1e-2
+
+
+def test_innovations_are_those_of_an_autoregression_that_was_simulated() -> None:
+    a = model().coefficients
+    e = torch.randn(500, 15, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    r = [torch.full((15,), 1.2).double()] * 3
+    for step in e:
+        r.append(sum(a[:, k] * r[-1 - k] for k in range(3)) + a[:, -1] + step)
+    found = innovations(a, Record("simulated", torch.stack(r)))
+    torch.testing.assert_close(found, e[-len(found) :])
+
+
+def test_the_order_is_chosen_on_the_sessions_held_back() -> None:
+    """A process of order 2 with an undamped swing, which order 1 cannot have."""
+    generator = torch.Generator().manual_seed(1)
+    y = [torch.ones(15), torch.ones(15)]
+    for _ in range(1500):
+        y.append(1.9 * (y[-1] - 1) - 0.98 * (y[-2] - 1) + 1 + 0.01 * torch.randn(15, generator=generator))
+    records = [Record(str(part), torch.stack(y)[500 * part : 500 * (part + 1)]) for part in range(3)]
+    chosen = fit(records[:2], records[2:], 0, orders=(1, 2))
+    assert chosen.coefficients.shape == (15, 3)
+    torch.testing.assert_close(chosen.coefficients[:, 0].mean(), torch.tensor(1.9).double(), atol=0.02, rtol=0)
 
 
 def test_predictions_use_neither_the_future_nor_what_is_hidden() -> None:
-    y, shown = walk(80), masks(80)
+    y, shown = walk(80).double(), masks(80)
     changed = torch.where(shown, y, 7.0)
     changed[:, 60:] = 5.0
     filter_ = model().filter()
