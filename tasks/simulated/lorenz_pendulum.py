@@ -25,9 +25,16 @@ from fwnkf.metrics.accuracy import mse, residual
 from fwnkf.systems import LearnedSystem
 from tasks.interface import SEEDS, Say, Task, parameters
 from tasks.results import Results, Score, SeedScore, Target
-from tasks.simulated.fallback import with_fallback
+from tasks.simulated.fallback import floor_of, with_fallback
 from tasks.simulated.regression import fit_polynomial
-from tasks.simulated.scoring import calibration_table, gap_closed, gap_interval, interval_table, record_errors, score
+from tasks.simulated.scoring import (
+    calibration_table,
+    gap_closed,
+    gap_interval,
+    interval_table,
+    record_errors,
+    score,
+)
 
 if TYPE_CHECKING:
     from fwnkf.training.config import Experiment
@@ -35,8 +42,10 @@ if TYPE_CHECKING:
 QUICK = 100
 """Test records of the quick version."""
 RUNS = Path("runs/tasks")
-DEGREES = (2, 3, 4)
+DEGREES = (2, 3, 4, 5, 6)
 """Degrees of the polynomial regression, of which one is chosen on the validation records."""
+LEVELS, USUAL = (0.25, 0.5, 1.0, 2.0, 4.0), 0.8
+"""Levels of coloured noise that the shipped filters weigh, and how probable that of training is."""
 MEAN, QUADRATIC, POLYNOMIAL = "mean_state", "quadratic_regression_ekf", "polynomial_regression_ekf"
 UNTRAINED = "untrained"
 EQUATIONS = "_with_equations"
@@ -46,6 +55,12 @@ PROTOCOLS = {
     "strict": "strict: initial state unknown (prior of the generator), 1,000 test records of one fixed seed",
 }
 KINDS = {
+    "system.motion.W": "regression",
+    "system.motion.Q": "regression",
+    "system.sensors.measured": "regression",
+    "system.motion.L": "covariance of coefficients",
+    "system.motion": "constants",
+    "head_bias": "constants",
     "encoder.cells": "GRU",
     "head": "GRU",
     "shaper": "Φ",
@@ -82,7 +97,10 @@ class SimulatedTask(Task):
         limits: str,
         overrides: Sequence[str] = (),
         published: str | None = None,
+        ladder: bool = True,
     ) -> None:
+        """Without the ``ladder`` the trained filter ships as it is, for a task about one form of filter."""
+        self.ladder = ladder
         self.name, self.title, self.experiment, self.target = name, title, experiment, target
         self.protocol, self.published, self.overrides = PROTOCOLS[protocol], published, tuple(overrides)
         self.description, self.known_limits = about, limits
@@ -110,8 +128,8 @@ class SimulatedTask(Task):
         """Every baseline on the test records, by name."""
 
     @abstractmethod
-    def finish(self, model: Filter) -> Filter:
-        """A trained filter in the form that ships."""
+    def finish(self, model: Filter, data: Protocol) -> Filter:
+        """The filter that was kept of a run, in the form that ships."""
 
     def details(self, data: Protocol, ours: Estimate, methods: Mapping[str, Estimate]) -> dict[str, Any]:
         """What the card says besides the metrics."""
@@ -156,10 +174,11 @@ class SimulatedTask(Task):
         scores = []
         for seed in seeds:
             run = runs / f"{self.name}-{seed}"
-            record = self._fit(run, seed, say)
-            model, data = self.finish(load(run / "best")), self.data(seed)
+            record, data = self._fit(run, seed, say), self.data(seed)
+            model = self.finish(load(run / "best"), data)
             if seed == seeds[0]:
                 save(model, folder)
+                tried = ladder_table(record["ladder"]) if self.ladder else {}
             metrics = self.evaluate(model, data).metrics
             metrics |= self.compare(Score(metrics), self.scores(data, self.compared(data)))
             regression = int(record["experiment"]["trainer"]["pretrain"])
@@ -174,7 +193,11 @@ class SimulatedTask(Task):
                 )
             )
             say(f"{self.name}, seed {seed}: {self.metric} {metrics[self.metric]:.4g}")
-        return self.collect(load(folder), self.data(seeds[0]), scores)
+        results = self.collect(load(folder), self.data(seeds[0]), scores)
+        if tried:
+            title = f"What was tried on the validation records, seed {seeds[0]}"
+            results.details.setdefault("tables", {})[title] = tried
+        return results
 
     def compared(self, data: Protocol) -> Methods:
         """The baselines that :meth:`compare` needs."""
@@ -216,13 +239,19 @@ class SimulatedTask(Task):
         """Train one seed, unless that is done; returns the record of the run."""
         from fwnkf.training.experiments import parse_experiment
         from fwnkf.training.fit import fit, read_record
+        from fwnkf.training.ladder import climb
 
         experiment = self.settings(seed)
         started = (run / "run.json").is_file()
         if started and parse_experiment(read_record(run)["experiment"], str(run)) != experiment:
             raise ConfigError(f"{run} holds a run of another experiment; move it away")
-        if not (started and read_record(run)["status"] == "done"):
-            fit(experiment, run, resume=started, command=f"python -m tasks train {self.name}", say=say)
+        record = read_record(run) if started else {"status": "new"}
+        if record["status"] != "done" or (self.ladder and "ladder" not in record):
+            command = f"python -m tasks train {self.name}"
+            fitted = fit(experiment, run, resume=started, command=command, say=say)
+            assert fitted is not None
+            if self.ladder:
+                climb(fitted, say)
         return read_record(run)
 
 
@@ -240,7 +269,7 @@ class UnknownDynamics(SimulatedTask):
         """Those that are not given the equations either."""
         return {name: one for name, one in results.baselines.items() if not name.endswith(EQUATIONS)}
 
-    def finish(self, model: Filter) -> Filter:
+    def finish(self, model: Filter, data: Protocol) -> Filter:
         return model
 
     def details(self, data: Protocol, ours: Estimate, methods: Mapping[str, Estimate]) -> dict[str, Any]:
@@ -248,15 +277,15 @@ class UnknownDynamics(SimulatedTask):
         return {**super().details(data, ours, methods), "polynomial_degree": degree}
 
     def limits(self, results: Results) -> str:
-        regression = results.baselines[POLYNOMIAL].metrics
-        words = "lower" if results.mean("mse") < regression["mse"] else "higher"
+        regression, ours = results.baselines[POLYNOMIAL].metrics, results.seeds[0].metrics
+        redrawn = " Other seeds draw other records." if results.protocol == PROTOCOLS["paper"] else ""
         return (
             f"{self.known_limits}\n\n`{POLYNOMIAL}` is least squares of the next state on products of at most "
             f"{results.details['polynomial_degree']} state features (the degree with the least validation error of "
-            f"{', '.join(map(str, DEGREES))}), with an EKF on the fitted system. Its MSE is {regression['mse']:.4g}, "
-            f"its NEES {regression['nees']:.3g}, its coverage {regression['coverage95']:.3f}: our mean MSE of "
-            f"{results.mean('mse'):.4g} is {words}. Where the dynamics are smooth and every state of the training "
-            "records is known, try the regression first."
+            f"{', '.join(map(str, DEGREES))}), with an EKF on the fitted system. On the records of "
+            f"seed {results.seeds[0].seed} its MSE is {regression['mse']:.4g} (ours {ours['mse']:.4g}), its NEES "
+            f"{regression['nees']:.3g} (ours {ours['nees']:.3g}), its coverage {regression['coverage95']:.3f} (ours "
+            f"{ours['coverage95']:.3f}).{redrawn}"
         )
 
 
@@ -275,8 +304,8 @@ class ColouredNoise(SimulatedTask):
         return methods | {UNTRAINED: timed(lambda: estimate(self._untrained(data), test))}
 
     def report_baselines(self, results: Results) -> Mapping[str, Score]:
-        """Those that are not given the noise model, and are not a part of the filter."""
-        hidden = (ORACLE, ORACLE_SECOND_ORDER, UNTRAINED)
+        """Those that are not given the noise model."""
+        hidden = (ORACLE, ORACLE_SECOND_ORDER)
         return {name: one for name, one in results.baselines.items() if name not in hidden}
 
     def compared(self, data: Protocol) -> Methods:
@@ -286,10 +315,15 @@ class ColouredNoise(SimulatedTask):
         ends = (baselines[name].metrics["mse"] for name in ("ekf", ORACLE))
         return {"gap_closed": gap_closed(score.metrics["mse"], *ends)}
 
-    def finish(self, model: Filter) -> Filter:
-        """With the hypotheses that the disturbance is absent, and that all noise is white."""
+    def finish(self, model: Filter, data: Protocol) -> Filter:
+        """With hypotheses: that the disturbance is absent, that all noise is white, and about its level.
+
+        A filter that weighs frequencies has none about the level, which would multiply its cost.
+        """
         assert isinstance(model, FrequencyWeightedNeuralKalmanFilter)
-        return with_fallback(model)
+        if model.config.hypotheses is not None:
+            return with_fallback(model)
+        return with_fallback(model, levels=LEVELS, usual=USUAL, floor=floor_of(model, data.split.train))
 
     def details(self, data: Protocol, ours: Estimate, methods: Mapping[str, Estimate]) -> dict[str, Any]:
         ekf, oracle = (record_errors(data, methods[name]) for name in ("ekf", ORACLE))
@@ -312,6 +346,17 @@ class ColouredNoise(SimulatedTask):
         from fwnkf.training.fit import prepare_filter
 
         return prepare_filter(self.settings(data.seed), data.split.train)
+
+
+def ladder_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """What training was compared with, for a card."""
+    names = {"mse": "mse", "worse": "worse than the best by", "nees": "nees", "coverage95": "coverage95"}
+    return {
+        row["name"] + (", kept" if row["chosen"] else ""): {
+            words: row[name] for name, words in names.items() if row[name] is not None
+        }
+        for row in rows
+    }
 
 
 def timed(make: Callable[[], Estimate]) -> tuple[Estimate, float]:

@@ -1,7 +1,8 @@
 """Filters trained in one coloured noise, on records with another: their error and error bars beside the EKF's.
 
-Conditions: the disturbance absent, white noise instead of it, its frequency moved, twice the variance, another sampling
-rate. The reference is the EKF with the true equations that assumes white noise of the nominal variance.
+Conditions: the disturbance absent, white noise instead of it, its frequency moved, a quarter to four times the
+variance, another sampling rate. The reference is the EKF with the true equations that assumes white noise of the
+nominal variance.
 """
 
 from __future__ import annotations
@@ -37,6 +38,12 @@ CRITERIA = ("error_ok", "coverage_ok", "nees_ok")
 FILTERS = {"lorenz-tone": "tone", "lorenz-high-band": "high_band", "lorenz-drift": "drift", "lorenz-pink": "pink"}
 """Trained filters and the scenario each was trained in."""
 STEP_RATIO = 1.2
+LEVELS = {
+    "a quarter of the variance": 0.25,
+    "half the variance": 0.5,
+    "twice the variance": 2,
+    "four times the variance": 4,
+}
 
 
 def moved(scenario: Scenario) -> Scenario | None:
@@ -66,8 +73,9 @@ def conditions(name: str) -> dict[str, Callable[[int], Simulated]]:
     }
     if shifted is not None:
         generators["frequency 10 % higher"] = records(shifted)
+    levels = {words: replace(trained, variance=level * config.variance) for words, level in LEVELS.items()}
     return generators | {
-        "twice the variance": records(replace(trained, variance=2 * config.variance)),
+        **{words: records(scenario) for words, scenario in levels.items()},
         f"steps {STEP_RATIO:g} times as long": records(trained, dt=STEP_RATIO * config.dt),
     }
 

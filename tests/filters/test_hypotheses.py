@@ -123,6 +123,18 @@ def test_the_usual_level_has_the_probability_that_is_given():
         Hypotheses(levels=(0.5, 2.0), usual=0.8)
 
 
+def test_without_a_disturbance_the_floor_is_the_white_noise(generator):
+    """Lines that took up the white noise leave a hypothesis without it, which no record supports."""
+    y = 0.1 * torch.randn(8, 60, 1, generator=generator, dtype=torch.float64)
+    weights = []
+    for floor in (0.01, 1.0):
+        state = bank_of(with_tone(), floor=floor).run(y).state
+        weights.append(float(state.log_weight.detach()[:, -2].mean()))
+    assert weights[0] < weights[1] - 10
+    with pytest.raises(ConfigError, match=r"floor = 2\.0 is of the hypotheses that fallback adds"):
+        Hypotheses(floor=2.0)
+
+
 def test_what_cannot_be_combined_is_refused():
     with pytest.raises(ConfigError, match=r"levels = .* must be above 0"):
         bank_of(with_tone(), levels=(0.0, 1.0))

@@ -14,7 +14,7 @@ from fwnkf.systems import noise
 from fwnkf.training.noise_start import start_noise
 from tasks.__main__ import main
 from tasks.simulated.fallback import with_fallback
-from tasks.simulated.robustness import COVERAGE_LIMITS, ERROR_LIMIT, NEES_LIMIT, conditions, robustness, verdict
+from tasks.simulated.robustness import COVERAGE_LIMITS, ERROR_LIMIT, LEVELS, NEES_LIMIT, conditions, robustness, verdict
 
 WHITE = "white noise of the same variance"
 
@@ -35,7 +35,8 @@ def test_conditions_have_the_stated_variance_frequency_and_step():
     variance = {condition: float((one.y - one.clean).square().mean()) for condition, one in data.items()}
     assert variance["as trained"] == pytest.approx(0.26, rel=0.05)
     assert variance[WHITE] == pytest.approx(0.26, rel=0.05)
-    assert variance["twice the variance"] == pytest.approx(0.52, rel=0.05)
+    for words, level in LEVELS.items():
+        assert variance[words] == pytest.approx(0.26 * level, rel=0.05)
     assert variance["disturbance absent, floor alone"] == pytest.approx(noise.FLOOR * 0.26, rel=0.05)
     assert float(data["steps 1.2 times as long"].dt[0, 1]) == pytest.approx(1.2 / 99)
 
@@ -74,7 +75,7 @@ def test_the_fallback_limits_the_error_in_white_noise(models, tmp_path):
     alone, guarded = (
         {row["condition"]: row for row in robustness(folder, records=120)} for folder in (models, tmp_path)
     )
-    assert len(alone) == 6
+    assert len(alone) == 9
     assert alone["as trained"]["ratio"] < 0.8
     assert alone[WHITE]["ratio"] > 1.5
     assert not alone[WHITE]["error_ok"]

@@ -16,13 +16,13 @@ STRICT = {"protocol": "strict", "train": 1, "val": 1, "test": 1000}
 RECORDS = {
     "lorenz-algorithm3-from-scratch": {"protocol": "paper", "dtype": torch.float32},
     "lorenz-algorithm3-pretrained": {"protocol": "paper", "dtype": torch.float32},
-    "lorenz": {"protocol": "paper", "dtype": torch.float32},
-    "lorenz-strict": {**STRICT, "dtype": torch.float32},
+    "lorenz": {"protocol": "paper"},
+    "lorenz-strict": STRICT | {"train": 4000},
     "lorenz-tone": {**STRICT, "scenario": "tone"},
     "lorenz-high-band": {**STRICT, "scenario": "high_band"},
     "lorenz-drift": {**STRICT, "scenario": "drift"},
     "lorenz-pink": {**STRICT, "scenario": "pink"},
-    "pendulum": {"protocol": "paper", "train": 4000, "val": 500, "test": 3000, "dtype": torch.float32},
+    "pendulum": {"protocol": "paper", "train": 4000, "val": 500, "test": 3000},
 }
 
 

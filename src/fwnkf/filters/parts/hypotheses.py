@@ -50,6 +50,8 @@ class Hypotheses(Part):
             the less probable the larger the level.
         usual: probability of the level one before anything is measured, the other levels share the rest; None: by the
             rule above. Near one, noise as it was in training costs next to nothing, and other levels are found later.
+        floor: factor of the variance of white noise where the disturbance is absent. Broad lines may have taken up the
+            white noise that stays when the disturbance ends.
         dwell: seconds for which noise stays as it is, on average; None: for ever, and the weights never forget.
         onsets: copies of each hypothesis with a disturbance, for the likeliest times at which it may have begun. Needs
             ``dwell``; four are about as good as one for every step. Time and memory grow by as many hypotheses.
@@ -69,6 +71,7 @@ class Hypotheses(Part):
     dwell: float | None = limited(None, above=0.0)
     onsets: int = at_least(0, 0)
     usual: float | None = limited(None, above=0.0, max=0.999)
+    floor: float = limited(1.0, above=0.0)
 
     def __post_init__(self) -> None:
         if not self.levels:
@@ -77,6 +80,8 @@ class Hypotheses(Part):
             raise ConfigError(
                 f"hypotheses: usual = {self.usual} is of the level 1.0 among others; levels are {self.levels}"
             )
+        if self.floor != 1 and not self.fallback:
+            raise ConfigError(f"hypotheses: floor = {self.floor} is of the hypotheses that fallback adds")
         if self.onsets and self.dwell is None:
             raise ConfigError(f"hypotheses: onsets = {self.onsets}; noise begins anew only with dwell")
 
@@ -119,7 +124,8 @@ class Hypotheses(Part):
             The factors.
         """
         levels = torch.tensor(self.levels * self.frequencies, dtype=like.dtype, device=like.device)
-        return torch.cat((levels.repeat_interleave(self.copies), like.new_ones(self.silent)))
+        silent = like.new_tensor([self.floor, 1.0][: self.silent])
+        return torch.cat((levels.repeat_interleave(self.copies), silent))
 
     def power(self, like: Tensor) -> Float[Tensor, " K"]:
         """Variance of the noise states of each hypothesis: its level, or zero where there is no disturbance.
