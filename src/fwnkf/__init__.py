@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .filters.parts import GRU, MLP, Correction, Drift, Hypotheses, Level, Lines, LocallyLinear, Modes, Orders, Phi
     from .filters.smoothing import Smoothed, smooth
     from .filters.unscented import UnscentedKalmanFilter as UKF
+    from .hub import from_pretrained
     from .identify import fit
     from .registry import DATA, FEATURES, FILTERS, MOTIONS, PREPROCESS, SENSORS, SYSTEMS
     from .runtime.compiled import compile_step
@@ -91,6 +92,7 @@ _attribute = attach(
             "Phi",
         ),
         "filters.smoothing": ("Smoothed", "smooth"),
+        "hub": ("from_pretrained",),
         "identify": ("fit",),
         "runtime.compiled": ("compile_step",),
         "runtime.recordings": ("smooth_in_chunks",),
@@ -152,6 +154,7 @@ __all__ = [
     "dump_state",
     "filters",
     "fit",
+    "from_pretrained",
     "load",
     "load_state",
     "register_data",

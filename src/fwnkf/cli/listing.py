@@ -1,4 +1,4 @@
-"""``fwnkf list``: available filters, their parts, systems, losses, experiments, data, formats of logs and options."""
+"""``fwnkf list``: filters, their parts, systems, losses, experiments, data, logs, shipped filters and options."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from .output import UsageError, add_json, print_json, print_text, say_table, table
 
-KINDS = ("filters", "parts", "systems", "losses", "experiments", "data", "logs")
+KINDS = ("filters", "parts", "systems", "losses", "experiments", "data", "logs", "models")
 
 
 def add(commands: Any) -> None:
     """Add the command to the parser."""
     parser = commands.add_parser(
-        "list", help="list filters, parts of filters, systems, losses, experiments, data, logs and options of a filter"
+        "list",
+        help="list filters, parts of filters, systems, losses, experiments, data, logs, trained filters and options",
     )
     parser.add_argument(
         "what", nargs="?", choices=(*KINDS, "options"), help="what to list (default: everything except options)"
@@ -69,6 +70,13 @@ def named(kind: str) -> list[dict[str, Any]]:
         from ..logs.open import formats
 
         return [{"name": row.name, "description": f"{', '.join(row.suffixes)} ({row.package})"} for row in formats()]
+    if kind == "models":
+        from ..hub import index
+
+        return [
+            {"name": name, "description": f"{row['title'].replace('`', '')}: {row['measured']} {row['figure']}", **row}
+            for name, row in index.shipped().items()
+        ]
     registry = _registry(kind)
     rows = [_described(name, registry[name]) for name in sorted(registry)]
     return (
