@@ -52,6 +52,7 @@ EXTRAS = {
     "data": ("pooch",),
     "logs": ("mcap", "rosbags"),
     "hub": ("huggingface_hub",),
+    "completion": ("shtab",),
     "onnx": ("onnx", "onnxruntime"),
     "scale": ("ray",),
 }
@@ -118,6 +119,7 @@ REFUSED = {
     "tables": UNREAD,
     "data": DOWNLOAD,
     "logs": MCAP,
+    "completion": "from fwnkf.cli import main; assert main(['completion', 'bash']) == 1",
     "hub": "import fwnkf; fwnkf.from_pretrained('owner/name', local_files_only=True)",
     "onnx": "from fwnkf.cli import main; assert main(['export', 'model', '--to', 'onnx']) == 1",
     "scale": "from fwnkf.scale.engine import start_ray; start_ray(1)",
@@ -294,6 +296,10 @@ def try_hub(here: Environment) -> None:
     here.runs(HUB)
 
 
+def try_completion(here: Environment) -> None:
+    check("complete -" in here.command("completion", "bash"), "the script for bash completes nothing")
+
+
 def try_onnx(here: Environment) -> None:
     here.command("export", "model", "--to", "onnx")
 
@@ -315,6 +321,7 @@ TRIED: dict[str, Callable[[Environment], None]] = {
     "data": try_data,
     "logs": try_logs,
     "hub": try_hub,
+    "completion": try_completion,
     "onnx": try_onnx,
     "scale": try_scale,
 }

@@ -10,7 +10,7 @@ from typing import Any
 
 from fwnkf import load
 from fwnkf.cli.main import run_command
-from fwnkf.cli.output import UsageError, add_json, add_store, say_table, store, to_json
+from fwnkf.cli.output import UsageError, add_json, add_store, be_quiet, print_status, say_table, store, to_json
 from fwnkf.hub.index import INDEX, models_folder
 from tasks import cards, results
 from tasks.encoder import command as encoder
@@ -70,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def command() -> int:
         options = parser().parse_args(arguments)
+        be_quiet(options.quiet)
         code: int = options.run(options)
         return code
 
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def say(text: str) -> None:
     """Progress goes to standard error, so that standard output holds the result alone."""
-    print(text, file=sys.stderr, flush=True)
+    print_status(text)
 
 
 # ---- commands -------------------------------------------------------------------------------------------------------
