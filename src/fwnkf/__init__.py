@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .lazy import attach
 
 if TYPE_CHECKING:
-    from . import filters, systems
+    from . import airframes, filters, systems
     from .checkpoint import dump_state, load, load_state, save
     from .core.layout import Layout, Part
     from .core.linear import LinearSystem
@@ -56,6 +56,7 @@ __version__ = "0.2.0"
 _attribute = attach(
     __name__,
     {
+        "airframes": (),
         "checkpoint": ("dump_state", "load", "load_state", "save"),
         "core.layout": ("Layout", "Part"),
         "core.preprocess": ("Preprocess",),
@@ -149,6 +150,7 @@ __all__ = [
     "Stream",
     "System",
     "Trajectory",
+    "airframes",
     "build",
     "compile_step",
     "dump_state",

@@ -93,7 +93,7 @@ def test_options_as_text(capsys):
 
 def test_everything_at_once(capsys):
     rows = run_json(capsys)
-    assert list(rows) == ["filters", "parts", "systems", "losses", "experiments", "data", "logs", "models"]
+    assert list(rows) == ["filters", "parts", "systems", "losses", "experiments", "data", "logs", "models", "airframes"]
     assert cli.main(["list"]) == 0
     text = capsys.readouterr().out
     assert all(entry["name"] in text for kind in rows.values() for entry in kind)

@@ -29,6 +29,7 @@ COMMANDS = {
     "export": "export",
     "diagnose": "diagnose",
     "navigate": "navigate",
+    "airframe": "airframe",
     "completion": "completion",
     "man": "man",
 }
