@@ -64,23 +64,22 @@ def from_pretrained(
     ...     fwnkf.from_pretrained(fwnkf.save(fwnkf.KF(F=eye, H=eye, Q=eye, R=eye), folder)).name
     'kf'
     """
-    return load(find(name, revision, cache_dir, token, local_files_only), device)
+    folder = _local(name, revision)
+    if folder is None:
+        folder = download(
+            str(name), revision=revision, cache_dir=cache_dir, token=token, local_files_only=local_files_only
+        )
+    return load(folder, device)
 
 
-def find(
-    name: str | Path,
-    revision: str | None = None,
-    cache_dir: str | Path | None = None,
-    token: str | bool | None = None,
-    local_files_only: bool = False,
-) -> Path:
-    """The folder of a filter; see :func:`from_pretrained`."""
+def _local(name: str | Path, revision: str | None) -> Path | None:
+    """The folder of a filter by path or by the name of a shipped one; None for one on a hub."""
     if isinstance(name, Path) or Path(name).is_dir():
         if revision is not None:
             raise ConfigError(f"revision={revision!r} is for a repository of a hub, but {name} is a folder")
         return Path(name)
     if "/" in name:
-        return download(name, revision=revision, cache_dir=cache_dir, token=token, local_files_only=local_files_only)
+        return None
     if name not in shipped():
         raise ConfigError(
             f"{shown(name)} is neither a folder nor a shipped filter ({listed(sorted(shipped()))}); a filter on a hub "
