@@ -204,6 +204,13 @@ def test_a_hub_that_does_not_answer_is_named_and_the_cache_is_used_if_it_can(
         fwnkf.from_pretrained("lab/other")
 
 
+def test_a_cache_that_cannot_be_written_is_not_a_fault_of_the_connection(hub: Hub, kf: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(DataError, match=r"lab/kf: .*(Not a directory|File exists)") as caught:
+        fwnkf.from_pretrained(put(hub, "kf", kf), cache_dir=tmp_path / "file")
+    assert "cannot be reached" not in str(caught.value)
+
+
 # ---- uploading ------------------------------------------------------------------------------------------------------
 
 

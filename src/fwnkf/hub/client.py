@@ -13,6 +13,10 @@ from ..extras import need
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
+class UnreachableError(DataError):
+    """The hub gave no answer at all."""
+
+
 def client() -> Any:
     """The package huggingface_hub. Raises ConfigError naming the extra that installs it."""
     for module in ("errors", "constants"):  # attributes of the package once they are imported
@@ -54,12 +58,12 @@ def readable(repo_id: str, revision: str | None, *, doing: str) -> Iterator[None
         ) from error
     except errors.HfHubHTTPError as error:
         raise DataError(f"{doing} {where}: the hub said: {_first_line(error)}") from error
-    except (errors.HFValidationError, errors.EntryNotFoundError, ValueError) as error:
-        raise DataError(f"{doing} {where}: {_first_line(error)}") from error
-    except (errors.HTTPError, OSError) as error:  # of the connection; not every one of httpx is an OSError
-        raise DataError(
+    except (errors.HTTPError, ConnectionError, TimeoutError) as error:  # those of httpx are no OSError
+        raise UnreachableError(
             f"{doing} {where}: the hub cannot be reached ({_first_line(error)}); check the connection and HF_ENDPOINT"
         ) from error
+    except (errors.EntryNotFoundError, ValueError, OSError) as error:  # what it sent, or the disk
+        raise DataError(f"{doing} {where}: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:

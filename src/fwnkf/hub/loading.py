@@ -16,7 +16,7 @@ from ..checkpoint import CONFIG_FILE, CONFIG_LIMIT, FILE_LIMIT, TENSOR_FILE, loa
 from ..errors import CheckpointError, ConfigError, DataError, listed, shown
 from ..filters.base import Filter
 from ..logs import choice
-from .client import check_repository, client, readable
+from .client import UnreachableError, check_repository, client, readable
 from .index import models_folder, shipped
 
 PAGE_LIMIT = 1 << 20
@@ -126,9 +126,7 @@ def download(
         try:
             with readable(repo_id, revision, doing="loading"):
                 stated = hub.HfApi(token=token).model_info(repo_id, revision=revision, files_metadata=True)
-        except DataError as error:
-            if not _unreachable(error):
-                raise
+        except UnreachableError as error:  # what the hub refuses is not taken from the cache
             try:
                 folder = _snapshot(hub, repo_id, revision, cache_dir, token, offline=True)
             except DataError:
@@ -153,12 +151,6 @@ def _snapshot(
                 allow_patterns=list(FILES),
             )
         )
-
-
-def _unreachable(error: DataError) -> bool:
-    """Whether the hub gave no answer at all: what it refuses is not taken from the cache."""
-    hub = client()
-    return not isinstance(error.__cause__, hub.errors.HfHubHTTPError | ValueError)
 
 
 def _check_sizes(sizes: dict[str, int | None], repo_id: str) -> None:
