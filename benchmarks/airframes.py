@@ -52,17 +52,17 @@ ENTRIES = (
     ),
     Entry(
         "betaflight-quadcopter-kakute-f7", "blackbox/fcblackbox_LOG00037.BFL", "MIT OR Apache-2.0",
-        "github.com/ilya-epifanov/fc-blackbox, src/test-data/LOG00037.BFL",
-        "quadcopter AR8", "4", "board HBRO KAKUTEF7; accelerometer low-passed on board",
+        "github.com/ilya-epifanov/fc-blackbox, src/test-data/LOG00037.BFL at de08350b",
+        "quadcopter AR8", "4", "board HBRO KAKUTEF7",
     ),
     Entry(
         "betaflight-quadcopter-speedybee-f405", "blackbox/bbltuning_sample-short.BFL", "MIT",
-        "github.com/Ricardo-Marques/betaflight-tuning-helper, public/sample-short.BFL",
+        "github.com/Ricardo-Marques/betaflight-tuning-helper, public/sample-short.BFL at 1d59bc18",
         "quadcopter", "4 with 14 poles and RPM telemetry", "board SPBE SPEEDYBEEF405V4",
     ),
     Entry(
         "parrot-ar-drone", "rosbag1/robot_localization_ardrone.bag", "BSD-3-Clause",
-        "github.com/cra-ros-pkg/robot_localization, test/test3.bag",
+        "github.com/cra-ros-pkg/robot_localization, test/test3.bag at 3ec96a6a",
         "quadcopter Parrot AR.Drone", "4", "on board, low-passed",
     ),
 )  # fmt: skip
