@@ -40,6 +40,7 @@ def manual(parser: argparse.ArgumentParser, version: str) -> str:
     >>> _ = parser.add_argument("--speed", metavar="N", help="how fast")
     >>> print(manual(parser, "1.0"))
     .TH TOOL 1 "" "tool 1.0"
+    .ad l
     .SH NAME
     tool \\- Does it.
     .SH SYNOPSIS
@@ -53,7 +54,7 @@ def manual(parser: argparse.ArgumentParser, version: str) -> str:
     .B \\-\\-speed N
     how fast
     """
-    lines = [f'.TH {parser.prog.upper()} 1 "" "{roff(parser.prog)} {roff(version)}"']
+    lines = [f'.TH {parser.prog.upper()} 1 "" "{roff(parser.prog)} {roff(version)}"', ".ad l"]
     lines += [".SH NAME", f"{roff(parser.prog)} \\- {roff(parser.description or '')}"]
     lines += [".SH SYNOPSIS", *_synopsis(parser), ".SH OPTIONS", *_options(parser)]
     commands = _commands(parser)
@@ -75,6 +76,7 @@ def roff(text: str) -> str:
     """
     text = " ".join(text.split()).replace("\\", "\\e").replace("-", "\\-")
     text = "".join(letter if letter.isascii() else f"\\[u{ord(letter):04X}]" for letter in text)
+    text = re.sub(r",(?=\S)", r",\\:", text)  # a list of choices has no space at which a line could end
     return f"\\&{text}" if text.startswith((".", "'")) else text
 
 
