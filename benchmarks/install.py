@@ -51,14 +51,16 @@ EXTRAS = {
     "tables": ("pyarrow",),
     "data": ("pooch",),
     "logs": ("mcap", "rosbags"),
+    "hub": ("huggingface_hub",),
+    "completion": ("shtab",),
     "onnx": ("onnx", "onnxruntime"),
     "scale": ("ray",),
 }
 """Packages of one extra alone. Those of other extras must not be installed, or the check would miss a dependency."""
 INCLUDED = {"logs": {"tables"}, "scale": {"tables"}}
 """Extras that have the packages of another one too."""
-BROUGHT = {"scale": {"yaml"}}
-"""Packages of other extras that a dependency of this one needs for itself: Ray reads YAML."""
+BROUGHT = {"scale": {"yaml"}, "hub": {"yaml"}}
+"""Packages of other extras that a dependency of this one needs for itself: Ray and the hub's client read YAML."""
 
 CORE = """
 import importlib.util, sys, torch, fwnkf
@@ -104,12 +106,21 @@ with McapFile("one.mcap") as file:
     file.write("/imu", "sensor_msgs/msg/Imu", 10_000_000 * np.arange(1, 100), np.ones((99, 37)))
 assert len(open_log("one.mcap").signal("imu").time) == 99
 """
+HUB = """
+import fwnkf
+try:
+    fwnkf.from_pretrained("owner/name", cache_dir="empty", local_files_only=True)
+except fwnkf.errors.DataError as error:
+    assert "not in the cache" in str(error), error
+"""
 REFUSED = {
     "train": "from fwnkf.cli import main; assert main(['train', 'lorenz']) == 1",
     "plot": "from fwnkf.cli import main; assert main(['inspect', 'model', '--plots', 'plots']) == 1",
     "tables": UNREAD,
     "data": DOWNLOAD,
     "logs": MCAP,
+    "completion": "from fwnkf.cli import main; assert main(['completion', 'bash']) == 1",
+    "hub": "import fwnkf; fwnkf.from_pretrained('owner/name', local_files_only=True)",
     "onnx": "from fwnkf.cli import main; assert main(['export', 'model', '--to', 'onnx']) == 1",
     "scale": "from fwnkf.scale.engine import start_ray; start_ray(1)",
 }
@@ -281,6 +292,14 @@ def try_logs(here: Environment) -> None:
     check("rotor 6" in here.command("diagnose", "flight.csv"), "the fault of the example was not found")
 
 
+def try_hub(here: Environment) -> None:
+    here.runs(HUB)
+
+
+def try_completion(here: Environment) -> None:
+    check("complete -" in here.command("completion", "bash"), "the script for bash completes nothing")
+
+
 def try_onnx(here: Environment) -> None:
     here.command("export", "model", "--to", "onnx")
 
@@ -301,6 +320,8 @@ TRIED: dict[str, Callable[[Environment], None]] = {
     "tables": try_tables,
     "data": try_data,
     "logs": try_logs,
+    "hub": try_hub,
+    "completion": try_completion,
     "onnx": try_onnx,
     "scale": try_scale,
 }

@@ -16,7 +16,7 @@ from .output import (
     add_json,
     check_readable,
     command_line,
-    print_status,
+    print_error,
     print_text,
     say,
     split_names,
@@ -119,10 +119,10 @@ def _checked(
     """The exit code, with its reason."""
     failed = [finding for finding in findings if finding.severity in wanted or finding.cause in wanted]
     if failed:
-        print_status(f"fwnkf: --fail-on {options.fail_on}: {', '.join(sorted({item.cause for item in failed}))}")
+        print_error(f"fwnkf: --fail-on {options.fail_on}: {', '.join(sorted({item.cause for item in failed}))}")
     worse = result is not None and result.fix is not None and result.fix.outcome == "worse"
     if worse:
-        print_status(
+        print_error(
             "fwnkf: --fix: no filter was saved, because the fitted one predicts the held-out part of the log worse"
         )
     return 1 if failed or worse else 0
@@ -206,7 +206,7 @@ def _write_settings(
     if not options.json:
         print_text("\n".join(settings_lines(rows, notes)))
     if not rows:
-        print_status(f"fwnkf: {options.params} is not written: there is no setting to change")
+        print_error(f"fwnkf: {options.params} is not written: there is no setting to change")
         return
     system, component = Vehicle(evidence.log.facts.get("firmware"), evidence.log.parameters).mavlink_ids
     save_text(options.params, settings_text(rows, form, source=name, vehicle=system, component=component))

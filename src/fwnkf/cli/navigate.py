@@ -8,7 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .columns import add_columns, chosen, open_chosen
-from .output import UsageError, add_json, check_readable, command_line, print_status, print_text, say, table, to_json
+from .output import (
+    UsageError,
+    add_json,
+    check_readable,
+    command_line,
+    print_error,
+    print_status,
+    print_text,
+    say,
+    table,
+    to_json,
+)
 from .settings import save_text, settings_format, settings_lines
 
 if TYPE_CHECKING:
@@ -114,7 +125,7 @@ def _write_settings(options: argparse.Namespace, form: FileFormat, found: Naviga
     if not options.json:
         print_text("\n".join(settings_lines(rows, notes)))
     if not rows:
-        print_status(f"fwnkf: {options.params} is not written: there is no setting to change")
+        print_error(f"fwnkf: {options.params} is not written: there is no setting to change")
         return
     system, component = Vehicle(log.facts.get("firmware"), log.parameters).mavlink_ids
     save_text(options.params, settings_text(rows, form, source=found.name, vehicle=system, component=component))

@@ -8,6 +8,7 @@ inputs. Cleaning, checks and the loop over time are here.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 import torch
@@ -23,6 +24,7 @@ from ..core.smoothing import LinearStep, LinearSteps, batched
 from ..core.system import System
 from ..core.trajectory import Trajectory
 from ..errors import ConfigError, NoObservationModelError, ShapeError
+from ..lazy import upper
 from ..registry import FILTERS, parse_config
 from ..shapes import Bool, Float
 from ..types import Gaussian, Statistics, StepOutput
@@ -996,6 +998,38 @@ class Filter(nn.Module):
                 f"covariance scale {tuple(scale.shape)}: wanted {self.layout.tangent_size} positive factors"
             )
         self.covariance_scale = None if scale is None else scale.detach().clone().to(self._like())
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        folder: str | Path | None = None,
+        private: bool | None = None,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        message: str | None = None,
+    ) -> str:
+        """Upload the filter to a Hugging Face hub, from which :func:`fwnkf.from_pretrained` loads it (extra ``hub``).
+
+        Args:
+            repo_id: ``owner/name``; the repository is created if needed.
+            folder: a folder whose ``README.md``, ``columns.json`` and ``results.json`` go along. Without a card a short
+                one is written, unless the repository has one.
+            private: whether a new repository is private; None for the default of the account.
+            revision: the branch; by default ``main``.
+            token: a token that may write; by default that of ``hf auth login``.
+            message: the message of the commit.
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            CheckpointError: the filter is not registered, see :func:`fwnkf.save`.
+            DataError: the hub refused, or cannot be reached.
+        """
+        options = {"folder": folder, "private": private, "revision": revision, "token": token, "message": message}
+        address: str = upper("fwnkf.hub.upload.push_to_hub")(self, repo_id, **options)
+        return address
 
     @property
     def input_sizes(self) -> InputSizes:
