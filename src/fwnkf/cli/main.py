@@ -28,6 +28,7 @@ COMMANDS = {
     "export": "export",
     "diagnose": "diagnose",
     "navigate": "navigate",
+    "mcp": "mcp",
 }
 """The module of each command, with ``add(commands)``, which registers ``run(options) -> int``; in the order of the
 help."""

@@ -8,7 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .columns import add_columns, chosen, open_chosen
-from .output import UsageError, add_json, check_readable, command_line, print_status, print_text, say, table, to_json
+from .output import (
+    UsageError,
+    add_json,
+    add_plots,
+    check_readable,
+    command_line,
+    print_status,
+    print_text,
+    say,
+    table,
+    to_json,
+)
 from .settings import save_text, settings_format, settings_lines
 
 if TYPE_CHECKING:
@@ -49,6 +60,7 @@ def add(commands: Any) -> None:
         metavar="FILE",
         help="write suggested settings of the estimator, as .params (QGroundControl) or .param (Mission Planner)",
     )
+    add_plots(parser, "track, height and attitude")
     parser.add_argument("--all", action="store_true", help="print noises, biases and hidden windows as well")
     add_columns(parser, channels=False, controls=False)
     add_json(parser)
@@ -102,6 +114,12 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None:
         _write(options.output, found)
         print_status(f"fwnkf: wrote {options.output}")
+    if options.plots is not None:
+        from ..report.navigation_page import pictures_of
+        from ..report.plots import save_all
+
+        for drawn in save_all(options.plots, pictures_of(found)):
+            print_status(f"fwnkf: wrote {drawn}")
     return 0
 
 
