@@ -99,6 +99,35 @@ def test_a_call_that_the_client_gives_up_ends_its_process(tmp_path, scratch):
         assert [line for line in processes() if str(scratch) in line] == []
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="a process ends with its parent on Linux")
+def test_a_server_that_is_killed_takes_its_calls_with_it(tmp_path, scratch):
+    write_table(tmp_path / "log.csv")
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "short", "version": "0"}}
+    messages = [
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "diagnose", "arguments": {"log": "log.csv"}}},
+    ]
+    with subprocess.Popen(
+        [*COMMAND, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        text=True, env={**os.environ, "TMPDIR": str(scratch)},
+    ) as server:  # fmt: skip
+        assert server.stdin is not None
+        server.stdin.write("".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages))
+        server.stdin.flush()
+        limit = time.monotonic() + 30
+        while not any(str(scratch) in line for line in processes()) and time.monotonic() < limit:
+            time.sleep(0.02)
+        time.sleep(0.5)  # until it has asked for the signal
+        began = [line for line in processes() if str(scratch) in line]
+        server.kill()
+    assert len(began) == 1
+    limit = time.monotonic() + 5
+    while any(str(scratch) in line for line in processes()) and time.monotonic() < limit:
+        time.sleep(0.02)
+    assert [line for line in processes() if str(scratch) in line] == []
+
+
 def processes():
     """The command lines of all processes."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):

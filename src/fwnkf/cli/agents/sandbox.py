@@ -91,10 +91,12 @@ def _plain(path: str) -> bool:
 # ---- Python ----------------------------------------------------------------------------------------------------------
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-READS = {"os.listdir": (0,), "os.scandir": (0,), "sqlite3.connect": (0,)}
-"""Events that read, and which of their arguments are paths."""
-WRITES = {"os.remove": (0,), "os.rmdir": (0,), "os.mkdir": (0,), "os.rename": (0, 1), "os.link": (0, 1),
-          "os.truncate": (0,), "os.chmod": (0,), "os.chown": (0,), "os.utime": (0,)}  # fmt: skip
+READS = ("os.listdir", "os.scandir", "sqlite3.connect")
+"""Events that read; their first argument is a path."""
+WRITES = {"os.remove": ((0, 1),), "os.rmdir": ((0, 1),), "os.mkdir": ((0, 2),), "os.rename": ((0, 2), (1, 3)),
+          "os.link": ((0, 2), (1, 3)), "os.truncate": ((0, None),), "os.chmod": ((0, 2),), "os.chown": ((0, 3),),
+          "os.utime": ((0, 3),)}  # fmt: skip
+"""Events that write; which of their arguments are paths, and which the open folders that these are relative to."""
 
 
 class _Guard:
@@ -110,18 +112,19 @@ class _Guard:
         elif event == "os.symlink":  # the server, which is not confined, would follow it
             raise PermissionError("no links are made here")
         elif event in READS:
-            for index in READS[event]:
-                self.check(arguments[index], writes=False)
+            self.check(arguments[0], writes=False)
         elif event in WRITES:
-            for index in WRITES[event]:
-                self.check(arguments[index], writes=True)
+            for path, folder in WRITES[event]:
+                self.check(arguments[path], True, -1 if folder is None else arguments[folder])
 
-    def check(self, path: Any, writes: bool) -> None:
+    def check(self, path: Any, writes: bool, folder: int = -1) -> None:
         if path is None or isinstance(path, int):  # the present folder, which is the worker's, or what is open already
             return
         name = os.fsdecode(path)
         if name == ":memory:" or name.startswith("file:"):  # of SQLite, which opens what follows by itself
             name = _of_uri(name)
+        if folder >= 0 and not os.path.isabs(name):  # Linux tells which folder it is
+            name = os.path.join(os.path.realpath(f"/proc/self/fd/{folder}"), name)
         real = os.path.realpath(name)
         if not (self.bounds.may_write(real) if writes else self.bounds.may_read(real)):
             raise PermissionError(f"{name} is not below the folders of this server, or is no file")

@@ -6,7 +6,9 @@ user would have typed them, and the folders ``data`` and ``own``.
 
 from __future__ import annotations
 
+import ctypes
 import json
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 
 MEMORY = 8 << 30
 """Bytes of memory of one call, where the system can bound it."""
+PARENT_DEATH_SIGNAL = 1  # of Linux
 INTERNAL = 70
 """Exit code of an error that is none of the package's."""
 
@@ -23,7 +26,7 @@ def main(file: str) -> int:
     job = json.loads(Path(file).read_text(encoding="utf-8"))
     from .sandbox import Bounds, confine
 
-    _bound_memory()
+    _bound()
     confine(Bounds.of(job["data"], job["own"]))
     from ..main import parser, run_command
 
@@ -48,7 +51,8 @@ def main(file: str) -> int:
     return INTERNAL
 
 
-def _bound_memory() -> None:
+def _bound() -> None:
+    """Bound the memory of this process, and end it with the server, however that ends."""
     try:
         import resource
     except ModuleNotFoundError:  # Windows
@@ -56,6 +60,7 @@ def _bound_memory() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+        ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
 if __name__ == "__main__":
