@@ -106,7 +106,7 @@ class Calls:
         written: list[Path] = []
         for made, path in job.results.items():
             if made.exists():
-                written += self.folders.place(made, path)
+                written += await anyio.to_thread.run_sync(self.folders.place, made, path)  # may be gigabytes
             answer = answer.replace(_within_json(made), _within_json(path))
         if job.pictures is not None:  # they are part of this answer, not files of the user
             answer = answer.replace(_within_json(job.pictures), job.pictures.name)
