@@ -54,6 +54,7 @@ EXTRAS = {
     "hub": ("huggingface_hub",),
     "completion": ("shtab",),
     "onnx": ("onnx", "onnxruntime"),
+    "agents": ("mcp",),
     "scale": ("ray",),
 }
 """Packages of one extra alone. Those of other extras must not be installed, or the check would miss a dependency."""
@@ -122,6 +123,7 @@ REFUSED = {
     "completion": "from fwnkf.cli import main; assert main(['completion', 'bash']) == 1",
     "hub": "import fwnkf; fwnkf.from_pretrained('owner/name', local_files_only=True)",
     "onnx": "from fwnkf.cli import main; assert main(['export', 'model', '--to', 'onnx']) == 1",
+    "agents": "from fwnkf.cli import main; assert main(['mcp']) == 1",
     "scale": "from fwnkf.scale.engine import start_ray; start_ray(1)",
 }
 """Code that needs an extra."""
@@ -138,6 +140,15 @@ for name, code in json.loads(sys.argv[1]).items():
 print(json.dumps(said))
 """
 """Runs each of them, and prints the last line of its error; one process, because each would import torch again."""
+AGENTS = """
+import sys, anyio, mcp
+server = mcp.StdioServerParameters(command=sys.executable, args=["-m", "fwnkf.cli", "mcp"])
+async def session():
+    async with mcp.Client(mcp.stdio_client(server)) as client:
+        answer = await client.call_tool("inspect", {"folder": "model"})
+        assert not answer.is_error, answer
+anyio.run(session)
+"""
 BATCH = """
 import ray.data, numpy as np, pyarrow as pa, pyarrow.parquet as pq
 from fwnkf.cli import main
@@ -304,6 +315,10 @@ def try_onnx(here: Environment) -> None:
     here.command("export", "model", "--to", "onnx")
 
 
+def try_agents(here: Environment) -> None:
+    here.runs(AGENTS)
+
+
 def try_scale(here: Environment) -> None:
     here.runs(BATCH)
 
@@ -323,6 +338,7 @@ TRIED: dict[str, Callable[[Environment], None]] = {
     "hub": try_hub,
     "completion": try_completion,
     "onnx": try_onnx,
+    "agents": try_agents,
     "scale": try_scale,
 }
 

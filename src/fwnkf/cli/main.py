@@ -32,6 +32,7 @@ COMMANDS = {
     "airframe": "airframe",
     "completion": "completion",
     "man": "man",
+    "mcp": "mcp",
 }
 """The module of each command, with ``add(commands)``, which registers ``run(options) -> int``; in the order of the
 help."""

@@ -11,6 +11,7 @@ from .columns import add_columns, chosen, open_chosen
 from .output import (
     UsageError,
     add_json,
+    add_plots,
     check_readable,
     command_line,
     print_error,
@@ -60,6 +61,7 @@ def add(commands: Any) -> None:
         metavar="FILE",
         help="write suggested settings of the estimator, as .params (QGroundControl) or .param (Mission Planner)",
     )
+    add_plots(parser, "track, height and attitude")
     parser.add_argument("--all", action="store_true", help="print noises, biases and hidden windows as well")
     add_columns(parser, channels=False, controls=False)
     add_json(parser)
@@ -113,6 +115,12 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None:
         _write(options.output, found)
         print_status(f"fwnkf: wrote {options.output}")
+    if options.plots is not None:
+        from ..report.navigation_page import pictures_of
+        from ..report.plots import save_all
+
+        for drawn in save_all(options.plots, pictures_of(found)):
+            print_status(f"fwnkf: wrote {drawn}")
     return 0
 
 

@@ -46,6 +46,11 @@ def add_html(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a report: one HTML file with figures")
 
 
+def add_plots(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add ``--plots``, for commands that draw their result."""
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help=f"draw {what}, as PNG files")
+
+
 def add_folder(parser: argparse.ArgumentParser) -> None:
     """Add the folder of a run or of a saved filter, and ``--which``; see :func:`read_folder`."""
     parser.add_argument("folder", type=Path, metavar="RUN_OR_MODEL", help="folder of a run or of a saved filter")
