@@ -269,6 +269,10 @@ class FunctionSystem(NamedConstants, System):
         return "constant" if self.definition.linear else "state_dependent"
 
     @property
+    def control_layout(self) -> Layout:
+        return super().control_layout if self.definition.control is None else self.definition.control
+
+    @property
     def takes_dt(self) -> bool:
         return self.definition.takes_dt
 
