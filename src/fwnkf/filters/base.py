@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, g
 import torch
 from torch import Tensor, nn
 
+from .. import summary
 from ..core.gaussian import Noise
 from ..core.layout import Layout
 from ..core.linear_run import Continuous
@@ -20,7 +21,7 @@ from ..core.motion import Linearity
 from ..core.preprocess import Inputs, Preprocess, Preprocessed, grouped
 from ..core.scan import scan
 from ..core.smoothing import LinearStep, LinearSteps, batched
-from ..core.system import System
+from ..core.system import System, system_name
 from ..core.trajectory import Trajectory
 from ..errors import ConfigError, NoObservationModelError, ShapeError
 from ..registry import FILTERS, parse_config
@@ -41,6 +42,8 @@ PriorAt = Literal["first_measurement", "before_first_step"]
 """The time to which a prior belongs."""
 
 
+SIZES = frozenset(("state_dim", "observation_dim", "control_dim", "dt", "layout", "channels", "diagonal_noise"))
+"""Options that other words of a filter's ``repr`` say."""
 FORMS = {"solve": "square_root", "moments": "second_order"}
 """Options of a filter and the value of each that needs code of its own in both halves of the recursion."""
 
@@ -882,7 +885,8 @@ class Filter(nn.Module):
             except engines.EngineError:
                 if name == tried[-1]:
                     raise
-        return track._replace(status=track.status | flagged, engine=name)
+        measured = None if self.latent_innovations else self.observation_layout
+        return track._replace(status=track.status | flagged, engine=name, layout=self.layout, measured=measured)
 
     def _begin(
         self,
@@ -1114,6 +1118,31 @@ class Filter(nn.Module):
         if linear is None:
             raise ConfigError(self._not_smoothed())
         return batched(linear)
+
+    def __repr__(self) -> str:
+        return summary.line(self._title(), self._facts()) if self._is_set_up() else super().__repr__()
+
+    def _repr_html_(self) -> str:
+        return summary.card(self._title(), self._facts(), note=summary.about(self))
+
+    def _is_set_up(self) -> bool:
+        """Whether there is something to say: not while a constructor runs."""
+        return hasattr(self, "layout") and hasattr(self, "observation_layout")
+
+    def _title(self) -> str:
+        return self.name if self.system is None else f"{self.name} on {system_name(self.system)}"
+
+    def _facts(self) -> dict[str, str]:
+        return {
+            "state": self.layout.words(),
+            "channels": self.observation_layout.words(),
+            "controls": str(self.control_dim or ""),
+            "raw samples": "" if self.preprocess is None else f"{self.input_sizes.channels} channels, preprocessed",
+            "step": summary.step(self.nominal_step, self.takes_dt),
+            "options": summary.options(self.config, leave_out=SIZES),
+            "learned": summary.learned(self),
+            "numbers": str(self.dtype).removeprefix("torch.") + f" on {self.device}",
+        }
 
     # ---- properties -----------------------------------------------------------------------------------------
 
