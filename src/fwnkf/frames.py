@@ -19,7 +19,7 @@ from .errors import ConfigError, DataError, listed, shown
 from .extras import need
 from .logs.table import Table, missing_column, name_columns
 from .logs.table_time import time_column, time_unit
-from .types import DataFrame, Dataset
+from .types import DataFrame
 
 Array = NDArray[np.float64]
 DATE = 1e6
@@ -110,7 +110,8 @@ class OpenFrame(ABC):
 
     def _stamps(self, values: NDArray[Any], name: str, unit: str) -> Stamps:
         """From nanoseconds (``unit`` is "ns"), or from numbers in a unit of their own."""
-        found = time_unit(name, unit, values.astype(np.float64))
+        rounded = values.astype(np.float64)
+        found = time_unit(name, unit, rounded)
         if found is None:
             raise DataError(f"{self.name}: the unit of the time {shown(name)} is {unit!r}; expected s, ms, us or ns")
         if found.source == "guess" and found.unit != "s":
@@ -118,7 +119,8 @@ class OpenFrame(ABC):
                 f"{self.name}: the time {shown(name)} has no unit, and its values look like {found.unit}; write it as "
                 f"'{name} [{found.unit}]', or convert it to seconds or to dates"
             )
-        bad = np.flatnonzero(~np.isfinite(values.astype(np.float64)))
+        values = values.astype(np.int64) if values.dtype.kind in "iu" else rounded  # unsigned ones do not go back
+        bad = np.flatnonzero(~np.isfinite(rounded))
         if len(bad):
             raise DataError(f"{self.name}, row {bad[0]}: the time {shown(name)} is missing; drop rows without a time")
         steps = np.diff(values) * found.factor
@@ -159,15 +161,15 @@ def open_frame(frame: Any, time: str = "") -> OpenFrame:
     >>> frame.units, frame.time.steps, frame.column("height")
     ({'height': 'm'}, array([0.01 , 0.015]), array([ 1., nan,  3.]))
     """
-    if hasattr(frame, "collect"):
-        raise ConfigError(f"a {type(frame).__name__} holds no rows yet; call its collect() first")
-    if isinstance(frame, Dataset):
+    kind = type(frame)  # not the frame itself, which may have a column of that name
+    if hasattr(kind, "collect"):
+        raise ConfigError(f"a {kind.__name__} holds no rows yet; call its collect() first")
+    if hasattr(kind, "data_vars"):
         return _XarrayDataset(frame, time)
     if not isinstance(frame, DataFrame):
-        hint = "; make a Dataset of it: .to_dataset(…)" if type(frame).__module__.startswith("xarray") else ""
+        hint = "; make a Dataset of it: .to_dataset(…)" if kind.__module__.startswith("xarray") else ""
         raise ConfigError(
-            f"a {type(frame).__name__} is neither a tensor nor a DataFrame of pandas or polars nor a Dataset of xarray"
-            f"{hint}"
+            f"a {kind.__name__} is neither a tensor nor a DataFrame of pandas or polars nor a Dataset of xarray{hint}"
         )
     return _NarwhalsFrame(frame, time)
 
@@ -187,7 +189,7 @@ class _NarwhalsFrame(OpenFrame):
         self._series = dict(zip((name for name, _ in named), self._frame.iter_columns(), strict=True))
         self._index: Any = self._nw.maybe_get_index(self._frame)  # of pandas and its kin
         self._attrs: dict[str, Any] = dict(frame.attrs) if self._index is not None else {}
-        stated = self._attrs.get("units", {})
+        stated = self._attrs["units"] if isinstance(self._attrs.get("units"), Mapping) else {}
         units = {
             name: unit or str(stated.get(label, stated.get(name, "")))
             for (name, unit), label in zip(named, header, strict=True)

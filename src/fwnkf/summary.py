@@ -11,22 +11,22 @@ from .errors import shown
 from .plain import printable
 
 
-def line(title: str, facts: Mapping[str, str]) -> str:
+def one_line(title: str, facts: Mapping[str, str]) -> str:
     """One line, with what is known; empty facts are left out.
 
-    >>> line("ekf on linear", {"state": "x 2", "controls": "", "step": "0.1 s"})
+    >>> one_line("ekf on linear", {"state": "x 2", "controls": "", "step": "0.1 s"})
     '<ekf on linear: state x 2; step 0.1 s>'
     """
     known = "; ".join(f"{name} {text}".strip() for name, text in facts.items() if text)
     return printable(f"<{title}: {known}>" if known else f"<{title}>")
 
 
-def card(
+def html_card(
     title: str, facts: Mapping[str, str], head: Sequence[str] = (), rows: Sequence[Sequence[str]] = (), note: str = ""
 ) -> str:
     """HTML for a notebook: a title, facts in two columns, and a table. All text is escaped; nothing is loaded.
 
-    >>> card("<b>", {"state": "x & y"}).count("<b>"), "x &amp; y" in card("<b>", {"state": "x & y"})
+    >>> html_card("<b>", {"state": "x & y"}).count("<b>"), "x &amp; y" in html_card("<b>", {"state": "x & y"})
     (0, True)
     """
     listed = "".join(
@@ -46,16 +46,16 @@ def card(
     return "".join(parts) + "</div>"
 
 
-def step(seconds: float | None, any_length: bool) -> str:
+def step_words(seconds: float | None, any_length: bool) -> str:
     """The nominal step of a filter or system, and whether it takes others.
 
-    >>> step(0.01, True), step(0.01, False), step(None, True)
+    >>> step_words(0.01, True), step_words(0.01, False), step_words(None, True)
     ('0.01 s, or dt', '0.01 s', 'counted')
     """
     return "counted" if seconds is None else f"{seconds:g} s" + (", or dt" if any_length else "")
 
 
-def learned(module: Any) -> str:
+def learned_words(module: Any) -> str:
     """How many numbers of a module are parameters.
 
     Args:
@@ -83,12 +83,12 @@ def about(item: object) -> str:
     return (type(item).__doc__ or "").strip().partition("\n")[0]
 
 
-def options(config: Any, leave_out: Set[str] = frozenset()) -> str:
+def option_words(config: Any, leave_out: Set[str] = frozenset()) -> str:
     """The options of a config, a dataclass, that are not those by default.
 
     >>> from dataclasses import make_dataclass
     >>> Line = make_dataclass("Line", [("hz", float, 1.0), ("count", int, 1)])
-    >>> options(make_dataclass("Config", [("noise", tuple), ("solve", str, "qr")])((Line(23.0),), "qr"))
+    >>> option_words(make_dataclass("Config", [("noise", tuple), ("solve", str, "qr")])((Line(23.0),), "qr"))
     'noise=[Line(hz=23.0)]'
     """
     chosen = [
@@ -105,7 +105,7 @@ def _same(value: object, default: object) -> bool:
 
 def _words(value: object) -> str:
     if is_dataclass(value) and not isinstance(value, type):
-        return f"{type(value).__name__}({options(value)})"
+        return f"{type(value).__name__}({option_words(value)})"
     if isinstance(value, tuple) and value and all(is_dataclass(item) for item in value):
         return f"[{', '.join(map(_words, value))}]"
     return shown(value)

@@ -16,7 +16,9 @@ import xarray
 import fwnkf
 from fwnkf.core.preprocess import Calibration, CalibrationConfig
 from fwnkf.errors import ConfigError, DataError, NumericalFailureError
+from fwnkf.filters.frames import channel_names, control_names
 
+from ..conformance.cases import CASES
 from .libraries import LIBRARIES, by_column, by_index, in_polars, in_xarray, names, time_of, values
 
 STEP = 0.01
@@ -133,6 +135,33 @@ def test_dates_of_a_zone_are_the_same_instants(make):
     if make is in_polars:
         time = polars.Series(hours).dt.replace_time_zone("UTC").dt.convert_time_zone("Europe/Berlin")
     assert_same(model.run(make(time, data)), track.mean, track.cov)
+
+
+def test_a_part_of_a_frame_keeps_its_index_beside_a_column_of_the_time():
+    data, time = columns(30), STEP * np.arange(30)
+    part = by_column(time, data | {"collect": np.zeros(30), "data_vars": np.zeros(30)})[10:20]
+    track = tracker().run(tensor(data)[:, 10:20])
+    found = tracker().run(part)
+    assert_same(found, track.mean, track.cov)
+    assert found.index.tolist() == list(range(10, 20))
+    np.testing.assert_array_equal(found["time"], time[10:20])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_filter_runs_on_a_frame_with_a_time(name):
+    """Those that take dt or count in steps, with controls, with preprocessing: the bits of their own tensors."""
+    case = CASES[name]
+    model = case.build(torch.float64)
+    generator = np.random.default_rng(0)
+    count = 6 * model.input_sizes.block
+    names = (*channel_names(model), *control_names(model))
+    step = (model.nominal_step or 1.0) / model.input_sizes.block
+    frame = polars.DataFrame({"time": step * np.arange(count), **{n: generator.standard_normal(count) for n in names}})
+    with torch.no_grad():
+        track = model.run(*model.samples(frame))
+    found = model.run(frame)
+    assert found.columns[0] == "time"
+    np.testing.assert_array_equal(found.to_numpy()[:, 1 : 1 + track.mean.shape[-1]], track.mean[0].numpy())
 
 
 def test_missing_values_of_every_kind():
@@ -312,6 +341,13 @@ def test_stamps_that_go_back_are_named_by_their_row(library):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
+def test_unsigned_stamps_that_go_back_are_seen(library):
+    frame = LIBRARIES[library](np.array([2, 3, 1], np.uint32), columns(3))
+    with pytest.raises(DataError, match="row 2: the time goes back by 2 s"):
+        tracker().run(frame)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_stamps_that_are_missing_are_named_by_their_row(library):
     time = np.array(["2026-01-01", "2026-01-02", "NaT"], "M8[ns]")
     with pytest.raises(DataError, match=r"row 2: the time 'time' is missing"):
@@ -325,6 +361,12 @@ def test_a_gap_is_an_error_of_a_filter_with_a_fixed_step(library):
         fixed_step().run(LIBRARIES[library](time, columns(7)))
     with pytest.raises(DataError, match=r"runs at 10 Hz .* has 50 Hz"):
         fixed_step().run(LIBRARIES[library](0.02 * np.arange(7), columns(7)))
+
+
+def test_a_gap_is_an_error_of_a_filter_that_counts_in_steps():
+    frame = pandas.DataFrame({"y": np.zeros(6)}, index=0.1 * np.array([0, 1, 2, 3, 6, 7]))
+    with pytest.raises(DataError, match=r"row 4: 0.3 s after the row before .* fixed step of 0.1 s"):
+        fwnkf.RKN(1, 1).run(frame)
 
 
 def test_late_stamps_are_no_gap():

@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from .. import summary
 from ..errors import ConfigError, ShapeError
 from ..registry import SYSTEMS, parse_config
 from ..shapes import Float
+from ..summary import about, html_card, learned_words, one_line, step_words
 from ..types import Gaussian
 from . import linearize
 from .constants import NamedConstants
@@ -64,18 +64,18 @@ class System(SystemDefinition):
 
     def __repr__(self) -> str:
         known = hasattr(self, "layout") and hasattr(self, "observation_layout")  # not while a constructor runs
-        return summary.line(f"system {system_name(self)}", self._facts()) if known else super().__repr__()
+        return one_line(f"system {system_name(self)}", self._facts()) if known else super().__repr__()
 
     def _repr_html_(self) -> str:
-        return summary.card(f"system {system_name(self)}", self._facts(), note=summary.about(self))
+        return html_card(f"system {system_name(self)}", self._facts(), note=about(self))
 
     def _facts(self) -> dict[str, str]:
         return {
             "state": self.layout.words(),
             "measures": self.observation_layout.words(),
             "controls": self.control_layout.words() if self.control_dim else "",
-            "step": summary.step(self.dt, self.takes_dt),
-            "learned": summary.learned(self),
+            "step": step_words(self.dt, self.takes_dt),
+            "learned": learned_words(self),
         }
 
     def with_sensor(self, name: str, sensor: SensorDefinition) -> System:

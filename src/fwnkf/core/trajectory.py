@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from .. import summary
 from ..errors import NoObservationModelError, NumericalFailureError
 from ..registry import FIGURES
 from ..shapes import Bool, Float, Int
+from ..summary import counted, html_card, one_line
 from ..types import Status
 from .gaussian import log_prob
 from .layout import Layout
@@ -67,12 +67,12 @@ class Trajectory(NamedTuple):
     """The parts of the measurement, after preprocessing."""
 
     def __repr__(self) -> str:
-        return summary.line("Trajectory", self._facts())
+        return one_line("Trajectory", self._facts())
 
     def _repr_html_(self) -> str:
         title = "Trajectory"
         if self.mean is None or self.cov is None or self.layout is None or self.mean.ndim != 3 or 0 in self.mean.shape:
-            return summary.card(title, self._facts())
+            return html_card(title, self._facts())
         mean, cov = (np.asarray(_as_array(item[0, -1]), np.float64) for item in (self.mean, self.cov))
         std = np.sqrt(np.maximum(np.diagonal(cov), 0))
         rows, start, at = [], 0, 0
@@ -82,14 +82,14 @@ class Trajectory(NamedTuple):
             start, at = start + part.size, at + part.tangent_size
         head = ("at the last step of the first record", "mean", "standard deviation")
         more = f"and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
-        return summary.card(title, self._facts(), head, rows[:SHOWN], more)
+        return html_card(title, self._facts(), head, rows[:SHOWN], more)
 
     def _facts(self) -> dict[str, str]:
         facts: dict[str, str] = {}
         found = next((item for item in (self.mean, self.innovation, self.status) if item is not None), None)
         if found is not None:
             records, steps = (found.shape[0], found.shape[1]) if found.ndim > 1 else (1, found.shape[0])
-            facts[""] = f"{summary.counted(records, 'record')} of {summary.counted(steps, 'step')}"
+            facts[""] = f"{counted(records, 'record')} of {counted(steps, 'step')}"
         if self.layout is not None:
             facts["state"] = self.layout.words()
         if self.measured is not None:
@@ -99,7 +99,7 @@ class Trajectory(NamedTuple):
         facts["engine"] = str(self.engine)
         if self.status is not None and readable(self.status.sum()):
             wrong = int(faulty(self.status).sum())
-            facts["status"] = f"{summary.counted(wrong, 'step')} flagged" if wrong else "ok"
+            facts["status"] = f"{counted(wrong, 'step')} flagged" if wrong else "ok"
         return facts
 
     def plot(

@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import summary
 from ..plain import printable
 from ..settings import Suggestion
+from ..summary import counted, html_card
 from .finding import Finding
 
 Array = NDArray[np.float64]
@@ -204,8 +204,8 @@ class Diagnosis:
         rows = [(item.severity, item.confidence, item.title, item.what, item.action) for item in self.findings]
         head = ("severity", "confidence", "finding", "what is wrong", "what to do")
         facts = {"log": f"{self.name} ({self.format}, {self.seconds:.4g} s)", "filter": self.filter}
-        notes = summary.counted(len(self.notes), "note") if self.notes else ""
-        return summary.card(self.verdict, facts, head, rows, notes)
+        notes = counted(len(self.notes), "note") if self.notes else ""
+        return html_card(self.verdict, facts, head, rows, notes)
 
     @property
     def problems(self) -> tuple[Finding, ...]:

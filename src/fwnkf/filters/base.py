@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, g
 import torch
 from torch import Tensor, nn
 
-from .. import summary
 from ..core.gaussian import Noise
 from ..core.layout import Layout
 from ..core.linear_run import Continuous
@@ -26,6 +25,7 @@ from ..core.trajectory import Trajectory
 from ..errors import ConfigError, NoObservationModelError, ShapeError
 from ..registry import FILTERS, parse_config
 from ..shapes import Bool, Float
+from ..summary import about, html_card, learned_words, one_line, option_words, step_words
 from ..types import Frame, FrameT, Gaussian, Statistics, StepOutput
 from . import engines
 from .engines import Engine
@@ -1120,10 +1120,10 @@ class Filter(nn.Module):
         return batched(linear)
 
     def __repr__(self) -> str:
-        return summary.line(self._title(), self._facts()) if self._is_set_up() else super().__repr__()
+        return one_line(self._title(), self._facts()) if self._is_set_up() else super().__repr__()
 
     def _repr_html_(self) -> str:
-        return summary.card(self._title(), self._facts(), note=summary.about(self))
+        return html_card(self._title(), self._facts(), note=about(self))
 
     def _is_set_up(self) -> bool:
         """Whether there is something to say: not while a constructor runs."""
@@ -1138,9 +1138,9 @@ class Filter(nn.Module):
             "channels": self.observation_layout.words(),
             "controls": str(self.control_dim or ""),
             "raw samples": "" if self.preprocess is None else f"{self.input_sizes.channels} channels, preprocessed",
-            "step": summary.step(self.nominal_step, self.takes_dt),
-            "options": summary.options(self.config, leave_out=SIZES),
-            "learned": summary.learned(self),
+            "step": step_words(self.nominal_step, self.takes_dt),
+            "options": option_words(self.config, leave_out=SIZES),
+            "learned": learned_words(self),
             "numbers": str(self.dtype).removeprefix("torch.") + f" on {self.device}",
         }
 

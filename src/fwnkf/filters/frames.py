@@ -106,13 +106,13 @@ def channel_names(model: Filter) -> tuple[str, ...]:
 
 
 def control_names(model: Filter) -> tuple[str, ...]:
-    """The names of the controls: those of the system, or ``u_0``, ``u_1``, …."""
+    """The names of the controls: those of the system, then speeds of rotors as logs name them; ``u_0``, … if raw."""
     count = model.input_sizes.controls
-    if count == 0:
-        return ()
-    if model.preprocess is None and model.system is not None:
-        return component_names(model.system.control_layout.describe())
-    return component_names(Layout.euclidean(count, "u").describe())
+    if model.preprocess is not None or model.system is None:
+        return component_names(Layout.euclidean(count, "u").describe()) if count else ()
+    own = model.system.control_dim
+    names = component_names(model.system.control_layout.describe()) if own else ()
+    return (*names, *(f"rotor_{number}" for number in range(1, count - own + 1)))
 
 
 def _read(model: Filter, frame: Frame, columns: Mapping[str, str]) -> _Rows:
@@ -204,7 +204,7 @@ def _lengths(model: Filter, frames: Sequence[OpenFrame], length: int, tensor: An
     if not model.takes_dt:
         for frame in frames:
             assert frame.time is not None
-            _check_even(model, frame.name, frame.time, nominal / block)
+            _check_even(model, frame.name, frame.time, None if nominal is None else nominal / block)
         return None
     rows = []
     for frame in frames:
@@ -214,13 +214,14 @@ def _lengths(model: Filter, frames: Sequence[OpenFrame], length: int, tensor: An
     return dt_for(model, tensor(np.stack(rows)))
 
 
-def _check_even(model: Filter, name: str, time: Stamps, step: float) -> None:
-    """Raise DataError if rows are not one fixed step apart, late stamps aside."""
+def _check_even(model: Filter, name: str, time: Stamps, step: float | None) -> None:
+    """Raise DataError if rows are not one fixed step apart, late stamps aside; without a step, that of most rows."""
     if len(time.steps) == 0:
         return
     usual = fitted_step(time.seconds)
     if usual == 0:
-        raise DataError(f"{name}: all rows have the same time, and the filter has a fixed step of {step:.6g} s")
+        raise DataError(f"{name}: all rows have the same time, and the steps of the filter are of equal length")
+    step = usual if step is None else step
     step_for(model, usual, name=f"the {name}")
     wrong = np.flatnonzero((step_counts(time.seconds, 1 / step) != 1) | (time.steps <= 0))
     if len(wrong):
