@@ -189,7 +189,7 @@ def test_channels_of_other_names_are_drawn_beside_what_the_filter_predicted():
     assert figure.axes[-1].get_ylabel() == "east"
     np.testing.assert_array_equal(east["measured"], y[0, :, 1].double())
     np.testing.assert_array_equal(east["predicted"], (y.double() - track.innovation.double())[0, :, 1])
-    assert set(lines(track.numpy().plot(y.numpy()).axes[-1])) == {"measured", "predicted"}
+    assert set(lines(track.numpy().plot(y).axes[-1])) == {"measured", "predicted"}
     assert len(track.plot().axes) == 5  # without measurements the state alone
     track.plot(y).savefig(io.BytesIO(), format="png", dpi=40)
 

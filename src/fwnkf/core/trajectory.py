@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..errors import NoObservationModelError, NumericalFailureError
@@ -97,8 +98,9 @@ class Trajectory(NamedTuple):
         if self.mean is not None:
             facts["numbers"] = str(self.mean.dtype).removeprefix("torch.")
         facts["engine"] = str(self.engine)
-        if self.status is not None and readable(self.status.sum()):
-            wrong = int(faulty(self.status).sum())
+        status = None if self.status is None else torch.as_tensor(self.status)  # an array after numpy()
+        if status is not None and readable(status.sum()):
+            wrong = int(faulty(status).sum())
             facts["status"] = f"{counted(wrong, 'step')} flagged" if wrong else "ok"
         return facts
 
