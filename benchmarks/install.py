@@ -49,6 +49,7 @@ EXTRAS = {
     "train": ("lightning", "yaml", "rich", "tensorboard"),
     "plot": ("matplotlib",),
     "tables": ("pyarrow",),
+    "frames": ("narwhals",),
     "data": ("pooch",),
     "logs": ("mcap", "rosbags"),
     "hub": ("huggingface_hub",),
@@ -87,6 +88,13 @@ from fwnkf.logs.table import read_table
 pyarrow.parquet.write_table(pyarrow.table({"t": [0.0, 1.0], "a": [2.0, 3.0]}), "one.parquet")
 print(read_table("one.parquet"))
 """
+FRAME = """
+import torch, fwnkf
+class Frame:
+    columns = ["y"]
+one = torch.eye(1)
+fwnkf.KF(F=one, H=one, Q=one, R=one).run(Frame())
+"""
 UNREAD = """
 from pathlib import Path
 from fwnkf.logs.table import read_table
@@ -118,6 +126,7 @@ REFUSED = {
     "train": "from fwnkf.cli import main; assert main(['train', 'lorenz']) == 1",
     "plot": "from fwnkf.cli import main; assert main(['inspect', 'model', '--plots', 'plots']) == 1",
     "tables": UNREAD,
+    "frames": FRAME,
     "data": DOWNLOAD,
     "logs": MCAP,
     "completion": "from fwnkf.cli import main; assert main(['completion', 'bash']) == 1",
@@ -292,6 +301,12 @@ def try_tables(here: Environment) -> None:
     here.runs(PARQUET)
 
 
+def try_frames(here: Environment) -> None:
+    """pandas, polars and xarray are the user's own: with narwhals alone a frame is read, and refused for what it is."""
+    said = here.runs(f"try:\n    exec({FRAME!r}, {{}})\nexcept ValueError as error:\n    print(error)")
+    check("no DataFrame that can be read" in said, f"a frame was not read by narwhals: {said}")
+
+
 def try_data(here: Environment) -> None:
     here.runs(DOWNLOAD)
     here.runs("import scipy.io, scipy.linalg")
@@ -333,6 +348,7 @@ TRIED: dict[str, Callable[[Environment], None]] = {
     "train": try_train,
     "plot": try_plot,
     "tables": try_tables,
+    "frames": try_frames,
     "data": try_data,
     "logs": try_logs,
     "hub": try_hub,
