@@ -49,16 +49,20 @@ EXTRAS = {
     "train": ("lightning", "yaml", "rich", "tensorboard"),
     "plot": ("matplotlib",),
     "tables": ("pyarrow",),
+    "frames": ("narwhals",),
     "data": ("pooch",),
     "logs": ("mcap", "rosbags"),
+    "hub": ("huggingface_hub",),
+    "completion": ("shtab",),
     "onnx": ("onnx", "onnxruntime"),
+    "agents": ("mcp",),
     "scale": ("ray",),
 }
 """Packages of one extra alone. Those of other extras must not be installed, or the check would miss a dependency."""
 INCLUDED = {"logs": {"tables"}, "scale": {"tables"}}
 """Extras that have the packages of another one too."""
-BROUGHT = {"scale": {"yaml"}}
-"""Packages of other extras that a dependency of this one needs for itself: Ray reads YAML."""
+BROUGHT = {"scale": {"yaml"}, "hub": {"yaml"}}
+"""Packages of other extras that a dependency of this one needs for itself: Ray and the hub's client read YAML."""
 
 CORE = """
 import importlib.util, sys, torch, fwnkf
@@ -84,6 +88,13 @@ from fwnkf.logs.table import read_table
 pyarrow.parquet.write_table(pyarrow.table({"t": [0.0, 1.0], "a": [2.0, 3.0]}), "one.parquet")
 print(read_table("one.parquet"))
 """
+FRAME = """
+import torch, fwnkf
+class Frame:
+    columns = ["y"]
+one = torch.eye(1)
+fwnkf.KF(F=one, H=one, Q=one, R=one).run(Frame())
+"""
 UNREAD = """
 from pathlib import Path
 from fwnkf.logs.table import read_table
@@ -104,13 +115,24 @@ with McapFile("one.mcap") as file:
     file.write("/imu", "sensor_msgs/msg/Imu", 10_000_000 * np.arange(1, 100), np.ones((99, 37)))
 assert len(open_log("one.mcap").signal("imu").time) == 99
 """
+HUB = """
+import fwnkf
+try:
+    fwnkf.from_pretrained("owner/name", cache_dir="empty", local_files_only=True)
+except fwnkf.errors.DataError as error:
+    assert "not in the cache" in str(error), error
+"""
 REFUSED = {
     "train": "from fwnkf.cli import main; assert main(['train', 'lorenz']) == 1",
     "plot": "from fwnkf.cli import main; assert main(['inspect', 'model', '--plots', 'plots']) == 1",
     "tables": UNREAD,
+    "frames": FRAME,
     "data": DOWNLOAD,
     "logs": MCAP,
+    "completion": "from fwnkf.cli import main; assert main(['completion', 'bash']) == 1",
+    "hub": "import fwnkf; fwnkf.from_pretrained('owner/name', local_files_only=True)",
     "onnx": "from fwnkf.cli import main; assert main(['export', 'model', '--to', 'onnx']) == 1",
+    "agents": "from fwnkf.cli import main; assert main(['mcp']) == 1",
     "scale": "from fwnkf.scale.engine import start_ray; start_ray(1)",
 }
 """Code that needs an extra."""
@@ -127,6 +149,15 @@ for name, code in json.loads(sys.argv[1]).items():
 print(json.dumps(said))
 """
 """Runs each of them, and prints the last line of its error; one process, because each would import torch again."""
+AGENTS = """
+import sys, anyio, mcp
+server = mcp.StdioServerParameters(command=sys.executable, args=["-m", "fwnkf.cli", "mcp"])
+async def session():
+    async with mcp.Client(mcp.stdio_client(server)) as client:
+        answer = await client.call_tool("inspect", {"folder": "model"})
+        assert not answer.is_error, answer
+anyio.run(session)
+"""
 BATCH = """
 import ray.data, numpy as np, pyarrow as pa, pyarrow.parquet as pq
 from fwnkf.cli import main
@@ -270,6 +301,12 @@ def try_tables(here: Environment) -> None:
     here.runs(PARQUET)
 
 
+def try_frames(here: Environment) -> None:
+    """pandas, polars and xarray are the user's own: with narwhals alone a frame is read, and refused for what it is."""
+    said = here.runs(f"try:\n    exec({FRAME!r}, {{}})\nexcept ValueError as error:\n    print(error)")
+    check("no DataFrame that can be read" in said, f"a frame was not read by narwhals: {said}")
+
+
 def try_data(here: Environment) -> None:
     here.runs(DOWNLOAD)
     here.runs("import scipy.io, scipy.linalg")
@@ -281,8 +318,20 @@ def try_logs(here: Environment) -> None:
     check("rotor 6" in here.command("diagnose", "flight.csv"), "the fault of the example was not found")
 
 
+def try_hub(here: Environment) -> None:
+    here.runs(HUB)
+
+
+def try_completion(here: Environment) -> None:
+    check("complete -" in here.command("completion", "bash"), "the script for bash completes nothing")
+
+
 def try_onnx(here: Environment) -> None:
     here.command("export", "model", "--to", "onnx")
+
+
+def try_agents(here: Environment) -> None:
+    here.runs(AGENTS)
 
 
 def try_scale(here: Environment) -> None:
@@ -299,9 +348,13 @@ TRIED: dict[str, Callable[[Environment], None]] = {
     "train": try_train,
     "plot": try_plot,
     "tables": try_tables,
+    "frames": try_frames,
     "data": try_data,
     "logs": try_logs,
+    "hub": try_hub,
+    "completion": try_completion,
     "onnx": try_onnx,
+    "agents": try_agents,
     "scale": try_scale,
 }
 

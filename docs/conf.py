@@ -8,6 +8,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
 
+from notebooks import FIRST_CELL  # noqa: E402
+
 import fwnkf  # noqa: E402
 
 project = "fwnkf"
@@ -22,13 +24,14 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "sphinx_copybutton",
     "repository_pages",
+    "notebooks",
 ]
-exclude_patterns = ["_ext", "_static", "tutorials"]
+exclude_patterns = ["_ext", "_static", "tutorials", "notebooks"]
 
 html_theme = "furo"
 html_title = f"fwnkf {version}"
 html_static_path = ["_static"]
-html_css_files = ["plots.css"]
+html_css_files = ["plots.css", "badges.css"]
 html_show_sourcelink = False
 html_copy_source = False
 
@@ -59,5 +62,6 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "within_subsection_order": "FileNameSortKey",
     "copyfile_regex": r"^$",
+    "first_notebook_cell": FIRST_CELL,
     "abort_on_example_error": True,
 }

@@ -10,7 +10,8 @@ from typing import Any
 
 from fwnkf import load
 from fwnkf.cli.main import run_command
-from fwnkf.cli.output import UsageError, add_json, add_store, say_table, store, to_json
+from fwnkf.cli.output import UsageError, add_json, add_store, be_quiet, print_status, say_table, store, to_json
+from fwnkf.hub.index import INDEX, models_folder
 from tasks import cards, results
 from tasks.encoder import command as encoder
 from tasks.ins_gnss import command as navigation
@@ -34,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
         ("run", run, "the shipped filters and their baselines on the test records"),
         ("train", train, "train from scratch: minutes for each seed"),
         ("fit", fit_without_truth, "fit to training recordings without their truth, beside the filter trained with it"),
-        ("card", write_cards, "write the cards again from results.json"),
+        ("card", write_cards, "write the cards again from results.json, and the index of fwnkf list models"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument("tasks", nargs="*", metavar="TASK", help="tasks or data sets by name; all if not given")
@@ -69,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def command() -> int:
         options = parser().parse_args(arguments)
+        be_quiet(options.quiet)
         code: int = options.run(options)
         return code
 
@@ -77,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def say(text: str) -> None:
     """Progress goes to standard error, so that standard output holds the result alone."""
-    print(text, file=sys.stderr, flush=True)
+    print_status(text)
 
 
 # ---- commands -------------------------------------------------------------------------------------------------------
@@ -145,6 +147,7 @@ def train(options: argparse.Namespace) -> int:
         results.write(folder, kept)
         write_card(task, folder, kept)
         say(f"{task.name}: {task.metric} {cards.headline(kept)}; {folder}")
+    write_index(options.models)
     return 0
 
 
@@ -170,6 +173,7 @@ def write_cards(options: argparse.Namespace) -> int:
         folder = options.models / task.name
         write_card(task, folder, results.read(folder))
         say(f"{folder / 'README.md'}")
+    write_index(options.models)
     return 0
 
 
@@ -188,6 +192,12 @@ def write_table(options: argparse.Namespace) -> int:
 
 def write_card(task: Task, folder: Path, kept: Results) -> None:
     (folder / "README.md").write_text(cards.card(task, kept), encoding="utf-8")
+
+
+def write_index(models: Path) -> None:
+    """Write the index in the package, for the filters that are shipped: other folders have none."""
+    if models.resolve() == models_folder():
+        INDEX.write_text(cards.index(list(all_tasks().values()), models), encoding="utf-8")
 
 
 def rows_of(task: Task, method: str, score: Score, kept: Results | None = None) -> list[Row]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from fwnkf.data.sets import catalogue
 from fwnkf.errors import DataError
+from fwnkf.hub.card import metadata
 from tasks.interface import Task
-from tasks.results import Results, Score, Target, plus_minus, reached
+from tasks.results import Results, Score, Target, plus_minus, reached, read
 
 BEGIN, END = "<!-- accuracy:begin -->", "<!-- accuracy:end -->"
 HEAD = ("task", "figure", "published FW-NKF", "best baseline", "ours", "learned", "target")
@@ -20,6 +24,8 @@ def card(task: Task, results: Results) -> str:
     first, wanted = results.seeds[0], _wanted(task, results)
     aim = f"; target {wanted}, {verdict(task, results)}" if wanted else ""
     lines = [
+        hub_metadata(task, results),
+        "",
         f"# {task.title}",
         "",
         task.about(results).strip(),
@@ -50,6 +56,32 @@ def card(task: Task, results: Results) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def hub_metadata(task: Task, results: Results) -> str:
+    """The head of the card: what a hub shows and searches. The headline metric is the mean over seeds."""
+    package = type(task).__module__.split(".")[1]
+    recorded = package in catalogue.list_sets()
+    data = {"type": package, "name": catalogue.info(package).title if recorded else task.title}
+    metric = {"type": results.metric, "name": task.label, "value": float(f"{results.mean(results.metric):.6g}")}
+    measured = {"task": {"type": "state-estimation"}, "dataset": data, "metrics": [metric]}
+    index = {"name": task.name, "results": [measured]}
+    return metadata(licence="mit", datasets=[package] if recorded else [], index=index)
+
+
+def index(tasks: Sequence[Task], models: Path) -> str:
+    """The index of the shipped filters, which is part of the package: ``fwnkf list models``."""
+    rows: dict[str, dict[str, Any]] = {}
+    for task in tasks:
+        results = read(models / task.name)
+        description = json.loads((models / task.name / "config.json").read_text(encoding="utf-8"))
+        rows[task.name] = {
+            "title": task.title,
+            "filter": description["filter"],
+            "measured": task.label,
+            "figure": headline(results),
+        }
+    return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
 
 
 def cost(results: Results) -> str:

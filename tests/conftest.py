@@ -21,7 +21,7 @@ torch.set_num_threads(1)
 
 
 CHECKED = {
-    *("conformance", "core", "dynamics", "evaluation", "filters", "identify"),
+    *("conformance", "core", "dynamics", "evaluation", "filters", "frames", "identify"),
     *("metrics", "oracles", "preprocess", "runtime", "training"),
 }
 """Folders of what has shapes, whose tests run with the checks; those of files and commands run without."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .lazy import attach
 
 if TYPE_CHECKING:
-    from . import filters, systems
+    from . import airframes, filters, systems
     from .checkpoint import dump_state, load, load_state, save
     from .core.layout import Layout, Part
     from .core.linear import LinearSystem
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .filters.parts import GRU, MLP, Correction, Drift, Hypotheses, Level, Lines, LocallyLinear, Modes, Orders, Phi
     from .filters.smoothing import Smoothed, smooth
     from .filters.unscented import UnscentedKalmanFilter as UKF
+    from .hub import from_pretrained
     from .identify import fit
     from .registry import DATA, FEATURES, FILTERS, MOTIONS, PREPROCESS, SENSORS, SYSTEMS
     from .runtime.compiled import compile_step
@@ -55,6 +56,7 @@ __version__ = "0.2.0"
 _attribute = attach(
     __name__,
     {
+        "airframes": (),
         "checkpoint": ("dump_state", "load", "load_state", "save"),
         "core.layout": ("Layout", "Part"),
         "core.preprocess": ("Preprocess",),
@@ -91,6 +93,7 @@ _attribute = attach(
             "Phi",
         ),
         "filters.smoothing": ("Smoothed", "smooth"),
+        "hub": ("from_pretrained",),
         "identify": ("fit",),
         "runtime.compiled": ("compile_step",),
         "runtime.recordings": ("smooth_in_chunks",),
@@ -147,11 +150,13 @@ __all__ = [
     "Stream",
     "System",
     "Trajectory",
+    "airframes",
     "build",
     "compile_step",
     "dump_state",
     "filters",
     "fit",
+    "from_pretrained",
     "load",
     "load_state",
     "register_data",

@@ -1,4 +1,5 @@
-"""Names of a package that are imported on first use (PEP 562), so that importing the package stays fast."""
+"""Names that are imported on first use: those of a package (PEP 562), so that importing it stays fast, and what a
+method of a lower layer hands on to an upper one."""
 
 from __future__ import annotations
 
@@ -35,3 +36,16 @@ def attach(package: str, homes: Mapping[str, Sequence[str] | Mapping[str, str]])
         return value
 
     return getattribute
+
+
+def upper(place: str) -> Callable[..., Any]:
+    """A function of a layer above the caller's, by its full name, for methods that only hand themselves on to it.
+
+    The lower layer does not depend on the upper one: without a call it is not imported.
+
+    >>> upper("math.sqrt")(4.0)
+    2.0
+    """
+    module, _, name = place.rpartition(".")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function

@@ -102,6 +102,8 @@ FEATURES: Registry[Any] = Registry("feature")
 PREPROCESS: Registry[Any] = Registry("preprocess")
 PARTS: Registry[Any] = Registry("part")
 """Options of the parts of filters, see :mod:`fwnkf.filters.parts`."""
+FIGURES: Registry[Any] = Registry("figure")
+"""Functions that draw, which :mod:`fwnkf.report` has and objects below it call by name."""
 DATA: Registry[Any] = Registry("data")
 """Functions with keyword options that return the records of an experiment, see :mod:`fwnkf.data.loaders`."""
 

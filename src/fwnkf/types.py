@@ -7,7 +7,7 @@ state has quaternions), ``m`` observation, ``p`` control.
 from __future__ import annotations
 
 from enum import IntFlag
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -96,6 +96,27 @@ class StepOutput(NamedTuple):
     """The full predicted covariance ``H P Hᵀ + R`` of the innovation, whatever the mask."""
     status: Int[Tensor, "*B"]
     """Bits of :class:`fwnkf.Status`."""
+
+
+@runtime_checkable
+class DataFrame(Protocol):
+    """A DataFrame of pandas or polars, see :mod:`fwnkf.frames`; neither is imported for it."""
+
+    @property
+    def columns(self) -> Any: ...
+
+
+@runtime_checkable
+class Dataset(Protocol):
+    """A Dataset of xarray, likewise."""
+
+    @property
+    def data_vars(self) -> Any: ...
+
+
+Frame = DataFrame | Dataset
+"""A table in memory with a time and named columns."""
+FrameT = TypeVar("FrameT", bound=Frame)
 
 
 class Statistics(NamedTuple):

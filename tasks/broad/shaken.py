@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -15,6 +14,7 @@ from typing import Any
 
 import torch
 
+from fwnkf.cli.output import print_status
 from fwnkf.data.recording import Recording
 from fwnkf.evaluation.rows import Row
 from tasks.bootstrap import paired_ratio
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     rows: list[Row] = json.loads(options.store.read_text()) if options.store.exists() else []
     for seed in parse_seeds(options.seeds):
         if all(row["seed"] != seed for row in rows):
-            rows += measure(seed, lambda text: print(text, file=sys.stderr, flush=True))
+            rows += measure(seed, print_status)
             options.store.write_text(json.dumps(rows), encoding="utf-8")
     options.page.write_text(page(rows), encoding="utf-8")
     print(options.page)

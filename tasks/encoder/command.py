@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
+
+from fwnkf.cli.output import print_status
 
 STORE = Path("docs/results/encoder.json")
 PAGE = Path("docs/results/encoder.md")
@@ -38,11 +39,8 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"no set is called {', '.join(unknown)}; there are: {', '.join(CASES)}")
     seeds = parse_seeds(options.seeds)
 
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
     for name in options.sets or CASES:
-        measure(name, seeds, options.models, options.store, say)
+        measure(name, seeds, options.models, options.store, print_status)
         options.page.write_text(page(read(options.store)), encoding="utf-8")
     print(options.page)
     return 0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fwnkf.cli.output import print_status
 from fwnkf.errors import ConfigError
 
 NAME = "navigation"
@@ -43,7 +43,7 @@ def run(parts: Sequence[str] = (), rows: Path = ROWS, page: Path = PAGE) -> int:
             found["CPU s"] = round(time.process_time() - began, 1)
             with rows.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(found) + "\n")
-            print(f"navigation, {part}, {case}: {found['CPU s']} CPU s", file=sys.stderr, flush=True)
+            print_status(f"navigation, {part}, {case}: {found['CPU s']} CPU s")
     write(stored(rows), page)
     return 0
 

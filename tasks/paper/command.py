@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fwnkf.cli.output import UsageError, say_table
+from fwnkf.cli.output import UsageError, print_status, say_table
 
 if TYPE_CHECKING:
     from tasks.paper.matrix import Group, Matrix
@@ -84,7 +83,7 @@ def _train(options: argparse.Namespace, matrix_of_runs: Matrix, store: Store, gr
         code = code or int(bool(reasons))
         left = (time.monotonic() - begin) / number * (len(missing) - number)
         words = f"; failed: {'; '.join(sorted(reasons))}" if reasons else ""
-        _say(f"[{number}/{len(missing)}] {group.name}: {len(new)} rows{words}; about {_duration(left)} left")
+        print_status(f"[{number}/{len(missing)}] {group.name}: {len(new)} rows{words}; about {_duration(left)} left")
         _write_page(options, matrix_of_runs, store, images=False)
     return code
 
@@ -108,10 +107,10 @@ def _results(
     runs = options.runs
     if options.ray is not None:
         address = None if options.ray == "local" else options.ray
-        return workers.run_ray(matrix_of_runs, groups, runs, address, _say)
+        return workers.run_ray(matrix_of_runs, groups, runs, address, print_status)
     if options.workers == 1:
-        return workers.run_here(matrix_of_runs, groups, runs, _say)
-    return workers.run_local(matrix_of_runs, groups, runs, options.workers, _say)
+        return workers.run_here(matrix_of_runs, groups, runs, print_status)
+    return workers.run_local(matrix_of_runs, groups, runs, options.workers, print_status)
 
 
 def _state(matrix_of_runs: Matrix, rows: dict[str, Row], group: Group) -> dict[str, Any]:
@@ -158,8 +157,3 @@ def _duration(seconds: float) -> str:
     """
     minutes = max(1, round(seconds / 60))
     return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
-
-
-def _say(text: str) -> None:
-    """Progress goes to standard error, so that standard output holds the result alone."""
-    print(text, file=sys.stderr, flush=True)

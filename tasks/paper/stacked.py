@@ -26,8 +26,8 @@ from fwnkf.data.protocols import Protocol, Records
 from fwnkf.errors import ConfigError
 from fwnkf.filters.base import Filter
 from fwnkf.filters.stacked import FilterStack
+from fwnkf.filters.steps import dt_for
 from fwnkf.metrics.accuracy import mse, residual
-from fwnkf.runtime.recordings import dt_for
 from fwnkf.training.batches import Piece, Plan, gather
 from fwnkf.training.config import Experiment
 from fwnkf.training.fit import prepare_filter

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
+from fwnkf.cli.output import print_status
 from tasks import results
 from tasks.interface import parse_seeds
 
@@ -43,17 +43,13 @@ def run(options: argparse.Namespace) -> int:
     kept, model = results.read(folder), load(folder)
     for name in options.parts:
         rows = kept.details.setdefault(name, {})
-        for row, seed, measure in study.jobs(name, parse_seeds(options.seeds), model, _say):
+        for row, seed, measure in study.jobs(name, parse_seeds(options.seeds), model, print_status):
             if str(seed) in rows.setdefault(row, {}):
                 continue
             rows[row][str(seed)] = measure()
-            _say(f"racer, {row}, seed {seed}: {rows[row][str(seed)]['']}")
+            print_status(f"racer, {row}, seed {seed}: {rows[row][str(seed)]['']}")
             results.write(folder, kept)
     draw(options.images, model, study.linear_of_training(), kept)
     options.page.write_text(page(kept), encoding="utf-8")
-    print(options.page, file=sys.stderr)
+    print_status(str(options.page))
     return 0
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

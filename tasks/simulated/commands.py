@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-from fwnkf.cli.output import UsageError, add_store, say_table, store
+from fwnkf.cli.output import UsageError, add_store, print_status, say_table, store
 
 ROBUSTNESS_COLUMNS = (
     *("task", "condition", "mse", "mse_ekf", "ratio", "nees", "nees_ekf", "coverage95", "coverage95_ekf"),
@@ -64,7 +63,9 @@ def run_robustness(options: argparse.Namespace) -> int:
     rows = []
     for row in robustness(options.models, records=options.records):
         rows.append(row)
-        _say(f"{row['task']}, {row['condition']}: ratio {row['ratio']:.3f}, {'' if row['robust'] else 'not '}robust")
+        print_status(
+            f"{row['task']}, {row['condition']}: ratio {row['ratio']:.3f}, {'' if row['robust'] else 'not '}robust"
+        )
         store(options.store, rows)
     _write(options.markdown, markdown(rows))
     say_table(options, rows, {name: name for name in ROBUSTNESS_COLUMNS})
@@ -82,7 +83,7 @@ def run_changing_noise(options: argparse.Namespace) -> int:
     parts = {None: ("levels", "switches"), "none": ()}.get(options.part, (options.part,))
     for row in changing_noise(options.models, parts, seeds=options.seeds, records=options.records):
         rows.append(row)
-        _say(f"{row['task']}, {row['condition']}, {row['method']}: {row['ratio']:.3f}")
+        print_status(f"{row['task']}, {row['condition']}, {row['method']}: {row['ratio']:.3f}")
         store(options.store, rows)
     _write(options.markdown, markdown(rows, None if options.figure is None else f"../images/{options.figure.name}"))
     if options.figure is not None:
@@ -99,7 +100,7 @@ def run_ablations(options: argparse.Namespace) -> int:
 
     seeds = parse_seeds(options.seeds)
     rows: list[dict[str, Any]] = []
-    for rows in measure(chosen(options.studies), seeds=seeds, quick=options.quick, runs=options.runs, say=_say):
+    for rows in measure(chosen(options.studies), seeds=seeds, quick=options.quick, runs=options.runs, say=print_status):
         store(options.store, rows)
         _write(options.markdown, markdown(rows, quick=options.quick))
     say_table(options, rows, {name: name for name in ABLATION_COLUMNS})
@@ -110,8 +111,3 @@ def _write(path: Path | None, text: str) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-
-
-def _say(text: str) -> None:
-    """Progress goes to standard error, so that standard output holds the result alone."""
-    print(text, file=sys.stderr, flush=True)

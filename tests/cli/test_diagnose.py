@@ -77,6 +77,18 @@ def test_a_threshold_changes_the_verdict(shaken, capsys):
     capsys.readouterr()
 
 
+def test_plots_are_small_pictures(shaken, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    assert main(["diagnose", str(shaken), "--json", "--plots", str(tmp_path / "plots")]) == 0
+    json.loads(capsys.readouterr().out)
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "plots").iterdir()}
+    assert set(sizes) == {
+        *("spectra_1_signal.png", "spectra_2_signal.png", "spectra_3_innovation.png", "spectra_4_innovation.png"),
+        "consistency.png",
+    }
+    assert all(1_000 < size < 300_000 for size in sizes.values())
+
+
 def test_a_missing_log_is_an_error(capsys, tmp_path):
     assert main(["diagnose", str(tmp_path / "none.ulg")]) == 1
     assert "none.ulg" in capsys.readouterr().err

@@ -60,3 +60,12 @@ def test_training_without_matplotlib_draws_no_plots(without, tmp_path, capsys):
     assert "best filter" in output.out
     assert "plots" not in output.out
     assert not (tmp_path / "run" / "plots").exists()
+
+
+def test_a_server_without_mcp_names_the_extra(without, tmp_path, capsys):
+    without("mcp")
+    assert main(["mcp", "--root", str(tmp_path)]) == 1
+    assert "pip install 'fwnkf[agents]'" in capsys.readouterr().err
+    assert main(["mcp", "--root", str(tmp_path / "nothing")]) == 2
+    assert main(["mcp", "--time-limit", "nan"]) == 2
+    assert main(["mcp", "--import", "json"]) == 2

@@ -55,6 +55,7 @@ def test_a_fit_of_a_table_imports_no_benchmark(table: Path, tmp_path: Path):
     assert sorted(name for name in found if unwanted.match(name)) == []
     assert {name for name in found if name.startswith("fwnkf.cli.")} == {
         "fwnkf.cli.columns",
+        "fwnkf.cli.environment",
         "fwnkf.cli.main",
         "fwnkf.cli.fit",
         "fwnkf.cli.output",

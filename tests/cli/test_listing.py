@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +46,20 @@ def test_data_lists_simulated_recorded_and_own(capsys):
     assert {"lorenz", "pendulum", "euroc", "broad", "tables"} <= {row["name"] for row in run_json(capsys, "data")}
 
 
+def test_shipped_filters_are_listed_with_their_figure(capsys):
+    """As the results of each state it, and in one line each."""
+    rows = {row["name"]: row for row in run_json(capsys, "models")}
+    models = Path(__file__).parents[2] / "models"
+    assert set(rows) == {path.parent.name for path in models.glob("*/config.json")}
+    for name, row in rows.items():
+        assert row["filter"] == json.loads((models / name / "config.json").read_text())["filter"]
+        kept = json.loads((models / name / "results.json").read_text())
+        mean = sum(seed["metrics"][kept["metric"]] for seed in kept["seeds"]) / len(kept["seeds"])
+        assert float(row["figure"].split()[0]) == pytest.approx(mean, rel=0.05)
+    assert cli.main(["list", "models"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(rows) + 1
+
+
 @pytest.mark.parametrize("name", ["kf", "fwnkf", "rkn", "bayesian_kalmannet", "lines", "hypotheses"])
 def test_options_are_the_fields_of_the_config(capsys, name: str):
     rows = {row["option"]: row for row in run_json(capsys, "options", name)}
@@ -78,7 +93,7 @@ def test_options_as_text(capsys):
 
 def test_everything_at_once(capsys):
     rows = run_json(capsys)
-    assert list(rows) == ["filters", "parts", "systems", "losses", "experiments", "data", "logs"]
+    assert list(rows) == ["filters", "parts", "systems", "losses", "experiments", "data", "logs", "models", "airframes"]
     assert cli.main(["list"]) == 0
     text = capsys.readouterr().out
     assert all(entry["name"] in text for kind in rows.values() for entry in kind)

@@ -56,7 +56,9 @@ def table(tmp_path_factory) -> Path:
 def test_a_table_with_named_columns_gives_the_whole_review(table, tmp_path, capsys):
     pytest.importorskip("matplotlib")
     page, track = tmp_path / "page.html", tmp_path / "track.csv"
-    assert main(["navigate", str(table), *FIELDS, "--json", "-o", str(page), "--save", str(track)]) == 0
+    drawn = ["--plots", str(tmp_path / "plots")]
+    assert main(["navigate", str(table), *FIELDS, "--json", "-o", str(page), "--save", str(track), *drawn]) == 0
+    assert {path.name for path in (tmp_path / "plots").iterdir()} == {"plan.png", "height.png", "attitude.png"}
     out, err = capsys.readouterr()
     found = json.loads(out)
     assert found["delay"] == pytest.approx(Flight().gnss_delay, abs=0.02)

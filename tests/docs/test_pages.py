@@ -14,6 +14,7 @@ PAGES = sorted(path for folder in ("howto", "concepts", "design", ".") for path 
 ELSEWHERE = {
     "diagnose.md": "tests/docs/test_commands_of_pages.py",
     "fit.md": "tests/docs/test_commands_of_pages.py",
+    "hub.md": "tests/hub/test_hub.py",
     "logs.md": "tests/docs/test_commands_of_pages.py",
     "report.md": "tests/docs/test_commands_of_pages.py",
     "train.md": "tests/training/test_howto.py",

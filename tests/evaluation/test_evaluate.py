@@ -20,7 +20,7 @@ from fwnkf.evaluation.evaluate import estimate, evaluate, inputs_for, masked_squ
 from fwnkf.evaluation.rows import by_part, known_steps, row
 from fwnkf.filters.base import Filter
 from fwnkf.filters.factory import build
-from fwnkf.runtime.recordings import dt_for
+from fwnkf.filters.steps import dt_for
 from fwnkf.types import Gaussian
 
 SMALL = {"train": 32, "val": 4, "test": 60}

@@ -13,6 +13,7 @@ import torch
 
 import fwnkf
 from fwnkf.errors import CheckpointError, DataError
+from fwnkf.hub.index import INDEX
 from tasks import __main__ as runner
 from tasks import cards, results
 from tasks.bootstrap import paired_ratio
@@ -223,6 +224,23 @@ def test_cards_are_what_the_command_writes(name):
     assert shipped.metric == task.metric
     assert shipped.learned == task.learned(fwnkf.load(folder)), "the filter has changed: python -m tasks train"
     assert cards.card(task, shipped) == (folder / "README.md").read_text(encoding="utf-8"), "python -m tasks card"
+
+
+def test_the_index_holds_what_the_command_writes():
+    assert cards.index(list(all_tasks().values()), MODELS) == INDEX.read_text(encoding="utf-8"), "python -m tasks card"
+
+
+def test_a_card_has_the_metadata_of_a_hub():
+    """As huggingface_hub reads it, whose parser of cards is not ours."""
+    repocard = pytest.importorskip("huggingface_hub.repocard")
+    data = repocard.ModelCard(cards.card(Toy(), kept())).data
+    assert (data.library_name, data.license, data.pipeline_tag, data.datasets) == ("fwnkf", "mit", None, None)
+    (result,) = data.eval_results
+    assert (result.metric_type, result.metric_name) == (Toy.metric, Toy.label)
+    assert result.metric_value == pytest.approx(kept().mean(Toy.metric))
+    recorded = repocard.ModelCard((MODELS / "broad" / "README.md").read_text(encoding="utf-8")).data
+    assert recorded.datasets == ["broad"]
+    assert recorded.model_name == "broad"
 
 
 def test_the_page_holds_what_the_command_writes():

@@ -5,6 +5,8 @@ Nothing here is executed.
 
 from __future__ import annotations
 
+import polars
+import xarray
 from torch import Tensor
 
 import fwnkf
@@ -46,8 +48,16 @@ def results(kf: fwnkf.KF, y: Tensor, prior: fwnkf.Gaussian) -> Tensor:
     return track.log_likelihood + out.mean.sum()
 
 
+def frames(kf: fwnkf.KF, table: polars.DataFrame, data: xarray.Dataset) -> tuple[polars.DataFrame, xarray.Dataset]:
+    fitted: fwnkf.Filter = fwnkf.fit(kf, [table, table], columns={"y": "height"}).filter
+    track: fwnkf.Trajectory = fitted.run(*kf.samples(table))
+    assert track.engine
+    return kf.run(table, columns={"y": "height"}), fwnkf.smooth(kf, data, lag=3)
+
+
 def wrong(system: fwnkf.System, eye: Tensor, kf: fwnkf.KF) -> None:
     fwnkf.EKF()  # wrong: no system
+    kf.run([1.0, 2.0])  # wrong: neither a tensor nor a frame
     fwnkf.EKF(eye)  # wrong: a matrix is no system
     fwnkf.EKF(system, "second_order")  # wrong: options have names
     fwnkf.EKF(system, moments="quadratic")  # wrong: no such choice

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .output import UsageError, add_json, print_progress, print_status, say
+from .output import UsageError, add_json, print_error, print_progress, say
 
 
 def add(commands: Any) -> None:
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             paths = catalogue.fetch(options.name, options.folder, progress=None if options.json else _show_progress)
         except KeyboardInterrupt:
-            print_status("\nrun the command again to resume the download")
+            print_error("\nrun the command again to resume the download")
             raise
         say(options, [str(path) for path in paths], f"\n{len(paths)} file(s) in {paths[0].parent if paths else '.'}")
         return 0

@@ -14,9 +14,10 @@ from .columns import add_columns, chosen, open_chosen
 from .output import (
     UsageError,
     add_json,
+    add_plots,
     check_readable,
     command_line,
-    print_status,
+    print_error,
     print_text,
     say,
     split_names,
@@ -57,6 +58,7 @@ def add(commands: Any) -> None:
         "or the noise of the IMU as .yaml (Kalibr)",
     )  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the report, .html or .json")
+    add_plots(parser, "the spectra and the consistency of the innovations")
     parser.add_argument(
         "--fail-on", metavar="WHAT", help="exit with 1 on: warning, failure, or causes separated by commas"
     )
@@ -99,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.json:  # before anything is fitted or drawn
         print_text("\n".join(text(outline(evidence, findings, command=command), every=options.all)))
     result = None
-    if options.json or options.fix or options.output is not None:
+    if options.json or options.fix or options.output is not None or options.plots is not None:
         folder = options.save or path.with_name(path.name + ".fixed")
         result = complete(evidence, findings, fix=options.fix, folder=folder if options.fix else None, command=command)
         if result.fix is not None and result.fix.folder is not None:  # another command finds the columns again
@@ -108,6 +110,11 @@ def run(options: argparse.Namespace) -> int:
             say(options, result.as_dict(arrays=False), "\n".join(fix_text(result)))
         if options.output is not None:
             _write(options.output, result)
+        if options.plots is not None:
+            from ..report.diagnosis_page import pictures_of
+            from ..report.plots import save_all
+
+            save_all(options.plots, pictures_of(result))
     if form is not None:
         _write_settings(options, form, evidence, findings, result)
     return _checked(options, wanted, findings, result)
@@ -119,10 +126,10 @@ def _checked(
     """The exit code, with its reason."""
     failed = [finding for finding in findings if finding.severity in wanted or finding.cause in wanted]
     if failed:
-        print_status(f"fwnkf: --fail-on {options.fail_on}: {', '.join(sorted({item.cause for item in failed}))}")
+        print_error(f"fwnkf: --fail-on {options.fail_on}: {', '.join(sorted({item.cause for item in failed}))}")
     worse = result is not None and result.fix is not None and result.fix.outcome == "worse"
     if worse:
-        print_status(
+        print_error(
             "fwnkf: --fix: no filter was saved, because the fitted one predicts the held-out part of the log worse"
         )
     return 1 if failed or worse else 0
@@ -206,7 +213,7 @@ def _write_settings(
     if not options.json:
         print_text("\n".join(settings_lines(rows, notes)))
     if not rows:
-        print_status(f"fwnkf: {options.params} is not written: there is no setting to change")
+        print_error(f"fwnkf: {options.params} is not written: there is no setting to change")
         return
     system, component = Vehicle(evidence.log.facts.get("firmware"), evidence.log.parameters).mavlink_ids
     save_text(options.params, settings_text(rows, form, source=name, vehicle=system, component=component))

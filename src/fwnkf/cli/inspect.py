@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from .output import add_folder, add_html, add_json, command_line, read_folder, say, table
+from .output import add_folder, add_html, add_json, add_plots, command_line, read_folder, say, table
 
 
 def add(commands: Any) -> None:
@@ -17,9 +16,7 @@ def add(commands: Any) -> None:
         description="For a run folder, Q_t and R_t over its test records are shown too.",
     )
     add_folder(parser)
-    parser.add_argument(
-        "--plots", type=Path, metavar="FOLDER", help="draw Bode magnitude, group delay, poles, Q_t and R_t"
-    )
+    add_plots(parser, "Bode magnitude, group delay, poles, Q_t and R_t")
     add_html(parser)
     add_json(parser)
     parser.set_defaults(run=run)

@@ -1,21 +1,25 @@
-"""``fwnkf list``: available filters, their parts, systems, losses, experiments, data, formats of logs and options."""
+"""``fwnkf list``: filters, their parts, systems, losses, experiments, data, logs, shipped filters and options."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 from importlib import import_module
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from .output import UsageError, add_json, print_json, print_text, say_table, table
 
-KINDS = ("filters", "parts", "systems", "losses", "experiments", "data", "logs")
+if TYPE_CHECKING:
+    from ..airframes import Airframe
+
+KINDS = ("filters", "parts", "systems", "losses", "experiments", "data", "logs", "models", "airframes")
 
 
 def add(commands: Any) -> None:
     """Add the command to the parser."""
     parser = commands.add_parser(
-        "list", help="list filters, parts of filters, systems, losses, experiments, data, logs and options of a filter"
+        "list",
+        help="list filters, parts, systems, losses, experiments, data, logs, trained filters, airframes, and options",
     )
     parser.add_argument(
         "what", nargs="?", choices=(*KINDS, "options"), help="what to list (default: everything except options)"
@@ -69,12 +73,34 @@ def named(kind: str) -> list[dict[str, Any]]:
         from ..logs.open import formats
 
         return [{"name": row.name, "description": f"{', '.join(row.suffixes)} ({row.package})"} for row in formats()]
+    if kind == "models":
+        from ..hub import index
+
+        return [
+            {"name": name, "description": f"{row['title'].replace('`', '')}: {row['measured']} {row['figure']}", **row}
+            for name, row in index.shipped().items()
+        ]
+    if kind == "airframes":
+        from .. import airframes
+
+        return [
+            {"name": one.name, "description": f"{one.frame}; {one.imu}; {_measured(one)}; {one.licence}"}
+            for one in map(airframes.shipped, airframes.list_airframes())
+        ]
     registry = _registry(kind)
     rows = [_described(name, registry[name]) for name in sorted(registry)]
     return (
         [{**row, "options": _names(row["name"], registry[row["name"]])} for row in rows]
         if kind in ("parts", "systems")
         else rows
+    )
+
+
+def _measured(airframe: Airframe) -> str:
+    """The sensors of an airframe with their rates and strongest lines."""
+    return ", ".join(
+        f"{one.sensor} {one.rate_hz:.0f} Hz" + (f" with a line at {one.lines[0].hz:.0f} Hz" if one.lines else "")
+        for one in airframe.spectra
     )
 
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from .. import __version__
 from ..errors import FwnkfError
 from ..registry import import_modules
-from .output import UsageError, print_status, print_text
+from . import environment
+from .output import UsageError, be_quiet, print_error, print_text
 
 COMMANDS = {
     "list": "listing",
@@ -28,6 +29,10 @@ COMMANDS = {
     "export": "export",
     "diagnose": "diagnose",
     "navigate": "navigate",
+    "airframe": "airframe",
+    "completion": "completion",
+    "man": "man",
+    "mcp": "mcp",
 }
 """The module of each command, with ``add(commands)``, which registers ``run(options) -> int``; in the order of the
 help."""
@@ -88,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         options = parser(words[0] if words else None).parse_args(words)
         options.words = words
+        be_quiet(options.quiet or environment.quiet())
         import_modules(options.modules)
         code: int = options.run(options)
         return code
@@ -102,16 +108,16 @@ def run_command(program: str, command: Callable[[], int]) -> int:
         code = command()
         sys.stdout.flush()  # flushed here, where a closed pipe can still be caught
     except UsageError as error:
-        print_status(f"{program}: {error}")
+        print_error(f"{program}: {error}")
         return 2
     except BrokenPipeError:  # the reader of the output has closed the pipe; discard the rest, at interpreter exit too
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (FwnkfError, OSError) as error:
-        print_status(f"{program}: {error}")
+        print_error(f"{program}: {error}")
         return 1
     except KeyboardInterrupt:
-        print_status(f"{program}: interrupted")
+        print_error(f"{program}: interrupted")
         return 130
     return code
 

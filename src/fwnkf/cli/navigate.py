@@ -8,7 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .columns import add_columns, chosen, open_chosen
-from .output import UsageError, add_json, check_readable, command_line, print_status, print_text, say, table, to_json
+from .output import (
+    UsageError,
+    add_json,
+    add_plots,
+    check_readable,
+    command_line,
+    print_error,
+    print_status,
+    print_text,
+    say,
+    table,
+    to_json,
+)
 from .settings import save_text, settings_format, settings_lines
 
 if TYPE_CHECKING:
@@ -49,6 +61,7 @@ def add(commands: Any) -> None:
         metavar="FILE",
         help="write suggested settings of the estimator, as .params (QGroundControl) or .param (Mission Planner)",
     )
+    add_plots(parser, "track, height and attitude")
     parser.add_argument("--all", action="store_true", help="print noises, biases and hidden windows as well")
     add_columns(parser, channels=False, controls=False)
     add_json(parser)
@@ -102,6 +115,12 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None:
         _write(options.output, found)
         print_status(f"fwnkf: wrote {options.output}")
+    if options.plots is not None:
+        from ..report.navigation_page import pictures_of
+        from ..report.plots import save_all
+
+        for drawn in save_all(options.plots, pictures_of(found)):
+            print_status(f"fwnkf: wrote {drawn}")
     return 0
 
 
@@ -114,7 +133,7 @@ def _write_settings(options: argparse.Namespace, form: FileFormat, found: Naviga
     if not options.json:
         print_text("\n".join(settings_lines(rows, notes)))
     if not rows:
-        print_status(f"fwnkf: {options.params} is not written: there is no setting to change")
+        print_error(f"fwnkf: {options.params} is not written: there is no setting to change")
         return
     system, component = Vehicle(log.facts.get("firmware"), log.parameters).mavlink_ids
     save_text(options.params, settings_text(rows, form, source=found.name, vehicle=system, component=component))

@@ -31,8 +31,9 @@ class UsageError(FwnkfError):
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add ``--json``, which every command has."""
+    """Add ``--json`` and ``--quiet``, which every command has."""
     parser.add_argument("--json", action="store_true", help="machine-readable output instead of text")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress, only results, warnings and errors")
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +44,11 @@ def add_store(parser: argparse.ArgumentParser) -> None:
 def add_html(parser: argparse.ArgumentParser) -> None:
     """Add ``--html``, for commands whose result is also written as a page."""
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a report: one HTML file with figures")
+
+
+def add_plots(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add ``--plots``, for commands that draw their result."""
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help=f"draw {what}, as PNG files")
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
@@ -108,13 +114,35 @@ def print_text(text: str) -> None:
     print(printable_lines(text), flush=True)
 
 
-def print_status(text: str) -> None:
-    """Lines about the progress or the failure of a command, on standard error."""
+_quiet = False
+
+
+def be_quiet(quiet: bool) -> None:
+    """Whether progress is left out from now on, in this process: ``--quiet``."""
+    global _quiet
+    _quiet = quiet
+
+
+def is_quiet() -> bool:
+    """Whether progress is left out."""
+    return _quiet
+
+
+def print_error(text: str) -> None:
+    """Lines about the failure of a command, and what else must be read, on standard error."""
     print(printable_lines(text), file=sys.stderr, flush=True)
 
 
+def print_status(text: str) -> None:
+    """Lines about the progress of a command, on standard error; none with ``--quiet``."""
+    if not _quiet:
+        print_error(text)
+
+
 def print_progress(text: str) -> None:
-    """A line on standard error that the next one overwrites."""
+    """A line on standard error that the next one overwrites; none with ``--quiet``."""
+    if _quiet:
+        return
     print(f"\r{printable(text)}", end="", file=sys.stderr, flush=True)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigError
 from ..plain import printable
 from .columns import add_columns, chosen, open_chosen
-from .output import UsageError, add_json, check_readable, print_progress, print_status, say
+from .output import UsageError, add_json, check_readable, print_error, print_progress, say
 
 if TYPE_CHECKING:
     from ..filters.base import Filter
@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
     say(options, machines if tables else machines[0], "\n".join(line for _, lines in results for line in lines))
     lost = [sentence for machine in machines for sentence in machine["lost"]]
     for sentence in lost:
-        print_status(printable(sentence))
+        print_error(printable(sentence))
     return 1 if lost or any(machine["flagged_steps"] for machine in machines) else 0
 
 
@@ -146,7 +146,7 @@ def _run_one(
         place = f"no: it ends at {summary.last:.3f} s, where the run stopped" if interrupted else "yes"
         file.close(facts | {"complete": place})
         if interrupted:
-            print_status(f"{output} is not complete: {summary.samples:,} samples, up to {summary.last:.3f} s")
+            print_error(f"{output} is not complete: {summary.samples:,} samples, up to {summary.last:.3f} s")
     notes = [*blocks.notes, *summary.notes]
     seconds = time.monotonic() - began
     machine = {

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..extras import need
+from . import environment
 from .columns import add_columns, chosen
 from .output import (
     UsageError,
     add_json,
     check_readable,
     command_line,
+    is_quiet,
     print_json,
     print_status,
     print_text,
@@ -69,14 +71,18 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--seed", type=int, help="override the seed of the experiment")
     parser.add_argument(
-        "--run", dest="run_folder", type=Path, metavar="FOLDER", help="run folder (default: runs/NAME-SEED)"
+        "--run",
+        dest="run_folder",
+        type=Path,
+        metavar="FOLDER",
+        help="run folder (default: NAME-SEED in $FWNKF_RUNS or runs)",
     )
     parser.add_argument(
         "--resume",
         nargs="?",
         const=NEWEST,
         metavar="RUN",
-        help="resume a run (default: the newest unfinished run in ./runs)",
+        help="resume a run (default: the newest unfinished run in $FWNKF_RUNS or runs)",
     )
     tables = parser.add_argument_group("your own data")
     tables.add_argument("--data", metavar="FOLDER", help="a folder of .csv or .parquet files, or one such file")
@@ -111,7 +117,10 @@ def run(options: argparse.Namespace) -> int:
     report(f"run folder: {folder}")
     command = command_line(options)
     try:
-        fitted = fit(experiment, folder, resume=options.resume is not None, command=command, say=report, data=data)
+        fitted = fit(
+            experiment, folder, resume=options.resume is not None, command=command, say=report, data=data,
+            progress=not is_quiet(),
+        )  # fmt: skip
     except StoppedError:
         report(f"stopped; the state is saved. Resume with: fwnkf train --resume {shlex.quote(str(folder))}")
         return 130
@@ -205,7 +214,7 @@ def _experiment(options: argparse.Namespace) -> tuple[Experiment, Path]:
             )
         experiment = read_experiment(options.experiment, overrides)
     resumed = None if options.resume in (None, NEWEST) else Path(options.resume)
-    return experiment, options.run_folder or resumed or Path("runs") / f"{experiment.name}-{experiment.seed}"
+    return experiment, options.run_folder or resumed or environment.runs() / f"{experiment.name}-{experiment.seed}"
 
 
 def _own_data(options: argparse.Namespace) -> dict[str, Any]:
@@ -281,11 +290,11 @@ def _newest(folder: Path | None) -> Path:
 
     if folder is not None:
         return folder
-    runs = sorted(Path("runs").glob(f"*/{RUN_FILE}"), key=lambda path: path.stat().st_mtime, reverse=True)
+    runs = sorted(environment.runs().glob(f"*/{RUN_FILE}"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in runs:
         if read_record(path.parent).get("status") != "done":
             return path.parent
-    raise UsageError("no unfinished run in ./runs; give the folder: --resume FOLDER")
+    raise UsageError(f"no unfinished run in {environment.runs()}; give the folder: --resume FOLDER")
 
 
 def _survey(experiment: Experiment, report: Any) -> Any:

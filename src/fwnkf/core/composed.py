@@ -248,6 +248,10 @@ class ComposedSystem(System):
         return [state for _, sensor in self._sensors() for state in sensor.states]
 
     @property
+    def control_layout(self) -> Layout:
+        return self.motion.control_layout
+
+    @property
     def takes_dt(self) -> bool:
         return self.motion.takes_dt
 

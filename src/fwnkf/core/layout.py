@@ -146,6 +146,22 @@ class Layout:
             for part in self.parts
         )
 
+    def words(self) -> str:
+        """The parts in words, with what is not one plain number.
+
+        Returns:
+            Names, sizes and kinds.
+
+        >>> Layout.parse([("position", "euclidean", 3), ("heading", "angle", 1), ("bias", "euclidean", 1)]).words()
+        'position 3, heading (angle), bias'
+        """
+        return ", ".join(
+            part.name
+            + (f" {part.size}" if part.size > 1 and part.kind != "quaternion" else "")
+            + (f" ({part.kind})" if part.kind != "euclidean" else "")
+            for part in self.parts
+        )
+
     def relative(self, values: Float[Tensor, "*B n"], like: Tensor) -> Float[Tensor, "*B n"]:
         """Absolute numbers as those of a filter: relative to the origins, with the dtype and device of ``like``.
 

@@ -90,6 +90,11 @@ class Motion(nn.Module):
     _nominal: float = 1.0
 
     @property
+    def control_layout(self) -> Layout:
+        """Names of the controls, for tables; by default ``u``. A motion without any has no such layout."""
+        return Layout.euclidean(self.control_dim, "u")
+
+    @property
     def takes_dt(self) -> bool:
         """Whether ``dt`` can be given for each step; a discrete system has a fixed step length."""
         return True

@@ -19,6 +19,7 @@ from torch import Tensor
 from ..errors import ConfigError, ShapeError
 from ..registry import SYSTEMS, parse_config
 from ..shapes import Float
+from ..summary import about, html_card, learned_words, one_line, step_words
 from ..types import Gaussian
 from . import linearize
 from .constants import NamedConstants
@@ -60,6 +61,22 @@ class System(SystemDefinition):
     def __init__(self, config: Any, sensors: Mapping[str, SensorDefinition] | None = None) -> None:
         assert sensors is None, "System(motion, sensors=…) makes a ComposedSystem"
         super().__init__(config)
+
+    def __repr__(self) -> str:
+        known = hasattr(self, "layout") and hasattr(self, "observation_layout")  # not while a constructor runs
+        return one_line(f"system {system_name(self)}", self._facts()) if known else super().__repr__()
+
+    def _repr_html_(self) -> str:
+        return html_card(f"system {system_name(self)}", self._facts(), note=about(self))
+
+    def _facts(self) -> dict[str, str]:
+        return {
+            "state": self.layout.words(),
+            "measures": self.observation_layout.words(),
+            "controls": self.control_layout.words() if self.control_dim else "",
+            "step": step_words(self.dt, self.takes_dt),
+            "learned": learned_words(self),
+        }
 
     def with_sensor(self, name: str, sensor: SensorDefinition) -> System:
         """The same system with one more sensor, whose channels come last; this system does not change.
@@ -269,6 +286,10 @@ class FunctionSystem(NamedConstants, System):
         return "constant" if self.definition.linear else "state_dependent"
 
     @property
+    def control_layout(self) -> Layout:
+        return super().control_layout if self.definition.control is None else self.definition.control
+
+    @property
     def takes_dt(self) -> bool:
         return self.definition.takes_dt
 
@@ -380,6 +401,11 @@ class FunctionSystem(NamedConstants, System):
 
     def _control(self, x: Tensor, u: Tensor | None) -> Tensor | None:
         return x.new_zeros(*x.shape[:-1], self.control_dim) if u is None and self.control_dim else u
+
+
+def system_name(system: System) -> str:
+    """The name under which a system is registered, or that of its class."""
+    return SYSTEMS.name_of(type(system)) or type(system).__name__
 
 
 def build_system(name: str, config: dict[str, Any]) -> System:

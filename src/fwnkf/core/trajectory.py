@@ -6,13 +6,23 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from ..errors import NoObservationModelError, NumericalFailureError
+from ..registry import FIGURES
 from ..shapes import Bool, Float, Int
+from ..summary import counted, html_card, one_line
 from ..types import Status
 from .gaussian import log_prob
+from .layout import Layout
 from .tree import tree_map
+from .values import readable
+
+FIGURES.declare("fwnkf.report", trajectory="trajectory_figure")
+SHOWN = 12
+"""Components of a state that a notebook shows."""
 
 
 class Trajectory(NamedTuple):
@@ -52,6 +62,78 @@ class Trajectory(NamedTuple):
     """:attr:`step_log_likelihood`, where the engine has computed it."""
     engine: Any = "loop"
     """The engine that ran, see :meth:`fwnkf.Filter.run`."""
+    layout: Layout | None = None
+    """The parts of the state, where a filter says so."""
+    measured: Layout | None = None
+    """The parts of the measurement, after preprocessing."""
+
+    def __repr__(self) -> str:
+        return one_line("Trajectory", self._facts())
+
+    def _repr_html_(self) -> str:
+        title = "Trajectory"
+        if self.mean is None or self.cov is None or self.layout is None or self.mean.ndim != 3 or 0 in self.mean.shape:
+            return html_card(title, self._facts())
+        mean, cov = (np.asarray(_as_array(item[0, -1]), np.float64) for item in (self.mean, self.cov))
+        std = np.sqrt(np.maximum(np.diagonal(cov), 0))
+        rows, start, at = [], 0, 0
+        for part in self.layout.parts:
+            deviations = std[at : at + part.tangent_size]
+            rows.append((part.name, _numbers(mean[start : start + part.size]), _numbers(deviations)))
+            start, at = start + part.size, at + part.tangent_size
+        head = ("at the last step of the first record", "mean", "standard deviation")
+        more = f"and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+        return html_card(title, self._facts(), head, rows[:SHOWN], more)
+
+    def _facts(self) -> dict[str, str]:
+        facts: dict[str, str] = {}
+        found = next((item for item in (self.mean, self.innovation, self.status) if item is not None), None)
+        if found is not None:
+            records, steps = (found.shape[0], found.shape[1]) if found.ndim > 1 else (1, found.shape[0])
+            facts[""] = f"{counted(records, 'record')} of {counted(steps, 'step')}"
+        if self.layout is not None:
+            facts["state"] = self.layout.words()
+        if self.measured is not None:
+            facts["channels"] = self.measured.words()
+        if self.mean is not None:
+            facts["numbers"] = str(self.mean.dtype).removeprefix("torch.")
+        facts["engine"] = str(self.engine)
+        status = None if self.status is None else torch.as_tensor(self.status)  # an array after numpy()
+        if status is not None and readable(status.sum()):
+            wrong = int(faulty(status).sum())
+            facts["status"] = f"{counted(wrong, 'step')} flagged" if wrong else "ok"
+        return facts
+
+    def plot(
+        self,
+        y: Float[Tensor, "B T m"] | None = None,
+        *,
+        time: Any = None,
+        record: int = 0,
+    ) -> Any:
+        """Draw the means of a record with their 95 % bands, a panel for each component of the state.
+
+        A channel with the name of a component is drawn as dots in its panel. Any other has a panel of its own, with
+        what the filter predicted it to be.
+
+        Args:
+            y: measurements, as they were given to the run; NaN where they are missing.
+            time: of each step, as numbers or dates; by default steps are counted.
+            record: which one.
+
+        Returns:
+            A matplotlib ``Figure``; in a notebook it is shown, and ``savefig`` writes it.
+
+        Raises:
+            ConfigError: matplotlib is not installed (extra ``plot``), or the trajectory has no means and covariances.
+            ShapeError: ``y`` or ``time`` is not of this run.
+
+        >>> import torch, fwnkf
+        >>> one, y = torch.eye(1), torch.randn(1, 50, 1)
+        >>> len(fwnkf.KF(F=one, H=one, Q=one, R=one).run(y).plot(y).axes)
+        2
+        """
+        return FIGURES["trajectory"](self, y, time, record)
 
     @property
     def step_log_likelihood(self) -> Float[Tensor, "B T"]:
@@ -141,5 +223,9 @@ def faulty(status: Int[Tensor, "*B"]) -> Bool[Tensor, "*B"]:
     return (status & ~int(Status.PRECISION_LOST)) != 0
 
 
-def _as_array(leaf: Tensor | None) -> Any:
-    return None if leaf is None else leaf.detach().cpu().numpy()
+def _numbers(values: Any) -> str:
+    return ", ".join(f"{value:.4g}" for value in values)
+
+
+def _as_array(leaf: Any) -> Any:
+    return leaf.detach().cpu().numpy() if isinstance(leaf, Tensor) else leaf

@@ -1,4 +1,4 @@
-"""Operations on nested tuples of tensors, the form of every filter state. Strings in them stay as they are."""
+"""Operations on nested tuples of tensors, the form of every filter state. Strings and layouts stay as they are."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import torch
 from torch import Tensor
 
 from ..shapes import Bool
+from .layout import Layout
+
+CONSTANT = (str, Layout)
+"""What a tree may hold besides tensors."""
 
 
 def _rebuild(like: tuple[Any, ...], items: list[Any]) -> Any:
@@ -20,13 +24,13 @@ def tree_map(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
     """Apply ``function`` to every tensor; the nesting stays the same."""
     if isinstance(tree, tuple):
         return _rebuild(tree, [tree_map(function, item) for item in tree])
-    return tree if isinstance(tree, str) else function(tree)
+    return tree if isinstance(tree, CONSTANT) else function(tree)
 
 
 def named_leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
     """Every tensor with its dotted name: ``belief.mean``, ``hidden.0``."""
     if not isinstance(tree, tuple):
-        if not isinstance(tree, str):
+        if not isinstance(tree, CONSTANT):
             yield prefix, tree
         return
     fields = getattr(tree, "_fields", range(len(tree)))
@@ -46,7 +50,7 @@ def tree_leaves(tree: Any) -> list[Tensor]:
         item = waiting.pop()
         if isinstance(item, tuple):
             waiting.extend(reversed(item))
-        elif item is not None and not isinstance(item, str):
+        elif item is not None and not isinstance(item, CONSTANT):
             found.append(item)
     return found
 
@@ -55,14 +59,14 @@ def tree_unflatten(like: Any, leaves: Iterator[Tensor]) -> Any:
     """New tensors, in the order of :func:`named_leaves`, in the nesting of ``like``."""
     if isinstance(like, tuple):
         return _rebuild(like, [tree_unflatten(item, leaves) for item in like])
-    return like if isinstance(like, str) else next(leaves)
+    return like if isinstance(like, CONSTANT) else next(leaves)
 
 
 def tree_select(condition: Bool[Tensor, " B"], yes: Any, no: Any) -> Any:
     """Each batch item from one of two trees of tensors."""
     if isinstance(no, tuple):
         return _rebuild(no, [tree_select(condition, a, b) for a, b in zip(yes, no, strict=True)])
-    if yes is no or yes is None or isinstance(yes, str):
+    if yes is no or yes is None or isinstance(yes, CONSTANT):
         return yes
     return torch.where(condition.view(-1, *[1] * (yes.ndim - 1)), yes, no)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import DataError
+from ..errors import ConfigError, DataError, listed
+from ..logs.choice import choose
 from ..logs.excerpt import excerpt
 from ..logs.log import Log
 from .evidence import SIGNALS, Analysed, Evidence, gather
@@ -20,11 +22,12 @@ from .thresholds import THRESHOLDS, Thresholds
 
 if TYPE_CHECKING:
     from ..filters.base import Filter
+    from ..types import Frame
     from .truth import Reference
 
 
 def diagnose(
-    log: Log,
+    log: Log | Frame,
     *,
     filter: Filter | None = None,
     truth: str | Path | None = None,
@@ -32,13 +35,15 @@ def diagnose(
     folder: Path | str | None = None,
     thresholds: Thresholds = THRESHOLDS,
     command: str = "",
+    columns: Mapping[str, str] | None = None,
 ) -> Diagnosis:
     """What is wrong with the estimate, with what confidence, and what to do about it.
 
     Of a long log only parts are examined (:mod:`fwnkf.logs.excerpt`); the notes say so.
 
     Args:
-        log: an open log (:func:`fwnkf.logs.open_log`).
+        log: an open log (:func:`fwnkf.logs.open_log`); or a DataFrame of pandas or polars or a Dataset of xarray, whose
+            columns are recognised by name and unit as those of a table are.
         filter: whose innovations to examine; channels are matched by name. By default a filter is fitted to the log:
             a signal with a rate of change and white noise for each channel (:mod:`fwnkf.diagnosis.default_filter`).
         truth: a topic of the log or another file with the true position, orientation or velocity, against which the
@@ -47,6 +52,8 @@ def diagnose(
         folder: where the fitted filter is saved.
         thresholds: of the verdict.
         command: the command line that gives this diagnosis, for the report.
+        columns: of a frame, the columns of signals and of the ``"time"`` by these names, where they are called
+            otherwise: ``{"gyro_x": "wx*0.0174533", "time": "stamp"}``.
 
     Returns:
         Findings, the most severe first, and the curves behind them.
@@ -62,8 +69,27 @@ def diagnose(
     >>> diagnose(open_log(path)).findings[0].cause
     'vibration'
     """
+    if not isinstance(log, Log):
+        log = _frame_log(log, dict(columns or {}))
+    elif columns is not None:
+        raise ConfigError("columns=… is for frames; those of a log are named by fwnkf.logs.choose")
     evidence = examine(log, filter=filter, truth=truth, thresholds=thresholds)
     return complete(evidence, judge(evidence), fix=fix, folder=folder, command=command)
+
+
+def _frame_log(frame: Frame, columns: dict[str, str]) -> Log:
+    """A frame as a log of one table."""
+    from ..frames import open_frame
+    from ..logs.tables import HeldTable
+
+    opened = open_frame(frame, columns.pop("time", ""))
+    if opened.time is None:
+        raise DataError(
+            f"{opened.name}: a diagnosis needs the time of each row, and neither an index nor a column is one "
+            f"({listed(opened.units)}); name it: columns={{'time': …}}"
+        )
+    log = HeldTable(opened.table(), opened.time.seconds, opened.time.start_ns)
+    return choose(log, fields=[f"{name}={place}" for name, place in columns.items()])
 
 
 def examine(

@@ -15,10 +15,11 @@ from ..core.gaussian import factored_density
 from ..core.trajectory import Trajectory
 from ..errors import DataError
 from ..filters.base import Filter
+from ..filters.steps import step_for
 from ..identify.start import starting_belief
 from ..logs.clock import RATE_TOLERANCE
 from ..runtime.inputs import absolute
-from ..runtime.recordings import Steps, run_steps, step_for
+from ..runtime.recordings import Steps, run_steps
 from .pieces import Pieces, batches
 from .result import ChannelSpectrum
 from .series import Series

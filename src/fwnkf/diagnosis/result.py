@@ -11,7 +11,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..plain import printable
 from ..settings import Suggestion
+from ..summary import counted, html_card
 from .finding import Finding
 
 Array = NDArray[np.float64]
@@ -194,6 +196,16 @@ class Diagnosis:
     """Every threshold that was used, by name: its value with unit, and what it means."""
     command: str = ""
     """The command line that gives this diagnosis again."""
+
+    def __repr__(self) -> str:
+        return printable(f"<Diagnosis of {self.name} ({self.format}, {self.seconds:.4g} s): {self.verdict}>")
+
+    def _repr_html_(self) -> str:
+        rows = [(item.severity, item.confidence, item.title, item.what, item.action) for item in self.findings]
+        head = ("severity", "confidence", "finding", "what is wrong", "what to do")
+        facts = {"log": f"{self.name} ({self.format}, {self.seconds:.4g} s)", "filter": self.filter}
+        notes = counted(len(self.notes), "note") if self.notes else ""
+        return html_card(self.verdict, facts, head, rows, notes)
 
     @property
     def problems(self) -> tuple[Finding, ...]:

@@ -13,8 +13,9 @@ from ..data.protocols import Protocol, Records
 from ..errors import ConfigError
 from ..filters.base import Filter
 from ..filters.smoothing import smooth
+from ..filters.steps import dt_for
 from ..metrics.consistency import mahalanobis_squared
-from ..runtime.recordings import Steps, dt_for, run_steps
+from ..runtime.recordings import Steps, run_steps
 from ..shapes import Bool, Float
 from ..types import Gaussian
 from .rows import Row, row

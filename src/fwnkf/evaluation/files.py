@@ -9,10 +9,10 @@ import torch
 from ..data.files import WholeFiles
 from ..errors import ConfigError
 from ..filters.base import Filter
+from ..filters.steps import dt_for
 from ..identify.fit_report import consistency_of
 from ..identify.start import starting_belief
 from ..metrics.accuracy import summarize
-from ..runtime.recordings import dt_for
 from .rows import Row
 
 __all__ = ["evaluate_files"]

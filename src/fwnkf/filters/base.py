@@ -8,7 +8,8 @@ inputs. Cleaning, checks and the loop over time are here.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, overload
 
 import torch
 from torch import Tensor, nn
@@ -20,22 +21,31 @@ from ..core.motion import Linearity
 from ..core.preprocess import Inputs, Preprocess, Preprocessed, grouped
 from ..core.scan import scan
 from ..core.smoothing import LinearStep, LinearSteps, batched
-from ..core.system import System
+from ..core.system import System, system_name
 from ..core.trajectory import Trajectory
 from ..errors import ConfigError, NoObservationModelError, ShapeError
+from ..lazy import upper
 from ..registry import FILTERS, parse_config
 from ..shapes import Bool, Float
-from ..types import Gaussian, Statistics, StepOutput
+from ..summary import about, html_card, learned_words, one_line, option_words, step_words
+from ..types import Frame, FrameT, Gaussian, Statistics, StepOutput
 from . import engines
 from .engines import Engine
 from .inputs import InputSizes, batched_prior, check_inputs, check_lengths, clean
 from .outputs import per_step, rejected, rejected_prediction, scale_covariance, with_resolution
+
+if TYPE_CHECKING:
+    from .frames import Samples
+else:  # runtime shape checks evaluate annotations, and frames are read where one is given
+    Samples = Any
 
 FilterType = TypeVar("FilterType", bound="Filter")
 PriorAt = Literal["first_measurement", "before_first_step"]
 """The time to which a prior belongs."""
 
 
+SIZES = frozenset(("state_dim", "observation_dim", "control_dim", "dt", "layout", "channels", "diagonal_noise"))
+"""Options that other words of a filter's ``repr`` say."""
 FORMS = {"solve": "square_root", "moments": "second_order"}
 """Options of a filter and the value of each that needs code of its own in both halves of the recursion."""
 
@@ -708,6 +718,32 @@ class Filter(nn.Module):
         present = torch.ones_like(y, dtype=torch.bool) if mask is None else mask
         return nn.functional.pad(y, around), nn.functional.pad(present, around)
 
+    def samples(self, frame: Frame, columns: Mapping[str, str] | None = None) -> Samples:
+        """The rows of a frame as :meth:`run` takes them, for all that a frame of estimates does not hold.
+
+        Args:
+            frame: a DataFrame of pandas or polars, or a Dataset of xarray.
+            columns: as in :meth:`run`.
+
+        Returns:
+            ``y``, ``u``, ``mask`` and ``dt``, with a batch axis of one.
+
+        Raises:
+            DataError: a channel has no column, or the stamps go back or do not fit the step of the filter.
+            ConfigError: it is no such frame, or narwhals is not installed.
+
+        >>> import pandas, torch, fwnkf
+        >>> one = torch.eye(1)
+        >>> kf = fwnkf.KF(F=one, H=one, Q=one, R=one)
+        >>> samples = kf.samples(pandas.DataFrame({"y": [1.0, None, 2.0]}))
+        >>> samples.mask.flatten(), kf.log_likelihood(*samples).shape
+        (tensor([ True, False,  True]), torch.Size([1]))
+        """
+        from .frames import read_samples
+
+        return read_samples(self, [frame], columns)
+
+    @overload
     def run(
         self,
         y: Float[Tensor, "B T m"],
@@ -727,7 +763,41 @@ class Filter(nn.Module):
         engine: Engine = "auto",
         outputs: Sequence[str] | None = None,
         engine_steps: int | None = None,
-    ) -> Trajectory:
+    ) -> Trajectory: ...
+
+    @overload
+    def run(
+        self,
+        y: FrameT,
+        *,
+        columns: Mapping[str, str] | None = None,
+        prior: Gaussian | None = None,
+        prior_at: PriorAt = "first_measurement",
+        generator: torch.Generator | None = None,
+        engine: Engine = "auto",
+    ) -> FrameT: ...
+
+    def run(
+        self,
+        y: Float[Tensor, "B T m"] | Frame,
+        u: Float[Tensor, "B T p"] | None = None,
+        mask: Bool[Tensor, "B T m"] | None = None,
+        dt: Float[Tensor, "B T"] | None = None,
+        prior: Gaussian | None = None,
+        *,
+        prior_at: PriorAt = "first_measurement",
+        state: Any = None,
+        truncate: int | None = None,
+        checkpoint: int | None = None,
+        generator: torch.Generator | None = None,
+        prepared: Any = None,
+        advance: Callable[..., tuple[Any, StepOutput]] | None = None,
+        smoothing: bool = False,
+        engine: Engine = "auto",
+        outputs: Sequence[str] | None = None,
+        engine_steps: int | None = None,
+        columns: Mapping[str, str] | None = None,
+    ) -> Trajectory | Frame:
         """Filter complete sequences from a prior, or continue from the ``trajectory.state`` of an earlier run.
 
         The prior is the belief at the time of the first measurement: the first step conditions without predicting,
@@ -735,8 +805,14 @@ class Filter(nn.Module):
         :meth:`initial_belief` or from zero with unit covariance; likewise with a state, which is that of the last step.
         With a preprocessing that reads blocks of samples there is one output per complete block.
 
+        A frame is one recording, and what is returned is a frame of the same library with the same time: a row for each
+        step, the means under the names of the state's components and standard deviations as ``NAME_std``, without
+        gradients. Channels and controls are found by name; NaN is missing; the control of a row acts from it to the
+        next; stamps give ``dt`` where they are not those of the nominal step. :meth:`samples` gives the same tensors.
+
         Args:
-            y: measurements.
+            y: measurements; or a DataFrame of pandas or polars or a Dataset of xarray, which takes ``columns``,
+                ``prior``, ``prior_at``, ``generator`` and ``engine``.
             u: controls.
             mask: True where a channel was measured; by default everywhere.
             dt: lengths of the steps in seconds; by default the nominal one.
@@ -755,15 +831,37 @@ class Filter(nn.Module):
             outputs: names of the outputs that are wanted, such as ``("mean", "cov")``; the others are None. By default
                 all.
             engine_steps: for a part of a recording the length of the whole, by which the engine is chosen.
+            columns: of a frame, the columns of channels, controls and ``"time"`` by these names, where they are called
+                otherwise: ``{"gyro_x": "wx*0.0174533", "time": "stamp"}``.
 
         Returns:
-            The outputs of all steps and the last state.
+            The outputs of all steps and the last state; of a frame the estimates as a frame.
 
         Raises:
             ShapeError: inputs do not have the sizes or the dtype of the filter.
-            DataError: a ``dt`` is negative or not finite.
+            DataError: a ``dt`` is negative or not finite; a frame has no column for a channel, or its stamps go back.
             ConfigError: options that exclude each other, or an engine that does not serve this filter.
+            NumericalFailureError: of a frame, a step failed; of tensors :meth:`Trajectory.raise_for_status` raises it.
         """
+        if not isinstance(y, Tensor):
+            others = {
+                "u": u, "mask": mask, "dt": dt, "state": state, "truncate": truncate, "checkpoint": checkpoint,
+                "prepared": prepared, "advance": advance, "outputs": outputs, "engine_steps": engine_steps,
+                "smoothing": smoothing or None,
+            }  # fmt: skip
+            if given := [name for name, value in others.items() if value is not None]:
+                raise ConfigError(
+                    f"{given[0]}=… is for tensors, and y is a {type(y).__name__}: measurements, controls and time are "
+                    "its columns; for anything else use its tensors, filter.run(*filter.samples(frame), …), and "
+                    "fwnkf.smooth(filter, frame) for smoothed estimates"
+                )
+            from .frames import filter_frame
+
+            start = {"prior": prior, "prior_at": prior_at, "generator": generator, "engine": engine}
+            frame: Frame = filter_frame(self, y, columns, **start)
+            return frame
+        if columns is not None:
+            raise ConfigError("columns=… is for frames, and y is a tensor, whose channels have no names")
         engines.check(engine, outputs)
         state, inputs, flagged, predicts_first = self._begin(y, u, mask, dt, prior, prior_at, state, generator)
         if prepared is None:
@@ -789,7 +887,8 @@ class Filter(nn.Module):
             except engines.EngineError:
                 if name == tried[-1]:
                     raise
-        return track._replace(status=track.status | flagged, engine=name)
+        measured = None if self.latent_innovations else self.observation_layout
+        return track._replace(status=track.status | flagged, engine=name, layout=self.layout, measured=measured)
 
     def _begin(
         self,
@@ -997,6 +1096,38 @@ class Filter(nn.Module):
             )
         self.covariance_scale = None if scale is None else scale.detach().clone().to(self._like())
 
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        folder: str | Path | None = None,
+        private: bool | None = None,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        message: str | None = None,
+    ) -> str:
+        """Upload the filter to a Hugging Face hub, from which :func:`fwnkf.from_pretrained` loads it (extra ``hub``).
+
+        Args:
+            repo_id: ``owner/name``; the repository is created if needed.
+            folder: a folder whose ``README.md``, ``columns.json`` and ``results.json`` go along. Without a card a short
+                one is written, unless the repository has one.
+            private: whether a new repository is private; None for the default of the account.
+            revision: the branch; by default ``main``.
+            token: a token that may write; by default that of ``hf auth login``.
+            message: the message of the commit.
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            CheckpointError: the filter is not registered, see :func:`fwnkf.save`.
+            DataError: the hub refused, or cannot be reached.
+        """
+        options = {"folder": folder, "private": private, "revision": revision, "token": token, "message": message}
+        address: str = upper("fwnkf.hub.upload.push_to_hub")(self, repo_id, **options)
+        return address
+
     @property
     def input_sizes(self) -> InputSizes:
         """Channels of a raw measurement, of a raw control, and samples per step: those before preprocessing."""
@@ -1021,6 +1152,31 @@ class Filter(nn.Module):
         if linear is None:
             raise ConfigError(self._not_smoothed())
         return batched(linear)
+
+    def __repr__(self) -> str:
+        return one_line(self._title(), self._facts()) if self._is_set_up() else super().__repr__()
+
+    def _repr_html_(self) -> str:
+        return html_card(self._title(), self._facts(), note=about(self))
+
+    def _is_set_up(self) -> bool:
+        """Whether there is something to say: not while a constructor runs."""
+        return hasattr(self, "layout") and hasattr(self, "observation_layout")
+
+    def _title(self) -> str:
+        return self.name if self.system is None else f"{self.name} on {system_name(self.system)}"
+
+    def _facts(self) -> dict[str, str]:
+        return {
+            "state": self.layout.words(),
+            "channels": self.observation_layout.words(),
+            "controls": str(self.control_dim or ""),
+            "raw samples": "" if self.preprocess is None else f"{self.input_sizes.channels} channels, preprocessed",
+            "step": step_words(self.nominal_step, self.takes_dt),
+            "options": option_words(self.config, leave_out=SIZES),
+            "learned": learned_words(self),
+            "numbers": str(self.dtype).removeprefix("torch.") + f" on {self.device}",
+        }
 
     # ---- properties -----------------------------------------------------------------------------------------
 

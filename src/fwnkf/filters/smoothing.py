@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -16,8 +16,8 @@ from ..core.trajectory import Trajectory
 from ..core.tree import tree_map
 from ..errors import ConfigError
 from ..shapes import Float
-from ..types import Gaussian
-from .base import Filter
+from ..types import Frame, FrameT, Gaussian
+from .base import Filter, PriorAt
 from .engines import LinearRecord
 from .outputs import covariance_factor
 
@@ -45,8 +45,32 @@ class Smoothed(NamedTuple):
     """The belief in noise states, or in the lagged states of an ``arkf``; None without any, and for a mixture."""
 
 
+@overload
+def smooth(model: Filter, trajectory: Trajectory, *, lag: int | None = None) -> Smoothed: ...
+
+
+@overload
+def smooth(
+    model: Filter,
+    trajectory: FrameT,
+    *,
+    lag: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    prior: Gaussian | None = None,
+    prior_at: PriorAt = "first_measurement",
+) -> FrameT: ...
+
+
 @torch.no_grad()
-def smooth(model: Filter, trajectory: Trajectory, *, lag: int | None = None) -> Smoothed:
+def smooth(
+    model: Filter,
+    trajectory: Trajectory | Frame,
+    *,
+    lag: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    prior: Gaussian | None = None,
+    prior_at: PriorAt = "first_measurement",
+) -> Smoothed | Frame:
     """Smooth a trajectory of ``model.run(…, smoothing=True)``.
 
     On a linear Gaussian system this is the exact posterior. Elsewhere it is the Rauch-Tung-Striebel recursion on the
@@ -54,15 +78,18 @@ def smooth(model: Filter, trajectory: Trajectory, *, lag: int | None = None) -> 
 
     Args:
         model: the filter that ran.
-        trajectory: what it returned.
+        trajectory: what it returned; or a frame of measurements, as :meth:`Filter.run` takes it, which is filtered and
+            smoothed.
         lag: None for the fixed interval, in which every step uses all measurements; ``k`` for a fixed lag, in which
             each uses those up to ``k`` steps later.
+        columns, prior, prior_at: of a frame, as in :meth:`Filter.run`.
 
     Returns:
-        The smoothed belief in every step.
+        The smoothed belief in every step; of a frame the estimates as a frame of the same library and time.
 
     Raises:
         ConfigError: the trajectory was made without ``smoothing=True``, or the lag is negative.
+        DataError: a frame has no column for a channel, or its stamps go back or do not fit the filter.
 
     >>> import fwnkf
     >>> one = torch.eye(1)
@@ -73,6 +100,15 @@ def smooth(model: Filter, trajectory: Trajectory, *, lag: int | None = None) -> 
     """
     if lag is not None and lag < 0:
         raise ConfigError(f"lag = {lag}: give a number of steps, or None to use all measurements")
+    if not isinstance(trajectory, Trajectory):
+        from .frames import smooth_frame
+
+        frame: Frame = smooth_frame(model, smooth, trajectory, columns, lag, prior=prior, prior_at=prior_at)
+        return frame
+    if columns is not None or prior is not None:
+        raise ConfigError(
+            "columns=… and prior=… are for a frame of measurements; a trajectory has been filtered already"
+        )
     if trajectory.linear is None:
         raise ConfigError(
             "the trajectory does not hold the linear models of its steps; run the filter with smoothing=True: "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -19,7 +19,7 @@ from ..filters.factory import build
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from ..filters.parts.lines import Lines
 from ..shapes import Bool, Float
-from ..types import Gaussian
+from ..types import DataFrame, Dataset, Frame, Gaussian
 from .fit_report import FitReport, Order, consistency, fitted_parameters
 from .likelihood import Likelihood, Local, Measurements, maximise
 from .parameters import Parameters
@@ -63,13 +63,13 @@ class Fit:
 
 def fit(
     model: Filter | System,
-    y: Float[Tensor, "N T m"],
+    y: Float[Tensor, "N T m"] | Frame | Sequence[Frame],
     u: Float[Tensor, "N T p"] | None = None,
     mask: Bool[Tensor, "N T m"] | None = None,
     dt: Float[Tensor, "N T"] | None = None,
     prior: Gaussian | None = None,
     *,
-    truth: Float[Tensor, "N T n"] | None = None,
+    truth: Float[Tensor, "N T n"] | Frame | Sequence[Frame] | None = None,
     learn: Sequence[str] = ("Q", "R", "oscillators"),
     oscillators: int | Literal["auto"] | None = None,
     held_out: float | Sequence[int] = 0.2,
@@ -77,6 +77,7 @@ def fit(
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
     parts: Parts | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> Fit:
     """Learn noise covariances, constants of the system and coloured noise from measurements alone.
 
@@ -86,9 +87,12 @@ def fit(
     Args:
         model: the system, or a filter on it, with the values to start from. It is not changed.
         y, u, mask, dt, prior: as for ``filter.run``; NaN in ``y`` is missing. Without a prior the filter starts from
-            its ``initial_belief``, or from what the first samples of all records say of the state.
+            its ``initial_belief``, or from what the first samples of all records say of the state. Instead of ``y``,
+            ``u``, ``mask`` and ``dt`` a frame, or frames of any lengths, each one record: DataFrames of pandas or
+            polars, Datasets of xarray.
         truth: true states of the records where they are known, NaN elsewhere. Where they are known, the likelihood of
-            the error of the estimate is added.
+            the error of the estimate is added. With frames: frames of the same rows, with columns under the names of
+            the state's components.
         learn: ``Q``, ``R`` (their variances, correlations stay; or the constants of the system that set them),
             ``oscillators``, ``constants`` (all of the system), or constants by name.
         oscillators: noise states of each channel, for a system: a number, or ``"auto"`` (default), which adds them
@@ -100,6 +104,7 @@ def fit(
         stop: asked between iterations; the fit ends with what it has if it returns True.
         parts: evaluate the likelihood in parts of the records (:class:`fwnkf.identify.parts.Parts`), for more of them
             than fit into memory at once, or on several machines; the sums are the same to rounding.
+        columns: of frames, as in :meth:`fwnkf.Filter.run`.
 
     Returns:
         The fitted filter and the report on it.
@@ -120,7 +125,7 @@ def fit(
     began = time.process_time()
     report = progress or (lambda text: None)
     plain, dtype = _as_filter(model, oscillators, learn)
-    data = _measurements(plain, y, u, mask, dt, prior, truth)
+    data = _measurements(plain, *_tensors(plain, y, u, mask, dt, truth, columns), prior)
     kept, tested = split_held_out(len(data.y), held_out)
     train, test = data.take(kept), data.take(tested) if len(tested) else None
 
@@ -312,14 +317,50 @@ def _with_oscillators(base: Filter, count: int) -> FrequencyWeightedNeuralKalman
     return FrequencyWeightedNeuralKalmanFilter(copy.deepcopy(base.system), noise=lines).double()
 
 
+Records = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+"""Measurements, controls, mask, lengths of steps, and truth."""
+
+
+def _tensors(
+    model: Filter,
+    y: Tensor | Frame | Sequence[Frame],
+    u: Tensor | None,
+    mask: Tensor | None,
+    dt: Tensor | None,
+    truth: Tensor | Frame | Sequence[Frame] | None,
+    columns: Mapping[str, str] | None,
+) -> Records:
+    """The records as they are given, or those of frames."""
+    if isinstance(y, Tensor):
+        if columns is not None or not (truth is None or isinstance(truth, Tensor)):
+            raise ConfigError("columns=… and a truth of frames are for frames, and y is a tensor")
+        return y, u, mask, dt, truth
+    if not (u is None and mask is None and dt is None) or isinstance(truth, Tensor):
+        raise ConfigError("y are frames: controls, missing values and time are their columns, and the truth is frames")
+    from ..filters.frames import TIME, read_samples, read_states
+
+    frames = _listed(y)
+    if not frames:
+        raise DataError("there is no frame to fit to")
+    samples = read_samples(model, frames, columns)
+    states = None
+    if truth is not None:
+        states = read_states(model, frames, _listed(truth), (columns or {}).get(TIME, ""))
+    return *samples, states
+
+
+def _listed(frames: Frame | Sequence[Frame]) -> list[Frame]:
+    return [frames] if isinstance(frames, (DataFrame, Dataset)) else list(frames)
+
+
 def _measurements(
     model: Filter,
     y: Tensor,
     u: Tensor | None,
     mask: Tensor | None,
     dt: Tensor | None,
-    prior: Gaussian | None,
     truth: Tensor | None,
+    prior: Gaussian | None,
 ) -> Measurements:
     """All inputs in float64, with a prior for each record."""
     if y.ndim != 3:

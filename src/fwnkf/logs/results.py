@@ -15,8 +15,8 @@ from ..errors import ConfigError
 from ..extras import need
 
 Array = NDArray[np.float64]
-Parts = Sequence[tuple[str, str, int]]
-"""Name, kind (``euclidean``, ``angle``, ``quaternion``) and size of the parts of a state."""
+Parts = Sequence[tuple[Any, ...]]
+"""Name, kind (``euclidean``, ``angle``, ``quaternion``), size and, where it has one, origin of each part of a state."""
 
 AXES = "xyz"
 

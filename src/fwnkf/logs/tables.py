@@ -98,20 +98,23 @@ class TableLog(Log):
         self._table = read_table(path, digest=False, leave_text_out=True)
         units = {name: self._table.units.get(name, "") for name in self._table.columns}
         column, factor, notes = self._time_of(units, time)
-        self._sources, further = _sources(units, column, self._table.name)
+        sources, further = _sources(units, column, self._table.name)
         if factor is None:
-            inertial = any(source.role in ("imu", "gyro", "accel") for source in self._sources)
+            inertial = any(source.role in ("imu", "gyro", "accel") for source in sources)
             factor, guess = self._guessed(column, units[column], inertial)
             notes += guess
         stamps = self._table.columns[column] * factor
         known = stamps[np.isfinite(stamps)]
         start = float(known[0]) if len(known) and abs(known[0]) > 1e6 else 0.0  # a date: keep the digits of the rest
-        self.start_ns = round(start * 1e9)
-        self._time: NDArray[np.float64] = stamps - start
-        if self._table.text:
-            notes.append(f"columns of text are left out: {', '.join(self._table.text[:10])}")
-        self.notes = (*notes, *further)
-        self.topics = {self._table.name: Topic(self._table.name, "table", tuple(self._table.columns), len(self._table))}
+        self._put(stamps - start, round(start * 1e9), sources, [*notes, *further])
+
+    def _put(self, time: NDArray[np.float64], start_ns: int, sources: tuple[Source, ...], notes: Sequence[str]) -> None:
+        """Take the stamps, in seconds since ``start_ns``, and the signals of :attr:`_table`."""
+        table = self._table
+        self._time, self.start_ns, self._sources = time, start_ns, sources
+        left_out = [f"columns of text are left out: {', '.join(table.text[:10])}"] if table.text else []
+        self.notes = (*left_out, *notes)
+        self.topics = {table.name: Topic(table.name, "table", tuple(table.columns), len(table))}
 
     def _time_of(self, units: Mapping[str, str], given: str) -> tuple[str, float | None, list[str]]:
         """The column with the time, the factor that was given, and notes."""
@@ -160,6 +163,25 @@ class TableLog(Log):
         return self._sources
 
 
+class HeldTable(TableLog):
+    """A table that a program holds as a log, such as a DataFrame.
+
+    Args:
+        table: its columns, without the time.
+        time: of each row, in seconds since ``start_ns``.
+        start_ns: the clock at time zero in nanoseconds.
+
+    >>> table = Table("run", Path("run"), {"load": np.ones(3)}, {"load": "N"}, "")
+    >>> HeldTable(table, np.arange(3.0)).signal("column").units
+    {'load': 'N'}
+    """
+
+    def __init__(self, table: Table, time: NDArray[np.float64], start_ns: int = 0) -> None:
+        self.path, self.format, self.parameters, self._table = table.path, "table in memory", {}, table
+        units = {name: table.units.get(name, "") for name in table.columns}
+        self._put(time, start_ns, *_sources(units, "", table.name))
+
+
 def read_signals(path: str | Path, names: Sequence[str], picks: Mapping[str, Pick]) -> Table:
     """Columns of a table by the names that a log of it has: signals in standard units, or columns as they are.
 
@@ -172,13 +194,7 @@ def read_signals(path: str | Path, names: Sequence[str], picks: Mapping[str, Pic
         The table with these columns.
     """
     header = read_header(path)
-    time = time_column(header)
-    known = {
-        name: place
-        for source in reversed(_sources(header, time or "", "")[0])
-        if source.role not in NOT_MEASURED
-        for name, place in source.columns.items()
-    }
+    known = measured_signals(header, time_column(header) or "")
     places = {name: known.get(name, (name, 1.0)) for name in names}
     places |= {name: (picks[name].place, picks[name].factor) for name in names if name in picks}
     if all(place == (name, 1.0) for name, place in places.items()):
@@ -188,6 +204,26 @@ def read_signals(path: str | Path, names: Sequence[str], picks: Mapping[str, Pic
     standard = standard_units(names)
     units = {name: table.unit(column) if k == 1.0 else standard.get(name, "") for name, (column, k) in places.items()}
     return replace(table, columns=columns, units={name: unit for name, unit in units.items() if unit})
+
+
+def measured_signals(units: Mapping[str, str], time: str) -> dict[str, tuple[str, float]]:
+    """The column of each measured signal of a table by its standard name, and the factor to the standard unit.
+
+    Columns that are no standard signal have their own names and the factor one.
+
+    Args:
+        units: the unit of each column by name; empty where none is known.
+        time: the column of the time, which is no signal.
+
+    >>> measured_signals({"wx": "deg/s", "wy": "deg/s", "wz": "deg/s", "load": "N"}, "")["load"]
+    ('load', 1.0)
+    """
+    return {
+        name: place
+        for source in reversed(_sources(units, time, "")[0])
+        if source.role not in NOT_MEASURED
+        for name, place in source.columns.items()
+    }
 
 
 def _sources(units: Mapping[str, str], time: str, topic: str) -> tuple[tuple[Source, ...], list[str]]:

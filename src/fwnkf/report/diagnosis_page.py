@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..diagnosis.result import AllanDeviation, ChannelSpectrum, Consistency, Diagnosis, Fix
 from ..diagnosis.thresholds import THRESHOLDS
 from ..settings import RELEASES
 from . import diagnosis_figures as figures
-from .drawing import Drawing, draw
+from .drawing import Drawing, draw, plain_text
 from .page import Cell, Page, Section, Table
 from .stamps import stream_section
 from .verdict import NAMES, by_strength, key_figures, overall_row, strongest, verdict_notices
 from .wording import clean, in_words, number, percent, quantity, shorten, versions
 
-__all__ = ["diagnosis_page", "page_of"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+else:  # runtime shape checks evaluate annotations, and matplotlib is optional
+    Figure = Any
+
+__all__ = ["diagnosis_page", "page_of", "pictures_of"]
 
 WATERFALLS = 3
 BEFORE_AFTER = 3
+MOST_ROWS = 24
+"""Channels of the figure of consistency."""
 
 
 def diagnosis_page(diagnosis: Diagnosis) -> str:
@@ -63,6 +72,28 @@ def page_of(diagnosis: Diagnosis) -> Page:
         facts=key_figures(shown),
         data=diagnosis.as_dict(arrays=False),
     )
+
+
+def pictures_of(diagnosis: Diagnosis) -> dict[str, Figure]:
+    """The figures that answer most, by name: where the noise is, and whether the filter is consistent.
+
+    Args:
+        diagnosis: the diagnosis.
+
+    Returns:
+        Figures for :func:`fwnkf.report.plots.save_all`.
+
+    >>> pictures_of(Diagnosis("flight.ulg", "ulog", 61.7, "constant velocity"))
+    {}
+    """
+    shown: Diagnosis = clean(diagnosis)
+    found = {
+        f"spectra_{k}_{re.sub(r'[^a-z]+', '_', kind.lower())[:20]}": figures.spectra(group, shown.peaks)
+        for k, ((kind, _), group) in enumerate(_grouped(shown.spectra).items(), 1)
+    }
+    if shown.consistency:
+        found["consistency"] = figures.consistency(shown.consistency[:MOST_ROWS])
+    return {name: plain_text(figure) for name, figure in found.items()}
 
 
 # ---- the questions --------------------------------------------------------------------------------------------------
@@ -168,7 +199,7 @@ def _consistent(diagnosis: Diagnosis) -> Section | None:
     shown = [row for row in _choice(rows, overall) if len(row.values) > 1]
     drawings = [
         draw(
-            figures.consistency(rows[:24]),
+            figures.consistency(rows[:MOST_ROWS]),
             "consistency",
             "Mean of each channel: underconfident on the left, overconfident on the right. Grey: 95 % interval of a "
             "consistent filter; a cross is more than 25 % outside.",

@@ -125,9 +125,7 @@ def svg(figure: Figure, name: str, label: str) -> str:
     settings = {"svg.fonttype": "none", "svg.hashsalt": name, "text.parse_math": False}
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # the browser has other fonts
-        _plain_log_labels(figure)
-        for text in figure.findobj(need("matplotlib.text", extra="plot").Text):
-            text.set_parse_math(False)  # a name from a log is no formula
+        plain_text(figure)
         figure.savefig(target, format="svg", transparent=True, metadata=_METADATA)
     root = ElementTree.fromstring(_INVALID.sub("\N{REPLACEMENT CHARACTER}", target.getvalue()))
     _simplify(root)
@@ -135,6 +133,14 @@ def svg(figure: Figure, name: str, label: str) -> str:
         root.attrib.pop(attribute, None)
     root.attrib.update({"class": "plot", "role": "img", "aria-label": label})
     return ElementTree.tostring(root, encoding="unicode").replace("\n", " ")
+
+
+def plain_text(figure: Figure) -> Figure:
+    """The same figure with every text as it is: a name from a log is no formula."""
+    _plain_log_labels(figure)
+    for text in figure.findobj(need("matplotlib.text", extra="plot").Text):
+        text.set_parse_math(False)
+    return figure
 
 
 def _plain_log_labels(figure: Figure) -> None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ..navigation.review import CONSISTENT, STATES, ChannelInnovations, NavigationReview
 from . import navigation_figures as figures
-from .drawing import draw
+from .drawing import draw, plain_text
 from .page import Level, Notice, Page, Section, Table
 from .wording import clean, in_words, number, percent, shorten, versions
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+else:  # runtime shape checks evaluate annotations, and matplotlib is optional
+    Figure = Any
 
 NAMES = 40
 """Characters of a name from the log in a table."""
@@ -48,6 +54,20 @@ def page_of(review: NavigationReview) -> Page:
         facts=_facts(shown),
         data=review.as_dict(),
     )
+
+
+def pictures_of(review: NavigationReview) -> dict[str, Figure]:
+    """The figures of the motion, by name, for :func:`fwnkf.report.plots.save_all`.
+
+    Args:
+        review: the review.
+
+    Returns:
+        The track from above, the height and the attitude.
+    """
+    shown: NavigationReview = clean(review)
+    drawn = {"plan": figures.plan(shown), "height": figures.height(shown), "attitude": figures.attitude(shown)}
+    return {name: plain_text(figure) for name, figure in drawn.items()}
 
 
 def _level(review: NavigationReview) -> Level:

@@ -80,7 +80,7 @@ def trajectory(records: Records, tracks: Tracks, record: int = 0) -> Figure:
     lines = series.without_jumps(layout, reference, truth)
     for i, (name, unit) in enumerate(shown):
         axes[i].plot(time, lines[:, i], color=TRUTH, linewidth=2.4, label="truth", zorder=3)
-        axes[i].set_ylabel(_with_unit(name, unit))
+        axes[i].set_ylabel(with_unit(name, unit))
     for channel, i in direct.items():
         dots = reference.clone()
         dots[:, i] = y[:, channel]
@@ -99,7 +99,7 @@ def trajectory(records: Records, tracks: Tracks, record: int = 0) -> Figure:
             axes[i].fill_between(
                 time, low, high, color=COLOURS[0], alpha=0.18, linewidth=0, label=f"{name}, 95 %", zorder=2
             )
-            axes[i].set_ylim(_widened(limits, low, high))
+            axes[i].set_ylim(widened(limits, low, high))
     for (name, channels), axis in zip(groups.items(), axes[len(shown) :], strict=True):
         _measurements(axis, name, channels, records, record, time, y)
     finish(figure, axes, f"{records.name}, record {record}")
@@ -355,7 +355,7 @@ def save_all(folder: str | Path, figures: Mapping[str, Figure | None]) -> list[P
 # ---- helpers ---------------------------------------------------------------------------------------------------------
 
 
-def _widened(limits: tuple[float, float], low: Tensor, high: Tensor) -> tuple[float, float]:
+def widened(limits: tuple[float, float], low: Tensor, high: Tensor) -> tuple[float, float]:
     """Limits widened for the band at most time steps, by at most half the range on either side."""
     finite = low.isfinite() & high.isfinite()
     if not bool(finite.any()):
@@ -379,7 +379,7 @@ def _numbers(values: Sequence[float | None]) -> list[float]:
     return [math.nan if value is None else value for value in values]
 
 
-def _with_unit(name: str, unit: str) -> str:
+def with_unit(name: str, unit: str) -> str:
     return f"{name} ({unit})" if unit else name
 
 

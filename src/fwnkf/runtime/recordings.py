@@ -1,10 +1,9 @@
 """The one driver of a filter over recordings: behind ``run``, ``diagnose``, ``evaluate``, ``batch`` and smoothing.
 
-Samples become steps in three moves, and each is here once: where a filter starts anew (:func:`starts_anew`), which
-lengths its steps have (:func:`step_for`, :func:`dt_for`), and which values act in a step without a sample
-(:func:`last_known`). The steps are :class:`Steps`, in parts of bounded memory, and :func:`run_steps` runs a filter over
-them. What a caller does with the outputs is its own: :func:`run_long` writes the estimates of a log,
-:func:`smooth_in_chunks` smooths them.
+Samples become steps in three moves, and each is decided once: where a filter starts anew (:func:`starts_anew`), which
+lengths its steps have, and which values act in a step without a sample (both in :mod:`fwnkf.filters.steps`). The steps
+are :class:`Steps`, in parts of bounded memory, and :func:`run_steps` runs a filter over them. What a caller does with
+the outputs is its own: :func:`run_long` writes the estimates of a log, :func:`smooth_in_chunks` smooths them.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ from ..core.trajectory import Trajectory, faulty
 from ..errors import ConfigError, DataError
 from ..filters.base import Filter
 from ..filters.engines import Engine
-from ..logs.clock import RATE_TOLERANCE, fitted_step, step_counts
+from ..filters.steps import last_known, step_for
+from ..logs.clock import fitted_step, step_counts
 from ..metrics.consistency import mahalanobis_squared
 from ..shapes import Bool, Float
 from .inputs import relative
@@ -49,8 +49,6 @@ NOTES = 10
 """Gaps that are named in the notes."""
 MOST = 4_000_000
 """Steps between the samples of one block, missing ones included: more would not fit into bounded memory."""
-NOMINAL_TOLERANCE = 1e-6
-"""Relative difference up to which a step has the nominal length: the rounding of float32."""
 
 
 # ---- steps, and a filter over them ----------------------------------------------------------------------------------
@@ -99,7 +97,7 @@ def run_steps(
         yield track
 
 
-# ---- gaps, rates and held values ------------------------------------------------------------------------------------
+# ---- gaps ------------------------------------------------------------------------------------
 
 
 def starts_anew(distance: NDArray[Any], longest: float = LONGEST_GAP) -> NDArray[np.bool_]:
@@ -110,59 +108,6 @@ def starts_anew(distance: NDArray[Any], longest: float = LONGEST_GAP) -> NDArray
     """
     new: NDArray[np.bool_] = ~(distance <= longest)
     return new
-
-
-def last_known(values: NDArray[Any], axis: int = 0) -> NDArray[Any]:
-    """In every row the last finite values of it and the rows before, which act from then on.
-
-    >>> last_known(np.array([[1.0], [np.nan], [3.0], [np.nan]]))[:, 0].tolist()
-    [1.0, 1.0, 3.0, 3.0]
-    """
-    number = np.arange(values.shape[axis]).reshape([-1 if k == axis else 1 for k in range(values.ndim)])
-    rows = np.where(np.isfinite(values), number, 0)
-    held: NDArray[Any] = np.take_along_axis(values, np.maximum.accumulate(rows, axis), axis)
-    return held
-
-
-def step_for(
-    model: Filter, step: float, *, stamps: bool = False, tolerance: float = RATE_TOLERANCE, name: str = "the log"
-) -> float | None:
-    """The seconds between samples, where the filter has to be told them; None where it takes its own step.
-
-    Args:
-        model: the filter.
-        step: seconds between the samples.
-        stamps: whether the steps are to be those of the time stamps in any case.
-        tolerance: relative difference up to which the samples have the rate of the filter.
-        name: what the samples are called in errors.
-
-    Raises:
-        DataError: the filter has a fixed step of another length.
-    """
-    nominal = step if model.system is None else model.system.dt / model.input_sizes.block
-    same = abs(step / nominal - 1) <= tolerance
-    if not (model.system is not None and model.system.takes_dt) and (stamps or not same):
-        raise DataError(
-            f"the filter runs at {1 / nominal:.5g} Hz with a fixed step of {nominal:.6g} s, but {name} has "
-            f"{1 / step:.5g} Hz; resample the log, or use a filter of that rate, or one with continuous=True"
-        )
-    return None if same and not stamps else step
-
-
-def dt_for(model: Filter, dt: Float[Tensor, "N T"], *, continued: bool = False) -> Float[Tensor, "N T"] | None:
-    """``dt``, or None if the filter takes none or does not need it.
-
-    A system in continuous time is discretised anew for every ``dt``, which takes most of the time of a step. If all
-    steps after the first have the nominal length, a run without ``dt`` computes the same with one discretisation.
-    ``continued`` says that the first step is one like the others, not that of a prior.
-    """
-    if not model.takes_dt:
-        return None
-    system = model.system
-    if system is None or not system.discretizes or model.preprocess is not None:
-        return dt
-    steps = dt if continued else dt[:, 1:]
-    return None if bool(((steps / system.dt - 1).abs() < NOMINAL_TOLERANCE).all()) else dt
 
 
 # ---- logs of any length ---------------------------------------------------------------------------------------------

@@ -21,8 +21,9 @@ from ..core.gaussian import normalized_square
 from ..core.trajectory import Trajectory
 from ..core.tree import named_leaves, tree_map, tree_unflatten
 from ..filters.base import Filter
+from ..filters.steps import last_known
 from ..runtime.inputs import relative
-from ..runtime.recordings import Steps, last_known, run_steps
+from ..runtime.recordings import Steps, run_steps
 from ..types import numpy_dtype
 from .lines import Lines, innovation_lines
 from .rows import Clock, Index, Samples, Segments

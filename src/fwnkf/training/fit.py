@@ -71,6 +71,7 @@ def fit(
     say: Callable[[str], None] = lambda text: None,
     data: Protocol | None = None,
     model: Filter | None = None,
+    progress: bool = True,
 ) -> Fitted | None:
     """Train a filter, or resume training.
 
@@ -82,6 +83,7 @@ def fit(
         say: called with status lines.
         data: the records, instead of those that the experiment describes.
         model: the filter to train, instead of the untrained one that the experiment describes.
+        progress: show steps and the time left on standard error.
 
     Returns:
         The finished run; None on processes of nonzero rank.
@@ -124,7 +126,7 @@ def fit(
     module = TrainingModule(model, experiment, plan, protocol.split.val, steps)
     say(f"the filter is run by engine {module.engine!r}")
     checkpoints = CheckpointCallback(folder, options.monitor, options.patience, options.save_seconds, begin)
-    trainer = _trainer(experiment, folder, steps, checkpoints)
+    trainer = _trainer(experiment, folder, steps, checkpoints, progress)
     record = {**_record(experiment, protocol, model, command), "steps": 0, "cpu_seconds": 0.0}
     record["preparation_seconds"] = round(preparation_seconds, 1)
     if previous is not None:
@@ -303,7 +305,9 @@ def _record(experiment: Experiment, protocol: Protocol, model: Filter, command: 
     }
 
 
-def _trainer(experiment: Experiment, folder: Path, steps: int, checkpoints: CheckpointCallback) -> lightning.Trainer:
+def _trainer(
+    experiment: Experiment, folder: Path, steps: int, checkpoints: CheckpointCallback, progress: bool
+) -> lightning.Trainer:
     options = experiment.trainer
     distributed = options.devices > 1
     loggers = [_logger(name, folder, experiment) for name in options.loggers]
@@ -319,7 +323,7 @@ def _trainer(experiment: Experiment, folder: Path, steps: int, checkpoints: Chec
             num_sanity_val_steps=0,
             logger=loggers,
             log_every_n_steps=10,
-            callbacks=[checkpoints, ProgressLine(experiment.name, steps)],
+            callbacks=[checkpoints, *([ProgressLine(experiment.name, steps)] if progress else [])],
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,

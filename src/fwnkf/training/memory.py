@@ -10,7 +10,7 @@ from torch import Tensor
 from ..data.protocols import Records
 from ..errors import ConfigError
 from ..filters.base import Filter
-from ..runtime.recordings import dt_for
+from ..filters.steps import dt_for
 from .batches import Piece, Plan, gather
 from .config import TrainerSection
 

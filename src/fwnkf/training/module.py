@@ -19,9 +19,9 @@ from ..data.protocols import Records
 from ..errors import NumericalFailureError
 from ..filters import engines
 from ..filters.base import Filter
+from ..filters.steps import dt_for
 from ..metrics.accuracy import summarize
 from ..metrics.consistency import nis
-from ..runtime.recordings import dt_for
 from .adabelief import AdaBelief
 from .batches import Piece, Plan, gather
 from .config import Experiment, OptimizerSection
