@@ -150,7 +150,7 @@ GIVEN: dict[str, tuple[str, Part, dict[str, Any]]] = {
     "correction": ("correction", Correction(4, 0.2, 0.999), {}),
     "drift": ("noise", Drift(seconds=3.0, std=0.2, sensor="tip"), {}),
     "gru": ("encoder", GRU(6, 2, "current"), {}),
-    "hypotheses": ("hypotheses", Hypotheses(2, True, (0.5, 1.0, 2.0), 1.5, 1, 0.8), {"noise": Lines()}),
+    "hypotheses": ("hypotheses", Hypotheses(2, True, (0.5, 1.0, 2.0), 1.5, 1, 0.8, 2.0), {"noise": Lines()}),
     "level": ("level", Level(3.0, "each"), {}),
     "lines": ("noise", Lines(2, [3.0, 9.0], [0.5, 1.0], [[0.2, 0.4], [0.3, 0.6]], True, 0.999, sensor="tip"), {}),
     "locally_linear": ("transition", LocallyLinear(2), {}),

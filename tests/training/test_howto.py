@@ -102,7 +102,7 @@ def test_every_command_line_option_is_documented():
         section = text[text.index(f"## {name}\n") :].split("\n## ")[0]
         for leaf in (command, *choices(command).values()):
             flags = {flag for action in leaf._actions for flag in action.option_strings if flag.startswith("--")}
-            common = {"--help", "--json", "--import"}
+            common = {"--help", "--json", "--import", "--quiet"}
             assert [flag for flag in sorted(flags - common) if flag not in section] == [], name
     assert common - {"--help"} <= set(re.findall(r"--\w+", text.split("## list")[0]))
 
