@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         options = parser(words[0] if words else None).parse_args(words)
         options.words = words
-        be_quiet(options.quiet or environment.quiet())
+        be_quiet(getattr(options, "quiet", False) or environment.quiet())
         import_modules(options.modules)
         code: int = options.run(options)
         return code
