@@ -32,7 +32,10 @@ def test_masked_values_have_no_effect(name, generator):
     mask[:, 2] = False
     plain = net.run(y, mask=mask)
     with_nan = net.run(torch.where(mask, y, torch.full_like(y, torch.nan)), mask=mask)
-    plain, with_nan = (track._replace(linear=(), log_density=(), measured=()) for track in (plain, with_nan))  # not recorded
+    plain, with_nan = (
+        track._replace(linear=(), log_density=(), measured=())  # not recorded
+        for track in (plain, with_nan)
+    )
     for (leaf, a), (_, b) in zip(named_leaves(plain), named_leaves(with_nan), strict=True):
         assert_same_bits(b, a, leaf)
         assert a.isfinite().all(), leaf

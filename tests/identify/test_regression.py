@@ -147,8 +147,12 @@ def test_a_function_of_the_wrong_shape_is_named():
 
 
 def test_a_config_cannot_ask_for_billions_of_terms():
-    with pytest.raises(ConfigError, match="more than 2,000"):
+    with pytest.raises(ConfigError, match="at most 2,000, with 200,000 derivatives"):
         RegressedMotion(RegressedMotionConfig(state_dim=1000, degree=1000))
+    with pytest.raises(ConfigError, match="1,001 products of 1000 features"):
+        RegressedMotion(RegressedMotionConfig(state_dim=1000, degree=1))
+    with pytest.raises(ConfigError, match=r"control_dim = 1,000,000, harmonics = 0: at most 2,000"):
+        RegressedMotion(RegressedMotionConfig(state_dim=2, degree=2, control_dim=1_000_000))
 
 
 def test_too_few_states_are_named():

@@ -26,6 +26,8 @@ MOST_TERMS = 2000
 """Terms of a motion: a small config must not enumerate billions of them."""
 LEAST_FLOOR = 0.01
 """Share of ``Q`` that does not depend on the state, at least, so that it is definite everywhere."""
+MOST_DERIVATIVES = 200_000
+"""Of products by features, which are found one by one when a motion is made."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +90,17 @@ class Terms(nn.Module):
         self.layout, self.control_dim, self.harmonics = layout, config.control_dim, config.harmonics
         self.control_products = config.control_products
         self.functions: tuple[Callable[[Tensor], Tensor], ...] = tuple(FEATURES[name] for name in config.functions)
+        if max(config.control_dim, config.harmonics) > MOST_TERMS:
+            raise ConfigError(
+                f"control_dim = {config.control_dim:,}, harmonics = {config.harmonics:,}: at most {MOST_TERMS:,}"
+            )
         controls = [f"u{i}" for i in range(config.control_dim)]
         base = [*_feature_names(layout), *(controls if config.control_products else ())]
         count = math.comb(len(base) + config.degree, config.degree)
-        if count > MOST_TERMS:
+        if count > MOST_TERMS or count * len(base) > MOST_DERIVATIVES:
             raise ConfigError(
-                f"degree = {config.degree}: {count:,} products of {len(base)} features, more than {MOST_TERMS:,}; "
-                "choose a lower degree"
+                f"degree = {config.degree}: {count:,} products of {len(base)} features; at most "
+                f"{MOST_TERMS:,}, with {MOST_DERIVATIVES:,} derivatives, are possible: choose a lower degree"
             )
         chosen = list(combinations_with_replacement(range(len(base) + 1), config.degree))
         place = {term: index for index, term in enumerate(chosen)}
