@@ -337,8 +337,8 @@ class ColouredNoise(SimulatedTask):
             f"{self.known_limits}\n\nOver test records, the weights here close {value:.3f} of the gap, with a 95 % "
             f"bootstrap interval of {low:.3f} to {high:.3f}. `{UNTRAINED}` is the filter before gradient training, its "
             "noise states fitted to the spectrum of the noise, without `fallback`: it closes "
-            f"{before['gap_closed']:.3f} with NEES {before['nees']:.3g} and coverage {before['coverage95']:.3f}; after "
-            f"training these are {after['gap_closed']:.3f}, {after['nees']:.3g} and {after['coverage95']:.3f}."
+            f"{before['gap_closed']:.3f} with NEES {before['nees']:.3g} and coverage {before['coverage95']:.3f}; as "
+            f"shipped these are {after['gap_closed']:.3f}, {after['nees']:.3g} and {after['coverage95']:.3f}."
         )
 
     def _untrained(self, data: Protocol) -> Filter:
