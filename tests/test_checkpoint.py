@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 import fwnkf
 from fwnkf import GRU, MLP, Drift, Hypotheses, Level, Lines, LocallyLinear, Modes, Orders, Phi
-from fwnkf.checkpoint import HEADER_LIMIT, check_writable
+from fwnkf.checkpoint import HEADER_LIMIT, TENSOR_LIMIT, check_writable
 from fwnkf.core.system import build_system
 from fwnkf.errors import MESSAGE_LIMIT, CheckpointError, ConfigError, FwnkfError, UnknownNameError
 from fwnkf.filters.factory import options_of
@@ -159,7 +159,7 @@ CRAFTED = {
     ),
     "as many empty tensors as a filter may have, and a million layers": (
         {"config": {"encoder": {"layers": 10**6, "units": 1}}},
-        tensor_file({f"t{number}": NOTHING for number in range(1000)}),
+        tensor_file({f"t{number}": NOTHING for number in range(TENSOR_LIMIT)}),
     ),
     "a header of 8 exabytes": ({}, struct.pack("<Q", 2**63) + b"{}"),
     "no header": ({}, b"1234567"),
@@ -183,7 +183,7 @@ def test_a_refusal_takes_no_time_no_memory_and_no_page(folder, name):
 
 def test_a_filter_that_could_not_be_read_is_not_saved(tmp_path):
     model = fwnkf.FWNKF(systems.pendulum(torch.float32), encoder=GRU(1, layers=300))
-    with pytest.raises(CheckpointError, match="tensors; one of more than 1,000 is not read"):
+    with pytest.raises(CheckpointError, match=f"tensors; one of more than {TENSOR_LIMIT:,} is not read"):
         fwnkf.save(model, tmp_path / "large")
     assert not (tmp_path / "large").exists()
 

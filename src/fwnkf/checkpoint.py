@@ -50,8 +50,8 @@ BYTES_BASE, BYTES_PER_BYTE = 1 << 24, 12
 """Memory that constructing a filter may take: 16 MB for constants, and this many bytes per byte of its tensor file."""
 OPERATIONS_BASE, OPERATIONS_PER_TENSOR = 2000, 20
 """Calls of torch that constructing a filter may take: a constant, and this many per tensor in its file."""
-TENSOR_LIMIT = 1000
-"""Most tensors of a filter; a GRU of 200 layers has 800."""
+TENSOR_LIMIT = 500
+"""Most tensors of a filter; a GRU of 100 layers has 400."""
 FILE_LIMIT = 1 << 26
 """Largest size of a tensor file in bytes, 16 million numbers: one of zeros takes no place on a disk, however large."""
 HEADER_LIMIT = 1 << 20
