@@ -326,10 +326,11 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} does not exist; a saved filter is a folder with {CONFIG_FILE} and {TENSOR_FILE}")
     if path.stat().st_size > CONFIG_LIMIT:
         raise CheckpointError(f"{path} is larger than {CONFIG_LIMIT} bytes, so it is not a config of this package")
-    if path.read_bytes().count(b",") > VALUES_LIMIT:
+    content = path.read_bytes()
+    if content.count(b",") > VALUES_LIMIT:
         raise CheckpointError(f"{path} has more than {VALUES_LIMIT} values, so it is not a config of this package")
     try:
-        description = json.loads(path.read_text(encoding="utf-8"))
+        description = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # no text, no JSON, or an integer of thousands of digits
         raise CheckpointError(f"{path} is not JSON: {error}") from error
     if not is_text(description):
