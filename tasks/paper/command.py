@@ -135,7 +135,7 @@ def _wanted(matrix_of_runs: Matrix, rows: dict[str, Row], group: Group) -> Itera
     """For each run of a group, or each seed of the references: its row if there is one, and its config of today."""
     if group.cells:
         for cell in group.cells:
-            yield rows.get(cell.key), matrix_of_runs.config(cell)
+            yield rows.get(cell.key), matrix_of_runs.row_config(cell)
         return
     stored = [row for key, row in rows.items() if key.startswith(f"{group.name}/")]
     for seed in group.seeds:

@@ -49,6 +49,7 @@ def draw(folder: Path, matrix: Matrix, rows: Mapping[str, Row], runs: Path) -> l
     figures: dict[str, Figure | None] = {}
     for data in dict.fromkeys(str(table["data"]) for table in matrix.values["tables"]):
         figures[f"paper-{data}"] = accuracy(matrix, results, data)
+        figures[f"paper-{data}-curves"] = curves(matrix, results, data)
         trained = models(matrix, rows, runs, data)
         if trained is not None:
             figures |= {f"paper-{data}-{name}": figure for name, figure in examples(matrix, *trained).items()}
@@ -89,6 +90,41 @@ def accuracy(matrix: Matrix, results: Results, data: str) -> Figure | None:
                       ha="left", va="bottom", color="#505050")  # fmt: skip
     _label_rows(axis, [f"{matrix.title(recipe)}, λ = {weight:g}" for recipe, weight in pairs])
     _finish(axis, "MSE, protocol paper (log axis)")
+    return figure
+
+
+def curves(matrix: Matrix, results: Results, data: str) -> Figure | None:
+    """Validation error over the steps of training, one panel for each recipe: all seeds, and twice the budget."""
+    shown: dict[tuple[str, str], list[Row]] = {}
+    for row in results.rows:
+        if row["data"] == data and row.get("history"):
+            shown.setdefault((row["protocol"], row["recipe"]), []).append(row)
+    if not shown:
+        return None
+    columns = min(4, len(shown))
+    lines = math.ceil(len(shown) / columns)
+    figure = _figure(9.0, 2.1 * lines + 0.4)
+    for place, ((protocol, recipe), rows) in enumerate(sorted(shown.items())):
+        axis = figure.add_subplot(lines, columns, place + 1)
+        weights = sorted({row["weight"] for row in rows})
+        for row in rows:
+            steps, errors = zip(*row["history"], strict=True)
+            label = f"λ = {row['weight']:g}" if len(weights) > 1 else None
+            axis.plot(steps, errors, color=COLOURS[weights.index(row["weight"]) % 4], linewidth=0.8, label=label)
+            if "doubled" in row:
+                steps, errors = zip(*row["doubled"]["history"], strict=True)
+                axis.plot(steps, errors, color="#000000", linewidth=0.8, linestyle=":", label="twice the budget")
+        axis.set_yscale("log")
+        axis.set_title(f"{matrix.title(recipe)}, {protocol}", fontsize=8)
+        axis.tick_params(labelsize=7, which="both")
+        axis.grid(True, color="#E3E3E3", linewidth=0.6)
+        axis.spines[["top", "right"]].set_visible(False)
+        if place == 0:
+            axis.set_ylabel("validation MSE", fontsize=8)
+            handles = dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
+            axis.legend(handles.values(), handles.keys(), fontsize=6, frameon=False)
+        if place // columns == lines - 1:
+            axis.set_xlabel("optimiser steps", fontsize=8)
     return figure
 
 

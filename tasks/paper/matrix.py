@@ -17,15 +17,18 @@ from tasks.interface import data_sets
 
 if TYPE_CHECKING:
     from fwnkf.training.config import Experiment
+    from tasks.paper.search import Search
 
 RECIPES = Path(__file__).parent / "recipes.yaml"
 REFERENCES = "references"
 """Stands for methods that are not trained, where a group has a recipe."""
-_FIELDS = {"seeds", "common", "budget", "recipes", "tables"}
+_FIELDS = {"seeds", "common", "search", "budget", "recipes", "tables"}
 _MERGED = ("filter", "optimizer", "trainer")
 """Sections of an experiment that are merged field by field."""
-_BUDGET_FIELDS = {*_MERGED, "data", "system", "loss"}
-_RECIPE_FIELDS = {*_MERGED, "title", "about", "loss", "on_data"}
+_BUDGET_FIELDS = {*_MERGED, "data", "system", "loss", "strict"}
+"""``strict`` are fields of ``data`` under that protocol, whose sizes the paper does not say."""
+_RECIPE_FIELDS = {*_MERGED, "title", "about", "loss", "spectral", "on_data"}
+"""``loss`` replaces the squared error, ``spectral`` are options of the spectral loss."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +85,12 @@ class Matrix:
 
         ``data`` selects data sets; ``only`` selects groups by recipe or by a pattern of ``data/protocol/recipe``.
         """
-        seeds = tuple(self.values["seeds"])
-        groups: dict[str, Group] = {}
-        for table in self.values["tables"]:
-            where = (table["data"], table["protocol"])
-            references = Group(*where, REFERENCES, seeds=seeds)
+        tables, groups = self.values["tables"], dict[str, Group]()
+        for table in tables:
+            where, seeds = (table["data"], table["protocol"]), tuple(table.get("seeds", self.values["seeds"]))
+            own = [other for other in tables if (other["data"], other["protocol"]) == where]
+            every = sorted({seed for other in own for seed in other.get("seeds", self.values["seeds"])})
+            references = Group(*where, REFERENCES, seeds=tuple(every))
             groups.setdefault(references.name, references)
             for recipe in table["recipes"]:
                 cells = tuple(Cell(*where, recipe, float(w), seed) for w in table["weights"] for seed in seeds)
@@ -104,6 +108,17 @@ class Matrix:
                 raise ConfigError(f"--only {pattern}: no group; see --list")
         return [group for group in chosen if not only or any(_matches(group, pattern) for pattern in only)]
 
+    @property
+    def search(self) -> Search | None:
+        """How rate, batch and length of the trainings are chosen; None where recipes say them."""
+        from tasks.paper.search import Search
+
+        return Search.read(self.values["search"]) if "search" in self.values else None
+
+    def row_config(self, cell: Cell) -> dict[str, Any]:
+        """What the row of a run depends on: its experiment, and the rule of its budget."""
+        return {**self.config(cell), **({"search": self.values["search"]} if "search" in self.values else {})}
+
     def title(self, recipe: str) -> str:
         return str(self.values["recipes"].get(recipe, {}).get("title", recipe))
 
@@ -116,14 +131,14 @@ class Matrix:
         """The experiment of a run as plain values, defaults left out."""
         recipe, budget = self.values["recipes"][cell.recipe], self.values["budget"][cell.data]
         # of weight zero too: runs that are trained together have the same terms
-        spectral = {"kind": "spectral", "weight": cell.weight}
+        spectral = {"kind": "spectral", **recipe.get("spectral", {}), "weight": cell.weight}
         merged = _merged(self.values.get("common", {}), budget, recipe, recipe.get("on_data", {}).get(cell.data, {}))
         return {
             "name": f"{cell.data}-{cell.protocol}-{cell.recipe}",
             "seed": cell.seed,
             **self._records(cell.data, cell.protocol),
             "filter": merged["filter"],
-            "loss": [{"kind": "state"}, *budget.get("loss", []), *recipe.get("loss", []), spectral],
+            "loss": [*recipe.get("loss", [{"kind": "state"}]), *budget.get("loss", []), spectral],
             "optimizer": merged["optimizer"],
             "trainer": merged["trainer"],
         }
@@ -143,7 +158,8 @@ class Matrix:
         """The sections of an experiment that say which records."""
         budget = self.values["budget"][data]
         system = {"system": budget["system"]} if "system" in budget else {}
-        return {"data": {**budget["data"], "protocol": protocol}, **system}
+        own = budget.get("strict", {}) if protocol == "strict" else {}
+        return {"data": {**budget["data"], **own, "protocol": protocol}, **system}
 
 
 def read(path: Path = RECIPES, modules: Sequence[str] = ()) -> Matrix:
@@ -170,7 +186,7 @@ def _faults(values: Any) -> Iterator[str]:
     if not isinstance(values, Mapping):
         yield "must be a mapping with seeds, budget, recipes and tables"
         return
-    yield from (f"{name} is missing" for name in sorted(_FIELDS - {"common"} - set(values)))
+    yield from (f"{name} is missing" for name in sorted(_FIELDS - {"common", "search"} - set(values)))
     yield from (f"{name} is not known; sections: {', '.join(sorted(_FIELDS))}" for name in set(values) - _FIELDS)
     for data, section in values.get("budget", {}).items():
         yield from _unknown(f"budget.{data}", section, _BUDGET_FIELDS)

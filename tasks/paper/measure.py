@@ -21,6 +21,7 @@ from tasks.paper.scores import block_errors, scores
 from tasks.paper.store import RUNTIME, Row
 
 if TYPE_CHECKING:
+    from tasks.paper.search import Found
     from tasks.paper.stacked import Member
 
 COMMAND = "python -m tasks paper"
@@ -64,21 +65,55 @@ def failed(matrix_of_runs: Matrix, group: Group, reason: str) -> list[Row]:
 
 def run_folder(matrix_of_runs: Matrix, group: Group, runs: Path) -> Path:
     """Where a group is trained; another recipe or budget has another folder."""
-    configs = [matrix_of_runs.config(cell) for cell in group.cells]
+    configs = [matrix_of_runs.row_config(cell) for cell in group.cells]
     return runs / f"{group.name.replace('/', '-')}-{matrix.digest(configs)}"
 
 
 def _trained(matrix_of_runs: Matrix, group: Group, runs: Path, say: Say) -> list[Row]:
+    from tasks.paper.search import search
     from tasks.paper.stacked import fit_together
 
     folder = run_folder(matrix_of_runs, group, runs)
     rows = []
-    members = fit_together([matrix_of_runs.experiment(cell) for cell in group.cells], say=say)
+    experiments = [matrix_of_runs.experiment(cell) for cell in group.cells]
+    found = None
+    if matrix_of_runs.search is None:
+        members = fit_together(experiments, say=say)
+    else:
+        found = search(experiments, matrix_of_runs.search, folder, say)
+        members = found.members
     for number, (cell, member) in enumerate(zip(group.cells, members, strict=True)):
         save(member.model, folder / str(number))  # for drawings
         rows.append({**_identity(matrix_of_runs, cell), **_scored(member)})
         say(f"{cell.key}: mse {rows[-1]['metrics']['mse']:.4g}")
+    if found is not None:
+        rows = [{**row, **_budget(found, member)} for row, member in zip(rows, members, strict=True)]
+        rows[0]["doubled"] = _doubled(found.doubled)
     return rows
+
+
+def _budget(found: Found, member: Member) -> Row:
+    """What the rule of the budget chose for a run, and how its training went."""
+    return {
+        "rate": member.rate,
+        "batch": found.batch,
+        "converged": member.converged,
+        "history": _curve(member),
+        "trials": found.trials,
+    }
+
+
+def _doubled(member: Member) -> Row:
+    """The first run of a group with twice the budget."""
+    test = member.data.split.test
+    figures = scores(test, estimate(member.model, test))
+    return {"mse": figures["mse"], "mse_arc": figures["mse_arc"], "steps": member.steps, "best_step": member.best_step,
+            "converged": member.converged, "history": _curve(member)}  # fmt: skip
+
+
+def _curve(member: Member) -> list[list[float]]:
+    """Step and validation error of each evaluation."""
+    return [[entry["step"], float(f"{entry['val_mse']:.3g}")] for entry in member.history]
 
 
 def _scored(member: Member) -> Row:
@@ -150,7 +185,7 @@ def _identity(matrix_of_runs: Matrix, cell: Cell) -> Row:
         "kind": "trained",
         "weight": cell.weight,
         "seed": cell.seed,
-        "config": matrix_of_runs.config(cell),
+        "config": matrix_of_runs.row_config(cell),
         "command": COMMAND,
     }
 

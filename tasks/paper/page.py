@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
@@ -16,7 +17,7 @@ from tasks.paper.matrix import Matrix
 from tasks.paper.published import columns
 from tasks.paper.scores import COLUMNS, paired
 from tasks.paper.store import RUNTIME, Row
-from tasks.paper.summary import NOT_RUN, STOPPED, Entry, Results, short
+from tasks.paper.summary import EARLIER, NOT_RUN, STOPPED, Entry, Results, short
 
 IMAGES = Path("../images")
 """Folder of the drawings, from that of the page."""
@@ -57,22 +58,79 @@ def page(matrix: Matrix, rows: Mapping[str, Row], drawn: Collection[str] = ()) -
     """The page as Markdown; ``drawn`` are the names of the drawings that exist."""
     results = Results(rows.values())
     runtime = [row for row in rows.values() if row["kind"] == RUNTIME]
+    listed = claims(matrix, results, runtime)
     lines = [
         "# The paper's tables",
         "",
         "Written by `python -m tasks paper` from [the store of results](paper/runs.jsonl), a row for each run. Recipes "
         "and budget: [`tasks/paper/recipes.yaml`](../../tasks/paper/recipes.yaml).",
         "",
+        *_conclusion(listed),
+        "",
         DEFINITIONS,
         "",
+        *([summary.rule(matrix.values), ""] if "search" in matrix.values else []),
         "## What holds of the paper's claims",
         "",
-        *_claims(claims(matrix, results, runtime)),
+        *_claims(listed),
+        *_doubled(matrix, results),
     ]
     for data in dict.fromkeys(str(table["data"]) for table in matrix.values["tables"]):
         lines += section(matrix, results, data, drawn)
     lines += _uipdb(matrix, drawn) + _encoder() + _runtime(matrix, runtime, drawn) + _means(matrix, results)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _conclusion(listed: Sequence[Claim]) -> list[str]:
+    """Two sentences: how many claims hold, and which of them is about the least error."""
+    decided = [claim for claim in listed if claim.verdict not in ("not run yet", "cannot be tested")]
+    if not decided:
+        return ["Nothing has been run yet."]
+    counts = Counter(claim.verdict for claim in decided)
+    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    least = [claim for claim in decided if "has the least error" in claim.text]
+    where = "; ".join(f"{claim.text.split(',')[0].removeprefix('On ')}: {claim.verdict}" for claim in least)
+    return [
+        f"**Of {len(decided)} claims of the paper that can be tested: {said}. That FW-NKF has the least error of the "
+        f"trained filters, by data set ({where}), says less than it seems: references that know the equations or regress "
+        "them have a smaller error wherever they are listed.**"
+    ]
+
+
+def _doubled(matrix: Matrix, results: Results) -> list[str]:
+    """What twice the budget changes, for the first seed of each recipe."""
+    rows = [row for row in results.rows if "doubled" in row]
+    if not rows:
+        return []
+    header = ["data", "protocol", "method", "MSE of the first seed", "with twice the budget", "difference", "spread"]
+    lines, beyond = [], []
+    for row in rows:
+        entry = results.entry(row["data"], row["protocol"], row["recipe"], row["weight"])
+        before, after, spread = row["metrics"]["mse_arc"], row["doubled"]["mse_arc"], entry.spread("mse_arc")
+        inside = abs(after - before) <= spread
+        name = f"{matrix.title(row['recipe'])} on {TITLES.get(row['data'], row['data'])}, `{row['protocol']}`"
+        beyond += [] if inside else [f"{name} ({after / before - 1:+.0%})"]
+        lines.append([TITLES.get(row["data"], row["data"]), row["protocol"], matrix.title(row["recipe"]), short(before),
+                      short(after), f"{after / before - 1:+.1%}", short(spread, 2)])  # fmt: skip
+    said = "All differences are within the spread over seeds." if not beyond else (
+        f"Beyond the spread over seeds: {', '.join(beyond)}."
+    )  # fmt: skip
+    hours = sum(_hours(row) for row in results.rows)
+    return [
+        "## What a larger budget would change",
+        "",
+        f"The first seed of each row again, with twice the patience and twice the largest number of steps. {said} All "
+        f"runs of this page together took {hours:.1f} CPU hours.",
+        "",
+        *summary.table(header, lines),
+    ]
+
+
+def _hours(row: Row) -> float:
+    """CPU hours of a run, with its part of the trials of the grid."""
+    seconds = sum(row.get("cpu_seconds", {}).values())
+    trials = sum(trial["cpu_seconds"] for trial in row.get("trials", ())) if "doubled" in row else 0.0
+    return float((seconds + trials) / 3600)
 
 
 def _claims(listed: Sequence[Claim]) -> list[str]:
@@ -93,6 +151,7 @@ def _claims(listed: Sequence[Claim]) -> list[str]:
 def section(matrix: Matrix, results: Results, data: str, drawn: Collection[str]) -> list[str]:
     """The tables of one data set."""
     lines = [f"## {TITLES.get(data, data)}", "", f"{summary.budget(matrix.values, data)}.", ""]
+    lines += _image(drawn, f"paper-{data}-curves", f"Validation error during training on {TITLES.get(data, data)}")
     lines += _image(drawn, f"paper-{data}", f"MSE on {TITLES.get(data, data)}, here and published")
     for protocol in ("paper", "strict"):
         pairs = matrix.rows(data, protocol)
@@ -116,7 +175,7 @@ def _comparison(
 ) -> list[str]:
     angles = data == "pendulum"
     header = ["method", "λ", *HEADINGS.values(), *(["MSE, arc"] if angles else [])]
-    header += ["FW-NKF / method", "NEES", "parameters", "CPU s"]
+    header += ["FW-NKF / method", "NEES", "parameters", "CPU s", "budget"]
     lines = []
     for recipe, weight in pairs:
         entry = results.entry(data, protocol, recipe, weight)
@@ -131,10 +190,15 @@ def _comparison(
             entry.text("nees") if entry.rows else "",
             f"{entry.rows[0]['parameters']:,}" if entry.rows else "",
             f"{entry.seconds():.0f}" if entry.rows else "",
+            entry.budget(),
         ])  # fmt: skip
-    note = [f"{STOPPED} training of a seed ended early, because its loss was no longer finite.", ""]
-    stopped = any(STOPPED in cell for line in lines for cell in line)
-    return summary.table(header, lines) + (note if stopped else [])
+    notes = {
+        STOPPED: "training of a seed ended early, because its loss was no longer finite.",
+        EARLIER: "not yet trained by the rule above: 200 steps (300 in the setting of KalmanNet's paper) on batches of 16 "
+        "(50) at the rate of the recipe, three seeds. It may rank speed of convergence.",
+    }
+    found = [f"{mark} {note}" for mark, note in notes.items() if any(mark in cell for line in lines for cell in line)]
+    return summary.table(header, lines) + [text for note in found for text in (note, "")]
 
 
 def _published(data: str, protocol: str, recipe: str, weight: float, column: str) -> str:

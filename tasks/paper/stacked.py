@@ -4,8 +4,10 @@ A step of a small filter takes its time in the overhead of its kernels, not in a
 kernels (:class:`fwnkf.filters.stacked.FilterStack`), so that several train in little more than the time of one. Each
 has its own records, batches, gradient norm, validation and best parameters, as :func:`fwnkf.training.fit.fit` has.
 
-A group writes nothing and is not resumed in the middle: it is meant for many short runs, each of which is repeated if
-it was stopped.
+Each has its own learning rate too, and ends by its own validation (:class:`Plateau`), so that a grid of rates is one
+group, and filters that learn at other speeds are trained as long as each needs.
+
+A group writes nothing and is not resumed in the middle: it is repeated if it was stopped.
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fwnkf.core.tree import Template
 from fwnkf.data.protocols import Protocol, Records
 from fwnkf.errors import ConfigError
 from fwnkf.filters.base import Filter
-from fwnkf.filters.stacked import FilterStack
+from fwnkf.filters.stacked import CompiledSteps, FilterStack
 from fwnkf.filters.steps import dt_for
 from fwnkf.metrics.accuracy import mse, residual
 from fwnkf.training.batches import Piece, Plan, gather
@@ -36,13 +39,34 @@ from fwnkf.training.module import VALIDATION_BATCH, make_optimizer, noise_seed
 from fwnkf.training.setup import load_data
 from fwnkf.types import Gaussian
 
-__all__ = ["Member", "fit_together"]
+__all__ = ["Member", "Plateau", "fit_together"]
 
 Say = Callable[[str], None]
 Rebuild = Callable[[Sequence[Tensor]], tuple[Batch, Tensor | None]]
 """Makes the batch and ``dt`` of one member of its tensors."""
 UNSUPPORTED = {"chunk": None, "recompute": None, "compile": False, "patience": None, "devices": 1, "monitor": "val_mse"}
 """Options of the trainer that a group does not have, with the values at which they do nothing."""
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """When the learning rate of a member falls, and when its training ends.
+
+    An evaluation counts as an improvement if the validation error is below ``1 - gain`` of the best so far. After
+    ``patience`` evaluations without one, the member goes back to its best parameters with ``factor`` of its rate; where
+    that has happened ``falls`` times, its training has converged. The rate rises over the first ``warmup`` steps.
+
+    >>> Plateau(patience=4).patience
+    4
+    """
+
+    patience: int = 4
+    falls: int = 1
+    factor: float = 0.2
+    gain: float = 0.005
+    warmup: int = 20
+    steps: int | None = None
+    """The training ends here if it has not converged before; by default with the group."""
 
 
 @dataclass(eq=False)
@@ -73,9 +97,22 @@ class Member:
     """The step at which loss or gradient were first not finite; the member keeps its best parameters until then."""
     history: list[dict[str, float]] = field(default_factory=list)
     """Figures of each validation."""
+    rate: float = 0.0
+    """The learning rate at the start, if it is the member's own."""
+    converged: bool | None = None
+    """Whether the training ended by :class:`Plateau`, and not by the number of steps; None without that rule."""
+    ended_at: int | None = None
+    """The step after which the member was trained no more."""
 
 
-def fit_together(experiments: Sequence[Experiment], *, say: Say = lambda text: None) -> list[Member]:
+def fit_together(
+    experiments: Sequence[Experiment],
+    *,
+    rates: Sequence[float] | None = None,
+    rules: Sequence[Plateau] | None = None,
+    compiled: bool = False,
+    say: Say = lambda text: None,
+) -> list[Member]:
     """Train one filter for each experiment; all must be equal but for ``name``, ``seed`` and weights of the loss.
 
     The filter of a member is the one with the least validation error (``trainer.monitor: val_mse``), that before
@@ -84,6 +121,10 @@ def fit_together(experiments: Sequence[Experiment], *, say: Say = lambda text: N
 
     Args:
         experiments: what to train; equal but for name, seed and weights of the loss.
+        rates: a learning rate for each, instead of that of the optimizer.
+        rules: when the rate of each falls and its training ends, instead of the schedule of the optimizer;
+            ``trainer.steps`` is then the largest number of steps. Needs ``rates``.
+        compiled: run compiled steps (:class:`fwnkf.filters.stacked.CompiledSteps`), for long trainings.
         say: called with status lines.
 
     Returns:
@@ -116,10 +157,11 @@ def fit_together(experiments: Sequence[Experiment], *, say: Say = lambda text: N
         )
         for member in members
     ]
+    own = None if rates is None else Rates(rates, rules, stack, members)
     parameters = stack.named_parameters()
     optimizer, schedule = make_optimizer(experiments[0].optimizer, parameters, options.steps)
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    objective = Objective(experiments, stack)
+    objective = Objective(experiments, stack, compiled)
     begin = time.process_time()
     _validate(stack, members, 0)
     for step in range(options.steps):
@@ -128,19 +170,82 @@ def fit_together(experiments: Sequence[Experiment], *, say: Say = lambda text: N
         optimizer.zero_grad()
         losses.sum().backward()
         _clip(trained, losses.detach(), experiments[0].optimizer.clip, members, step)
-        optimizer.step()
-        schedule.step()
+        if own is None:
+            optimizer.step()
+            schedule.step()
+        else:
+            own.step(optimizer, step)
         if (step + 1) % options.validate_every == 0 or step + 1 == options.steps:
             _validate(stack, members, step + 1)
+            if own is not None:
+                own.after_validation(step + 1)
             best = ", ".join(f"{member.best:.4g}" for member in members)
             say(f"{experiments[0].name}: step {step + 1} of {options.steps}, best validation MSE {best}")
-        if all(member.failed_at is not None for member in members):
+        if all(member.failed_at is not None or member.ended_at is not None for member in members):
             break
     seconds = (time.process_time() - begin) / len(members)
     for member in members:
         member.training_seconds = seconds
-        member.steps = options.steps if member.failed_at is None else member.failed_at
+        ended = step + 1 if member.ended_at is None else member.ended_at
+        member.steps = ended if member.failed_at is None else member.failed_at
     return members
+
+
+class Rates:
+    """The learning rate of each member, which falls and ends by its own validation."""
+
+    def __init__(
+        self, rates: Sequence[float], rules: Sequence[Plateau] | None, stack: FilterStack, members: Sequence[Member]
+    ) -> None:
+        self.rules, self.stack, self.members = rules, stack, members
+        self.rates = torch.tensor(rates, dtype=stack.model.dtype)
+        self.counts = [(math.inf, 0, 0)] * len(members)
+        """For each member the error to improve on, evaluations since it was, and how often the rate has fallen."""
+        for member, rate in zip(members, rates, strict=True):
+            member.rate = float(rate)
+
+    @torch.no_grad()
+    def step(self, optimizer: torch.optim.Optimizer, step: int) -> None:
+        """A step of the optimizer, whose update is proportional to the rate: made with rate one, then scaled."""
+        warmup = self.rules[0].warmup if self.rules else Plateau().warmup
+        scale = self.rates * min(1.0, (step + 1) / warmup)
+        groups = optimizer.param_groups
+        usual = max(group["lr"] for group in groups)
+        factors = [group["lr"] / usual for group in groups]
+        before = [[parameter.clone() for parameter in group["params"]] for group in groups]
+        for group, factor in zip(groups, factors, strict=True):
+            group["lr"] = factor
+        optimizer.step()
+        for group, factor, old in zip(groups, factors, before, strict=True):
+            group["lr"] = factor * usual
+            for parameter, value in zip(group["params"], old, strict=True):
+                shape = (-1,) + (1,) * (parameter.ndim - 1)
+                # lerp would add the two roundings of a step of rate one to parameters that are held
+                parameter.copy_(
+                    torch.where(scale.view(shape) > 0, value + scale.view(shape) * (parameter - value), value)
+                )
+
+    def after_validation(self, step: int) -> None:
+        """Lower the rates of members that no longer improve, and end those that have converged."""
+        if self.rules is None:
+            return
+        for number, (member, rule) in enumerate(zip(self.members, self.rules, strict=True)):
+            if member.failed_at is not None or member.ended_at is not None:
+                continue
+            wanted, waited, falls = self.counts[number]
+            error = member.history[-1]["val_mse"]
+            improved = error < wanted
+            waited = 0 if improved else waited + 1
+            wanted = (1 - rule.gain) * min(error, member.best) if improved else wanted
+            member.converged = waited >= rule.patience and falls >= rule.falls
+            if member.converged or (rule.steps is not None and step >= rule.steps):
+                self.rates[number] = 0.0
+                member.ended_at = step
+            elif waited >= rule.patience:
+                waited, falls = 0, falls + 1
+                self.rates[number] *= rule.factor
+                self.stack.assign(number, dict(member.model.named_parameters()))
+            self.counts[number] = wanted, waited, falls
 
 
 def _check(experiments: Sequence[Experiment]) -> None:
@@ -161,11 +266,6 @@ def _check(experiments: Sequence[Experiment]) -> None:
         f"trainer.{name} = {getattr(options, name)!r}"
         for name, neutral in UNSUPPORTED.items()
         if getattr(options, name) != neutral
-    ]
-    faults += [
-        f"loss {item['kind']!r}"
-        for item, term in zip(first.loss, parse_terms(first.loss, first.name)[0], strict=True)
-        if term.checks_values
     ]
     if faults:
         raise ConfigError(f"filters cannot be trained together with {', '.join(faults)}; train them one by one")
@@ -190,7 +290,7 @@ def _prepare(experiments: Sequence[Experiment], say: Say) -> list[Member]:
 class Objective:
     """The losses of all members on their batches, each with its own weights."""
 
-    def __init__(self, experiments: Sequence[Experiment], stack: FilterStack) -> None:
+    def __init__(self, experiments: Sequence[Experiment], stack: FilterStack, compiled: bool = False) -> None:
         terms = [parse_terms(experiment.loss, experiment.name)[0] for experiment in experiments]
         # a term that some member uses is computed for all, also where its weight is zero
         used = [max(column, key=lambda term: term.weight) for column in zip(*terms, strict=True)]
@@ -199,12 +299,30 @@ class Objective:
         weights = [[own[number].weight for number in columns] for own in terms]
         self.weights = torch.tensor(weights, dtype=stack.model.dtype)
         self.stack, self.experiments = stack, experiments
+        self.steps = CompiledSteps(stack) if compiled else None
+        if compiled and experiments[0].trainer.truncate is not None:
+            raise ConfigError("trainer.truncate is not for compiled steps")
 
     def __call__(self, batches: Sequence[Batch], step: int) -> Tensor:
         first = self.experiments[0]
         tensors, rebuild = _stacked(self.stack.model, batches)
         generator = torch.Generator().manual_seed(noise_seed(first.seed, step))
         truncate = first.trainer.truncate
+
+        def losses_of_track(model: Filter, weights: Tensor, *own: Tensor) -> Tensor:
+            batch, _ = rebuild(own[: len(tensors)])
+            track = outputs.tree(own[len(tensors) :])
+            values = self.terms.values(model, batch, track)
+            return (weights * torch.stack(list(values.values()))).sum() + model.regularization()
+
+        if self.steps is not None:
+            batch, dt = rebuild(tensors)
+            found = self.steps.run(
+                batch.y, batch.u if self.stack.model.control_dim else None, batch.mask, dt, batch.prior, generator
+            )
+            found = found._replace(engine=None)
+            outputs = Template(found)
+            return self.stack.map(losses_of_track, self.weights, *tensors, *outputs.leaves(found))
 
         def losses(model: Filter, weights: Tensor, *own: Tensor) -> Tensor:
             batch, dt = rebuild(own)
@@ -259,7 +377,7 @@ def _validate(stack: FilterStack, members: Sequence[Member], step: int) -> None:
         val = member.data.split.val
         valid = val.truth.isfinite().all(-1)
         error = float(mse(residual(val.layout, mean.double(), val.truth.double())[valid]))
-        if member.failed_at is not None:
+        if member.failed_at is not None or member.ended_at is not None:
             continue
         member.history.append({"step": step, "val_mse": error})
         if error < member.best:

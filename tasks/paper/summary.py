@@ -15,6 +15,10 @@ STOPPED = "†"
 """Marks figures with a run whose training ended early, because its loss was no longer finite."""
 
 
+EARLIER = "‡"
+"""Marks figures of an earlier budget, which was the same for all filters and too small for some."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """The runs of one method under one protocol: those that ended, and why others did not."""
@@ -44,7 +48,17 @@ class Entry:
         if not math.isfinite(mean):
             return "diverged" if math.isinf(mean) else ""
         mark = STOPPED if any(row.get("failed_at") is not None for row in self.rows) else ""
+        mark += EARLIER if any(row["kind"] == "trained" and "converged" not in row for row in self.rows) else ""
         return (f"{short(mean)} ± {short(spread, 2)}" if math.isfinite(spread) else short(mean)) + mark
+
+    def budget(self) -> str:
+        """Rate and batch that were chosen, and how many runs converged, with the steps of the best filters."""
+        chosen = [row for row in self.rows if "converged" in row]
+        if not chosen:
+            return ""
+        steps = statistics.fmean(row["best_step"] for row in chosen)
+        converged = sum(bool(row["converged"]) for row in chosen)
+        return f"{chosen[0]['rate']:g}, {chosen[0]['batch']}, {steps:.0f}; {converged} of {len(chosen)}"
 
     def seconds(self) -> float:
         """CPU seconds of preparing and training one run, on average."""
@@ -107,8 +121,32 @@ def budget(values: Mapping[str, Any], data: str) -> str:
     regression = ""
     if trainer["pretrain"]:
         regression = f"{trainer['pretrain']} steps of regression of what a filter has to learn of the dynamics, then "
+    own = section.get("strict", {}).get("train")
+    train = f"{records['train']:,}" + (f" ({own:,} under protocol `strict`)" if own else "")
+    training = f"{trainer['steps']} optimiser steps through the filter"
+    if "search" not in values:
+        training += f" on batches of {trainer['batch_size']}"
+    else:
+        training = f"at most {training}, by the rule above"
     return (
-        f"Budget: {records['train']} training, {records['val']} validation and {records['test']} test records; "
-        f"{regression}{trainer['steps']} optimiser steps through the filter on batches of {trainer['batch_size']}; the "
-        "weights with the least validation error are scored"
+        f"Budget: {train} training, {records['val']} validation and {records['test']:,} test records; "
+        f"{regression}{training}; the weights with the least validation error are scored"
+    )
+
+
+def rule(values: Mapping[str, Any]) -> str:
+    """The rule by which every filter gets its learning rate, batch and length of training, in words."""
+    found = values.get("search")
+    if found is None:
+        return ""
+    own = found.get("rule", {})
+    rates = ", ".join(f"{float(rate):g}" for rate in found["rates"])
+    return (
+        f"One rule gives every filter its budget. Learning rates {rates} with batches of "
+        f"{' and '.join(map(str, found['batches']))} are tried for {found['trial']} steps, and the pair with the least "
+        "validation error is taken. All seeds and weights are then trained until the validation error has not fallen by "
+        f"{100 * own.get('gain', 0.005):g} % over {own.get('patience', 4)} evaluations; the rate is then multiplied by "
+        f"{own.get('factor', 0.2):g} from the best parameters on, and at the next such plateau the training has "
+        "converged. The column “budget” has rate, batch, mean step of the best parameters, and how many runs converged "
+        "before the largest number of steps."
     )

@@ -8,6 +8,7 @@ from torch.func import functional_call, grad, grad_and_value, stack_module_state
 
 import fwnkf
 from fwnkf.data.simulated import generate
+from fwnkf.filters.stacked import CompiledSteps, FilterStack
 
 ORDER = 2
 LEARN = ("F", "B", "H", "Q", "R")
@@ -98,3 +99,55 @@ def test_gain_networks_with_stacked_parameters_equal_single_runs(name, generator
             assert scale > 0, key
             torch.testing.assert_close(gradients[key][number], parameter.grad, rtol=1e-8, atol=1e-10 * scale)
     assert float((together[0] - together[1]).detach().abs()) > 1e-3  # the members differ
+
+
+@pytest.mark.parametrize("name", ["fwnkf", "kalmannet", "recursive_kalmannet"])
+def test_compiled_steps_of_a_stack_equal_its_loop(name, generator):
+    """Values and gradients, with masked channels; the graph is run as it was traced, without a C++ compiler."""
+    options = {
+        "fwnkf": {"encoder": fwnkf.GRU(4), "residual": fwnkf.MLP(4), "phi": fwnkf.Phi()},
+        "kalmannet": {"in_mult": 2, "out_mult": 2, "gain_factor": 1.0},
+        "recursive_kalmannet": {"fc1_mult": 2, "hidden_mult": 2, "fc2_mult": 2, "weight_factor": 1.0},
+    }[name]
+    data = generate("lorenz", 6, steps=5, seed=4)
+    members = []
+    for seed in range(2):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model = fwnkf.build(name, system=data.system, **options).double()
+            for parameter in model.parameters():
+                parameter.data.add_(0.05 * torch.randn(parameter.shape, dtype=torch.float64))
+            members.append(model)
+    stack = FilterStack(members)
+    y, truth = data.y.unflatten(0, (2, 3)), data.truth.unflatten(0, (2, 3))
+    mask = torch.rand(y.shape, generator=generator) < 0.8
+    prior = fwnkf.Gaussian(*(item.expand(6, *item.shape[-(axes):]).unflatten(0, (2, 3)) for item, axes in
+                             zip(data.start, (1, 2), strict=True)))  # fmt: skip
+
+    def score(mean, cov):
+        return (mean - truth).square().sum() + cov.square().mean()
+
+    def run(model, y, mask, *prior):
+        track = model.run(y, mask=mask, prior=fwnkf.Gaussian(*prior))
+        return track.mean, track.cov
+
+    looped = score(*stack.map(run, y, mask, *prior))
+    looped.backward()
+    wanted = {key: value.grad.clone() for key, value in stack.named_parameters().items()}
+    for value in stack.named_parameters().values():
+        value.grad = None
+    track = CompiledSteps(stack, backend="aot_eager").run(y, mask=mask, prior=prior)
+    compiled = score(track.mean, track.cov)
+    compiled.backward()
+    torch.testing.assert_close(compiled, looped, rtol=1e-11, atol=0)
+    for key, value in stack.named_parameters().items():
+        torch.testing.assert_close(value.grad, wanted[key], rtol=1e-8, atol=1e-10 * float(wanted[key].abs().max()))
+
+
+def test_parameters_of_one_member_are_set(generator):
+    stack = FilterStack([build("kf", generator) for _ in range(3)])
+    before = [stack.values(member) for member in range(3)]
+    stack.assign(1, before[2])
+    for key, value in stack.values(1).items():
+        assert torch.equal(value, before[2][key])
+        assert torch.equal(stack.values(0)[key], before[0][key])

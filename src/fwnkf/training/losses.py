@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from ..core.gaussian import log_prob
 from ..core.trajectory import Trajectory
 from ..errors import NumericalFailureError
 from ..filters.base import Filter
+from ..filters.engines import is_transformed
 from ..registry import Registry, at_least, limited, try_config
 from ..shapes import Bool, Float
 from ..types import Gaussian
@@ -69,9 +70,6 @@ class Loss:
     """In the sum of all losses."""
     from_step: int = at_least(0, 0)
     """The first step that counts."""
-
-    checks_values: ClassVar[bool] = False
-    """Whether the loss branches on values of tensors, which a run of stacked filters cannot do."""
 
     def check(self, model: Filter) -> list[str]:
         """Whether this loss can be used with a filter.
@@ -200,15 +198,17 @@ class PosteriorLikelihood(Loss):
     If the initial state is known exactly, the first posterior covariance is singular: set ``from_step: 1``.
     """
 
-    checks_values = True
-
     def __call__(self, model: Filter, batch: Batch, track: Trajectory) -> Float[Tensor, " B"]:
         counted = self.counted(batch)
         # removed before factorisation: a covariance of zero has no Cholesky factor
         first = max(self.from_step - batch.first, 0)
         residual = model.layout.boxminus(batch.truth, track.mean)[:, first:]
         value, ok = log_prob(residual, track.cov[:, first:])
-        failed = (~ok & counted[:, first:]).nonzero()
+        broken = ~ok & counted[:, first:]
+        if is_transformed():
+            # values cannot be looked at here: a loss that is not finite ends the training of this member alone
+            return mean_over(counted[:, first:], torch.where(broken, torch.nan, -value))
+        failed = broken.nonzero()
         if len(failed):
             record, step = (int(i) for i in failed[0])
             raise NumericalFailureError(

@@ -28,6 +28,7 @@ def rows(data: str, levels: dict[tuple[str, float], float], protocol: str = "pap
                 "weight": weight, "seed": seed, "test_digest": str(seed), "errors": errors,
                 "metrics": dict.fromkeys(names, float(np.mean(errors))), "parameters": 10, "steps": 5, "pretrain": 0,
                 "failed_at": None, "cpu_seconds": {"preparation": 1.0, "training": 2.0}, "config": {"optimizer": {}},
+                "converged": True, "rate": 1e-3, "batch": 16, "best_step": 3,
             }  # fmt: skip
     return made
 
@@ -112,3 +113,37 @@ def test_paired_ratios_are_on_the_page():
     text = page(FULL, rows("pendulum", {("fwnkf", 0.0): 1.0, ("kf", 0.0): 4.0}))
     line = next(line for line in text.splitlines() if line.startswith("| Classical KF | 0 |") and "not run" not in line)
     assert "| 0.25 [0.25, 0.25] |" in line
+
+
+def test_claims_are_judged_for_the_form_of_the_paper_first():
+    levels = {("fwnkf", 0.0): 1.0, ("fwnkf", 0.01): 0.5, ("kalmannet", 0.0): 2.0}
+    assert verdict(levels, "has the least error") == "holds"
+    written = {("fwnkf_algorithm3_plain", 0.0): 3.0, ("fwnkf_algorithm3_plain", 0.01): 4.0}
+    listed = claims.claims(FULL, Results(rows("lorenz", {**levels, **written}).values()), [])
+    least = next(claim for claim in listed if "Lorenz, FW-NKF has the least error" in claim.text)
+    helps = next(claim for claim in listed if "Lorenz, FW-NKF is better with" in claim.text)
+    assert (least.verdict, helps.verdict) == ("does not hold", "does not hold")
+    # the other form is named, with its own verdict
+    assert "FW-NKF (λ = 0.01) 0.50" in least.reason
+    assert least.reason.count("(holds)") == helps.reason.count("(holds)") == 1
+
+
+def test_what_twice_the_budget_changes_is_on_the_page():
+    made = rows("lorenz", {("fwnkf", 0.0): 1.0, ("kf", 0.0): 4.0})
+    spread = Entry(tuple(row for row in made.values() if row["recipe"] == "kf")).spread("mse_arc")
+    for name, change in (("fwnkf", -0.5), ("kf", 0.5 * spread)):
+        row = made[f"lorenz/paper/{name}/0/0"]
+        row["doubled"] = {"mse_arc": row["metrics"]["mse_arc"] + change}
+    text = page(FULL, made)
+    assert "Beyond the spread over seeds: FW-NKF on Lorenz, `paper` (-50%)." in text
+    made["lorenz/paper/fwnkf/0/0"]["doubled"]["mse_arc"] += 0.5
+    assert "All differences are within the spread over seeds." in page(FULL, made)
+
+
+def test_runs_of_an_earlier_budget_are_marked():
+    made = rows("lorenz", {("kf", 0.0): 2.0})
+    assert "‡" not in page(FULL, made)
+    for row in made.values():
+        del row["converged"]
+    text = page(FULL, made)
+    assert "‡ not yet trained by the rule above" in text

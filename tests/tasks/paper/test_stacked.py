@@ -14,7 +14,7 @@ from fwnkf.training.config import Experiment
 from fwnkf.training.experiments import parse_experiment
 from fwnkf.training.fit import fit
 from tasks.paper import stacked
-from tasks.paper.stacked import fit_together
+from tasks.paper.stacked import Plateau, fit_together
 
 LEARNED = {"equations": False, "options": {"encoder": {"units": 16}, "transition": {"rank": 1}, "phi": {}}}
 """A filter whose transition is learned."""
@@ -94,8 +94,6 @@ def test_only_seeds_and_weights_may_differ():
     watched = parse_experiment({**one.as_dict(), "trainer": {**one.as_dict()["trainer"], "monitor": "val_nll"}}, "nll")
     with pytest.raises(ConfigError, match=r"trainer\.monitor = 'val_nll'"):
         fit_together([watched])
-    with pytest.raises(ConfigError, match="'posterior_nll'"):
-        fit_together([parse_experiment({**one.as_dict(), "loss": [{"kind": "posterior_nll"}]}, "nll")])
 
 
 def test_a_stack_needs_one_config():
@@ -103,3 +101,58 @@ def test_a_stack_needs_one_config():
     system = fwnkf.LinearSystem.of(F=eye, H=eye, Q=eye, R=eye)
     with pytest.raises(ConfigError, match="another config"):
         FilterStack([fwnkf.build("kalmannet", system=system), fwnkf.build("kalmannet", system=system, in_mult=3)])
+
+
+def test_a_likelihood_trains_in_a_group_as_alone(tmp_path):
+    experiments = [
+        parse_experiment({**experiment("recursive_kalmannet", seed, 0.0, "pendulum").as_dict(),
+                          "loss": [{"kind": "posterior_nll", "from_step": 1}]}, f"nll-{seed}")
+        for seed in (3, 4)
+    ]  # fmt: skip
+    for one, member in zip(experiments, fit_together(experiments), strict=True):
+        single = fit(one, tmp_path / one.name)
+        assert member.best == pytest.approx(single.record["best"], rel=1e-7)
+        for key, value in member.model.state_dict().items():
+            torch.testing.assert_close(value, single.model.state_dict()[key], rtol=1e-6, atol=1e-8)
+
+
+def test_own_rates_scale_the_steps_of_the_optimizer():
+    values = experiment("fwnkf", 3, 0.0, **LEARNED).as_dict()
+    values["optimizer"] |= {"schedule": "constant", "warmup": 0.0, "learning_rate": 3e-3}
+    values["trainer"] |= {"steps": 4}
+    one = parse_experiment(values, "constant")
+    (usual,) = fit_together([one])
+    now = Plateau(patience=9, warmup=1)
+    own, slower = fit_together([one, one], rates=[3e-3, 1e-3], rules=[now, now])
+    assert [entry["val_mse"] for entry in own.history] == pytest.approx(
+        [entry["val_mse"] for entry in usual.history], rel=1e-6
+    )
+    assert slower.history[-1]["val_mse"] != pytest.approx(own.history[-1]["val_mse"], rel=1e-3)
+
+
+def test_a_rate_falls_and_a_member_ends_when_its_validation_no_longer_improves():
+    values = experiment("fwnkf", 3, 0.0, **LEARNED).as_dict()
+    values["trainer"] |= {"steps": 40, "validate_every": 2}
+    one = parse_experiment(values, "long")
+    # no error is below a hundredth of the first one, so that patience runs out at once and after one fall
+    early = Plateau(patience=2, falls=1, gain=0.99, warmup=1)
+    late = Plateau(patience=4, falls=1, gain=0.99, warmup=1)
+    bounded = Plateau(patience=99, warmup=1, steps=6)
+    short, long, cut = fit_together([one] * 3, rates=[1e-3] * 3, rules=[early, late, bounded])
+    assert (short.converged, short.steps) == (True, 2 * (1 + 2 + 2))
+    assert (long.converged, long.steps) == (True, 2 * (1 + 4 + 4))
+    assert (cut.converged, cut.steps) == (False, 6)
+    assert short.history[-1]["step"] == short.steps
+    # equal until the first rate falls
+    assert short.history[:3] == long.history[:3]
+
+
+@pytest.mark.slow
+def test_compiled_steps_train_as_the_loop_does():
+    experiments = [experiment("fwnkf", seed, 0.1, **LEARNED) for seed in (1, 2)]
+    looped = fit_together(experiments)
+    compiled = fit_together(experiments, compiled=True)
+    for one, other in zip(looped, compiled, strict=True):
+        assert [entry["val_mse"] for entry in one.history] == pytest.approx(
+            [entry["val_mse"] for entry in other.history], rel=1e-9
+        )
