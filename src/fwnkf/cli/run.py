@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..plain import printable
+from ..remaining import Remaining
 from .columns import add_columns, chosen, open_chosen
 from .output import UsageError, add_json, check_readable, print_error, print_progress, say
 
@@ -183,7 +184,7 @@ def _estimates(options: argparse.Namespace) -> str:
 
 def _progress(total: int | None, began: float) -> Callable[[Summary], None]:
     """Prints the rate and the time left on standard error, if it is a terminal."""
-    last = began
+    last, remaining = began, Remaining(total)
 
     def report(summary: Summary) -> None:
         nonlocal last
@@ -192,7 +193,7 @@ def _progress(total: int | None, began: float) -> Callable[[Summary], None]:
             return
         last = now
         rate = summary.samples / (now - began)
-        share = f" of {total:,}, {max(total - summary.samples, 0) / max(rate, 1e-9):.0f} s left" if total else ""
+        share = f" of {total:,}{remaining.added(summary.samples)}" if total else ""
         print_progress(f"{summary.samples:,} samples{share} ({rate:,.0f} a second) ")
 
     return report
