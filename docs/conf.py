@@ -33,7 +33,8 @@ exclude_patterns = ["_ext", "_static", "_templates", "tutorials", "notebooks"]
 html_theme = "furo"
 html_title = f"fwnkf {version}"
 html_static_path = ["_static"]
-html_css_files = ["plots.css", "badges.css"]
+html_css_files = ["plots.css", "badges.css", "tables.css"]
+html_js_files = [("tables.js", {"defer": "defer"})]
 # Those of the theme, with the menu of versions below the name.
 html_sidebars = {
     "**": [
