@@ -30,6 +30,7 @@ from fwnkf.diagnosis.rules import judge
 from fwnkf.diagnosis.thresholds import THRESHOLDS
 from fwnkf.logs.excerpt import excerpt
 from fwnkf.logs.log import Log
+from fwnkf.remaining import Remaining
 
 
 def label_values(label: Label) -> dict[str, Any]:
@@ -119,6 +120,7 @@ def main() -> int:
     done = {row["seed"] for row in stored(options.rows)}
     seeds = [seed for seed in range(options.seed, options.seed + options.logs) if seed not in done]
     options.rows.parent.mkdir(parents=True, exist_ok=True)
+    remaining = Remaining(len(seeds))
     with options.rows.open("a", encoding="utf-8") as file:
         for number, row in enumerate(measured(seeds, options.processes), 1):
             text = json.dumps(row, default=float)
@@ -128,7 +130,7 @@ def main() -> int:
             if words:
                 print(words, flush=True)
             if number % 50 == 0:
-                print(f"{number} of {len(seeds)}", file=sys.stderr, flush=True)
+                print(f"{number} of {len(seeds)}{remaining.added(number)}", file=sys.stderr, flush=True)
     rows = stored(options.rows)
     print("\n".join(summary(rows)))
     if options.markdown:

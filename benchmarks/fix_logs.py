@@ -23,6 +23,7 @@ from fwnkf.diagnosis.series import Series
 from fwnkf.diagnosis.thresholds import THRESHOLDS
 from fwnkf.errors import DataError
 from fwnkf.logs import open_log
+from fwnkf.remaining import Remaining
 
 FRESH_FOLDER = "blackbox_racer"
 FRESH_EVERY, FRESH_SECONDS = 3, 60.0
@@ -155,12 +156,15 @@ def main() -> None:
         *((0, minute, path) for path in fresh_logs(options.data)),
         *((1, whole, path) for path in logs(options.data)),
     ]
+    wanted = [path for _, _, path in jobs if not (options.store / f"{path.name}.fix.json").is_file()]
+    remaining = Remaining(len(wanted))
     for group, function, path in jobs:
         file = options.store / f"{path.name}.fix.json"
         if not file.is_file():
             began = time.process_time()
             file.write_text(json.dumps(function(path), indent=1, default=float))
-            print(f"{path.name}: {time.process_time() - began:.0f} s", flush=True)
+            left = remaining.added(wanted.index(path) + 1)
+            print(f"{path.name}: {time.process_time() - began:.0f} s{left}", flush=True)
         rows[group].append({"name": path.name, "fix": json.loads(file.read_text())})
         if options.output is not None:
             command = f"python benchmarks/fix_logs.py --store results -o {options.output}"

@@ -2,8 +2,11 @@
 
     python benchmarks/release.py --out FOLDER               build twice, compare, check, licences, SBOM, audit: a minute
     python benchmarks/release.py --out FOLDER --first-minutes   also from an empty environment to an open report, timed
+    python benchmarks/release.py --rehearse --markdown docs/results/release.md      the whole way of a release, minutes:
+        a clean clone, built, uploaded to a package index on this machine, installed from it, the lines of the README
 
-Prints a line for each point, and writes the distributions, ``licences.md`` and ``sbom.json`` (CycloneDX) to the folder.
+Prints a line for each point, and writes the distributions, ``licences.md``, ``sbom.json`` (CycloneDX) and the recipe
+for conda-forge, with the digest of the sdist, to the folder.
 The exit code is 1 if a point fails. Points that need what is not here (twine, a database of vulnerabilities) say so.
 """
 
@@ -25,12 +28,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # started as a file, Python looks for modules beside the file only
+
+from benchmarks.install import EXTRAS  # noqa: E402
+
 EPOCH = "1767225600"
 """Time of the files in a distribution, so that two builds are equal."""
 MINUTES = 5.0
 NAME = re.compile(r"^[A-Za-z0-9._-]+")
 EXTRA = re.compile(r"extra *== *['\"]([\w-]+)['\"]")
-USER_EXTRAS = ("train", "plot", "tables", "data", "logs", "onnx", "scale")
+USER_EXTRAS = (*EXTRAS, "native")
 
 
 class Checklist:
@@ -105,6 +112,18 @@ def write_lists(folder: Path) -> list[str]:
     return [name for name, _, terms in rows if terms == "not stated"]
 
 
+def write_recipe(folder: Path, sdist: Path) -> Path:
+    """The recipe for conda-forge with the digest of this sdist."""
+    text = (ROOT / "recipe" / "recipe.yaml").read_text(encoding="utf-8")
+    digest = hashlib.sha256(sdist.read_bytes()).hexdigest()
+    filled, places = re.subn(r'^  sha256: ".*"$', f'  sha256: "{digest}"', text, flags=re.MULTILINE)
+    if places != 1:
+        raise SystemExit("recipe/recipe.yaml: wanted one line of the context with the digest")
+    target = folder / "recipe.yaml"
+    target.write_text(filled, encoding="utf-8")
+    return target
+
+
 def first_minutes(wheel: Path, torch: str) -> tuple[float, float]:
     """Minutes to install the wheel into an empty environment, and from there to a report on a simulated flight."""
     with tempfile.TemporaryDirectory() as folder:
@@ -138,10 +157,18 @@ def audit() -> tuple[bool | None, str]:
 def main() -> int:
     """Go through the list."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="folder for the distributions and lists")
+    parser.add_argument("--out", type=Path, help="folder for the distributions and lists")
+    parser.add_argument("--rehearse", action="store_true", help="a release from a clean clone to a local index")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a page about the rehearsal")
     parser.add_argument("--first-minutes", action="store_true", help="from an empty environment to a report, timed")
     parser.add_argument("--torch", default="torch==2.13.0", help="installed first (default: %(default)s)")
     options = parser.parse_args()
+    if options.rehearse:
+        from benchmarks.rehearsal import rehearse
+
+        return int(not rehearse(options.torch, options.markdown))
+    if options.out is None:
+        parser.error("--out FOLDER, or --rehearse")
     options.out.mkdir(parents=True, exist_ok=True)
     checklist = Checklist()
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
@@ -156,6 +183,8 @@ def main() -> int:
             ["twine", "check", "--strict", *map(str, built)], capture_output=True, text=True, check=False
         )
         checklist.point("twine check", done.returncode == 0, done.stdout.strip().splitlines()[-1])
+    recipe = write_recipe(options.out, next(path for path in built if path.suffix == ".gz"))
+    checklist.point("conda recipe", True, f"{recipe.name} with the digest of the sdist")
     unstated = write_lists(options.out)
     checklist.point("licences", None if unstated else True, f"not stated: {', '.join(unstated)}" if unstated else "all")
     checklist.point("audit", *audit())

@@ -50,8 +50,8 @@ def browser() -> str | None:
     return next((path for name in BROWSERS if (path := shutil.which(name))), None)
 
 
-def run_browser(page: Path, width: int, height: int, *options: str, dark: bool = False) -> str:
-    """Standard output of a headless Chromium that opens ``page``."""
+def run_browser(page: Path | str, width: int, height: int, *options: str, dark: bool = False) -> str:
+    """Standard output of a headless Chromium that opens ``page``, a file or an address."""
     program = browser()
     if program is None:
         raise SystemExit(f"no browser: install one of {', '.join(BROWSERS)}")
@@ -59,7 +59,8 @@ def run_browser(page: Path, width: int, height: int, *options: str, dark: bool =
     with tempfile.TemporaryDirectory() as profile:
         arguments = [
             program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}",
-            f"--window-size={width},{height}", *scheme, *options, page.resolve().as_uri(),
+            f"--window-size={width},{height}", *scheme, *options,
+            page if isinstance(page, str) else page.resolve().as_uri(),
         ]  # fmt: skip
         return subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=120).stdout
 

@@ -17,7 +17,6 @@ import argparse
 import json
 import math
 import sys
-import time
 from pathlib import Path
 
 import torch
@@ -26,6 +25,7 @@ from tables import write
 import fwnkf
 from fwnkf.core import iir
 from fwnkf.filters.parts.lines import LineStates
+from fwnkf.remaining import Remaining
 
 RADII = (0.9, 0.99, 0.999)
 SCALES = (0.1, 1.0, 10.0, 1e3, 1e30)
@@ -115,7 +115,7 @@ def soak(part: str, steps: int, folder: Path, fresh: bool) -> dict[str, object]:
         figures = json.loads(figures_file.read_text())
         state = fwnkf.load_state(model, state_file.read_bytes())
         print(f"soak {part}: continuing from step {figures['steps']:,}")
-    begin, first = time.monotonic(), figures["steps"]
+    remaining = Remaining(steps, figures["steps"])
     with torch.inference_mode():
         while figures["steps"] < steps:
             y, mask = measurements(figures["steps"] // BLOCK)
@@ -134,8 +134,8 @@ def soak(part: str, steps: int, folder: Path, fresh: bool) -> dict[str, object]:
             state_file.write_bytes(fwnkf.dump_state(model, state))
             figures_file.write_text(json.dumps(figures) + "\n")
             if (figures["steps"] // BLOCK) % 20 == 0:
-                left = (time.monotonic() - begin) / (figures["steps"] - first) * (steps - figures["steps"])
-                print(f"soak {part}: {figures['steps']:,} of {steps:,} steps, about {left:.0f} s left", flush=True)
+                left = remaining.added(figures["steps"])
+                print(f"soak {part}: {figures['steps']:,} of {steps:,} steps{left}", flush=True)
     good = figures["finite"] and figures["smallest_eigenvalue_ratio"] > 0 and figures["asymmetry"] == 0
     print(
         f"soak {part}, float32, {figures['steps']:,} steps of {STREAMS} streams: finite {figures['finite']}, "

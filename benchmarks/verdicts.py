@@ -19,6 +19,7 @@ from diagnosis import examined, finding_values
 from log_labels import LogLabel, compare, read_labels
 
 from fwnkf.logs import open_log
+from fwnkf.remaining import Remaining
 
 MIXED = ("ulog", "dataflash", "blackbox", "rosbag1", "mcap")
 """Folders of logs of many vehicles; the labels also have the flights of one racing quadrotor."""
@@ -102,14 +103,17 @@ def main() -> None:
     options.store.mkdir(parents=True, exist_ok=True)
     part, parts = (int(number) for number in options.part.split("/"))
     rows, labels = [], read_labels()
-    for number, name in enumerate(labels):
-        file = options.store / f"{name.replace('/', '_')}.verdict.json"
-        if number % parts == part and not file.is_file():
+    files = {name: options.store / f"{name.replace('/', '_')}.verdict.json" for name in labels}
+    wanted = [name for number, name in enumerate(labels) if number % parts == part and not files[name].is_file()]
+    remaining = Remaining(len(wanted))
+    for name, file in files.items():
+        if name in wanted:
             began = time.process_time()
             found = verdict(options.data / "logs" / name)
             file.write_text(json.dumps({"verdict": found}, indent=1, default=float))
             result = compare(labels[name], json.loads(file.read_text())["verdict"]["findings"])
-            print(f"{name}: {time.process_time() - began:.0f} s {'' if result.agrees else result}", flush=True)
+            words = f"{name}: {time.process_time() - began:.0f} s{remaining.added(wanted.index(name) + 1)}"
+            print(f"{words} {'' if result.agrees else result}", flush=True)
         if file.is_file():
             rows.append({"name": name, **json.loads(file.read_text())["verdict"]})
     if options.output is not None:

@@ -25,13 +25,27 @@ extensions = [
     "sphinx_copybutton",
     "repository_pages",
     "notebooks",
+    "versions",
 ]
-exclude_patterns = ["_ext", "_static", "tutorials", "notebooks"]
+templates_path = ["_templates"]
+exclude_patterns = ["_ext", "_static", "_templates", "tutorials", "notebooks"]
 
 html_theme = "furo"
 html_title = f"fwnkf {version}"
 html_static_path = ["_static"]
-html_css_files = ["plots.css", "badges.css"]
+html_css_files = ["plots.css", "badges.css", "tables.css"]
+html_js_files = [("tables.js", {"defer": "defer"})]
+# Those of the theme, with the menu of versions below the name.
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "sidebar/versions.html",
+        "sidebar/search.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "sidebar/scroll-end.html",
+    ]
+}
 html_show_sourcelink = False
 html_copy_source = False
 

@@ -134,9 +134,70 @@ def linked(text: str, folder: Path, page_folder: Path) -> str:
     return _IMAGE.sub(image, _LINK.sub(link, text))
 
 
+GROUPS = {
+    "The essentials": ("fwnkf",),
+    "Logs and recordings": ("fwnkf.logs", "fwnkf.data", "fwnkf.preprocess"),
+    "What is wrong": ("fwnkf.diagnosis", "fwnkf.settings", "fwnkf.airframes", "fwnkf.report"),
+    "Systems and filters": ("fwnkf.systems", "fwnkf.filters", "fwnkf.navigation", "fwnkf.core"),
+    "Fit and train": ("fwnkf.identify", "fwnkf.training"),
+    "Judge": ("fwnkf.metrics", "fwnkf.evaluation"),
+    "Run and deploy": ("fwnkf.runtime", "fwnkf.scale", "fwnkf.export", "fwnkf.hub", "fwnkf.cli"),
+}
+"""Packages of the reference by what a reader wants to do; those that nobody has put anywhere come last."""
+
+
+def grouped(packages: list[str]) -> dict[str, list[str]]:
+    """Packages by group, each in the group that names it or the package above it.
+
+    >>> grouped(["fwnkf", "fwnkf.data.tables", "fwnkf.new"])
+    {'The essentials': ['fwnkf'], 'Logs and recordings': ['fwnkf.data.tables'], 'More': ['fwnkf.new']}
+    """
+    found: dict[str, list[str]] = {title: [] for title in (*GROUPS, "More")}
+    for package in packages:
+        above = ".".join(package.split(".")[:2])
+        found[next((title for title, names in GROUPS.items() if above in names), "More")].append(package)
+    return {title: names for title, names in found.items() if names}
+
+
+def reference_groups() -> str:
+    """The first page of the reference: a section for each group, a line for each package."""
+    parts = []
+    packages = [name for name in public_packages() if (GENERATED / "reference" / f"{name}.md").is_file()]
+    for title, names in grouped(packages).items():
+        rows = [
+            f"   * - :doc:`{name} </_pages/reference/{name}>`\n"
+            f"     - {(importlib.import_module(name).__doc__ or '').strip().splitlines()[0]}"
+            for name in names
+        ]
+        table = "\n".join(rows)
+        pages = "\n".join(f"/_pages/reference/{name}" for name in names)
+        parts.append(
+            f"## {title}\n\n```{{eval-rst}}\n.. list-table::\n   :widths: 30 70\n\n{table}\n```\n\n"
+            f"```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
+        )
+    return "\n".join(parts)
+
+
+def result_pages() -> str:
+    """The pages of results that the page for developers does not have."""
+    taken = set(re.findall(r"^results/(\w+)$", (DOCS / "development.md").read_text(encoding="utf-8"), re.MULTILINE))
+    names = sorted({path.stem for path in (DOCS / "results").glob("*.md")} - taken - {"index"})
+    return "```{toctree}\n:hidden:\n\n" + "\n".join(names) + "\n```\n"
+
+
+LISTS = {
+    "reference/index": ("<!-- groups of packages -->", reference_groups),
+    "results/index": ("<!-- pages of this folder -->", result_pages),
+}
+"""Pages with a place for a list that is made here."""
+
+
 def rewrite(app: Any, name: str, source: list[str]) -> None:
-    """Links of a page that lies in the documentation itself."""
+    """Links of a page that lies in the documentation itself, and lists that are made here."""
     path = Path(app.env.doc2path(name))
+    if name in LISTS:
+        place, made = LISTS[name]
+        source[0] = source[0].replace(place, made())
     if path.suffix == ".md" and not path.is_relative_to(GENERATED):
         source[0] = linked(source[0], path.parent, path.parent)
 

@@ -133,7 +133,8 @@ def test_quiet_leaves_progress_out_and_keeps_result_and_errors(capsys, monkeypat
     assert "missing.csv" in capsys.readouterr().err
     monkeypatch.delenv("FWNKF_QUIET", raising=False)
     assert cli.main(fit) == 0  # the next command of the process is not quiet
-    assert capsys.readouterr().err == loud.err
+    times = r", at most .* left"  # which depend on the machine
+    assert re.sub(times, "", capsys.readouterr().err) == re.sub(times, "", loud.err)
 
 
 def test_training_is_quiet_too(capsys, tmp_path: Path, monkeypatch):

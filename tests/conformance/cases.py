@@ -40,6 +40,8 @@ class Case:
     same_in_both_dtypes: bool = True
     """Whether float32 and float64 instances have the same values; the samples of an ensemble have not."""
     name: str = ""
+    detaches: str = ""
+    """A method of the filter that returns its argument without a gradient, on purpose."""
     traced_first: bool = False
     """Export from a make_fx trace: where Jacobians are differentiated through ``where`` and ``cat``, as rotations are,
     torch.export records their zero tangents as constants without data."""
@@ -219,6 +221,23 @@ CASES: dict[str, Case] = {
         uses_dt=True,
     ),
     "rkn": Case("rkn", latent, 2, innovation_dim=4, prior_matters=False),
+    "public-code": Case(
+        "fwnkf_public_code",
+        on(systems.wave, "fwnkf_public_code", units=8, shaken=0.1),
+        2,
+        1,
+        uses_dt=True,
+        detaches="gain_covariance",
+    ),
+    "public-code-attitude": Case(
+        "fwnkf_public_code",
+        on(systems.attitude, "fwnkf_public_code", units=8, layers=1, rank=2, q_rank=0, r_rank=0, order=2, shaken=0.1),
+        3,
+        3,
+        uses_dt=True,
+        detaches="gain_covariance",
+        traced_first=True,
+    ),
     # -- FW-NKF: each part alone, and parts together -----------------------------------------------------------------
     "fwnkf": Case("fwnkf", weighted_on(systems.wave, 0.3), 2, 1, uses_dt=True),
     "fwnkf-paper": Case(

@@ -52,6 +52,8 @@ FUNCTIONS = {
         x.clamp_min(0.1),
         torch.minimum(x, -x),
         torch.nn.functional.elu(x),
+        torch.nn.functional.softplus(x),
+        torch.nn.functional.softplus(30 * x),
     ),
     "choices": lambda x: (torch.where(x > 0, x, 2 * x), torch.lerp(x, -x, (x > 0).to(x)), torch.round(3 * x)),
     "bits": lambda x: (

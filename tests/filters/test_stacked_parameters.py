@@ -66,13 +66,14 @@ def test_a_run_of_two_stacked_parameter_sets_equals_two_runs(name, generator):
     assert abs(float((together[0] - together[1]).detach())) > 1e-3  # the members differ
 
 
-@pytest.mark.parametrize("name", ["kalmannet", "recursive_kalmannet", "bayesian_kalmannet"])
-def test_gain_networks_with_stacked_parameters_equal_single_runs(name, generator):
+@pytest.mark.parametrize("name", ["kalmannet", "recursive_kalmannet", "bayesian_kalmannet", "fwnkf_public_code"])
+def test_filters_of_a_system_with_stacked_parameters_equal_single_runs(name, generator):
     """Values and gradients, on a nonlinear system, with masked channels and the same random numbers for all members."""
     small = {
         "kalmannet": {"in_mult": 2, "out_mult": 2, "gain_factor": 1.0},
         "recursive_kalmannet": {"fc1_mult": 2, "hidden_mult": 2, "fc2_mult": 2, "weight_factor": 1.0},
         "bayesian_kalmannet": {"members": 3, "in_mult": 2, "hidden_mult": 1, "out_mult": 1, "gain_factor": 1.0},
+        "fwnkf_public_code": {"units": 6},
     }[name]
     data = generate("lorenz", 3, steps=6, seed=4)
     members = []

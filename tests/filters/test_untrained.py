@@ -75,7 +75,7 @@ def build(name, task, seed):
 
 GIVEN = ["kalmannet", "recursive_kalmannet", "bayesian_kalmannet", "fwnkf"]
 CASES = [(name, system) for system in ("lorenz", "pendulum", "strapdown") for name in GIVEN]
-CASES += [("rkn", "lorenz"), ("fwnkf without equations", "lorenz")]
+CASES += [(name, "lorenz") for name in ("rkn", "fwnkf without equations", "fwnkf_public_code")]
 
 
 @pytest.mark.parametrize(("seeds", "steps"), FULL)

@@ -21,6 +21,7 @@ pytest.importorskip("matplotlib", reason="figures come with the extra 'plot'")
 from fwnkf.report import diagnosis_figures
 from fwnkf.report.diagnosis_page import diagnosis_page
 from fwnkf.report.drawing import VARIABLES, canvas, svg, thin
+from fwnkf.report.spectrogram import raster
 from fwnkf.report.verdict import overall_row
 
 
@@ -121,7 +122,7 @@ def test_the_image_of_a_waterfall_has_the_largest_value_of_every_cell():
     frequency = np.linspace(0, 500, 401)
     density = rng.gamma(1.0, 1.0, (len(time), len(frequency)))
     density[3, 7] = 0.0
-    image, (left, right, bottom, top) = diagnosis_figures.raster(Waterfall("x", "u", time, frequency, density))
+    image, (left, right, bottom, top) = raster(Waterfall("x", "u", time, frequency, density))
     rows, columns = image.shape
     expected = np.full(image.shape, np.nan)
     place = [int((hz - bottom) / (top - bottom) * rows) for hz in frequency]

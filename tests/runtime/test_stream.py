@@ -56,6 +56,15 @@ def assert_same_estimate(mine: fwnkf.runtime.estimate.Estimate, theirs: fwnkf.ru
     assert (mine.time, mine.health, mine.reason) == (theirs.time, theirs.health, theirs.reason)
 
 
+def test_innovations_come_with_the_deviations_that_nis_is_made_of():
+    eye = torch.eye(1, dtype=torch.float64)
+    stream = fwnkf.Stream(fwnkf.KF(F=eye, H=eye, Q=0.01 * eye, R=eye).double())
+    for value in (1.0, 0.2, -0.5):
+        estimate = stream.step(value)
+        assert estimate.innovation_std.shape == (1,)
+        assert estimate.nis == pytest.approx(float((estimate.innovation / estimate.innovation_std) ** 2), rel=1e-12)
+
+
 # ---- the same bits -------------------------------------------------------------------------------------------------
 
 

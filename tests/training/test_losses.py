@@ -42,11 +42,15 @@ def filters_that_observe(records):
         "kalmannet": fwnkf.build("kalmannet", system=system, out_mult=2, in_mult=1),
         "bayesian_kalmannet": fwnkf.build("bayesian_kalmannet", system=system),
         "recursive_kalmannet": fwnkf.build("recursive_kalmannet", system=system),
+        "fwnkf_public_code": fwnkf.build("fwnkf_public_code", system=system, units=8),
     }
     return {name: model.double() for name, model in models.items()}
 
 
-OBSERVING = ("kf", "arkf", "fwnkf", "fwnkf noise", "kalmannet", "bayesian_kalmannet", "recursive_kalmannet")
+OBSERVING = (
+    *("kf", "arkf", "fwnkf", "fwnkf noise", "kalmannet", "bayesian_kalmannet", "recursive_kalmannet"),
+    "fwnkf_public_code",
+)
 
 
 def run(model: Filter, batch: Batch) -> Trajectory:

@@ -34,6 +34,7 @@ def correct(system: fwnkf.System, eye: Tensor) -> list[fwnkf.Filter]:
         fwnkf.FWNKF(system, transition=fwnkf.LocallyLinear(rank=3), phi=fwnkf.Phi(covariance="augmented")),
         fwnkf.FWNKF(system, noise=fwnkf.Lines(), hypotheses=fwnkf.Hypotheses(4, fallback=True)),
         fwnkf.FWNKF.paper(system, units=64, rank=3),
+        fwnkf.FWNKF.paper(system, variant="public_code", units=64),
         fw.with_parts(level=None),
         fwnkf.build("kf", F=eye, H=eye),
     ]
@@ -70,6 +71,7 @@ def wrong(system: fwnkf.System, eye: Tensor, kf: fwnkf.KF) -> None:
     fwnkf.RKN(3)  # wrong: two sizes
     fwnkf.RKN(3, 2, hidden=64)  # wrong: a tuple
     fwnkf.FWNKF()  # wrong: no system
+    fwnkf.FWNKF.paper(system, variant="code")  # wrong: no such choice
     fwnkf.FWNKF(system, noise="lines")  # wrong: a part
     fwnkf.FWNKF(system, noise=fwnkf.Level())  # wrong: a level is no noise
     fwnkf.FWNKF(system, level=5.0)  # wrong: a part

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..extras import need
 from ..plain import printable
+from ..remaining import Remaining
 from .columns import add_columns, chosen
 from .output import UsageError, add_html, add_json, check_readable, print_status, say
 
@@ -114,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _progress(began: float) -> Callable[[Progress], None]:
-    last = began
+    last, remaining = began, Remaining(None)
 
     def report(state: Progress) -> None:
         nonlocal last
@@ -122,10 +123,11 @@ def _progress(began: float) -> Callable[[Progress], None]:
         if now - last < INTERVAL and state.parts_done < state.parts:
             return
         last = now
-        left = (now - began) / state.parts_done * (state.parts - state.parts_done)
+        remaining.total = state.parts
         print_status(
             f"{state.parts_done:,} of {state.parts:,} files, {state.rows:,} rows "
-            f"({state.rows / max(now - began, 1e-9):,.0f} a second), {state.set_aside:,} skipped, {left:.0f} s left"
+            f"({state.rows / max(now - began, 1e-9):,.0f} a second), {state.set_aside:,} skipped"
+            f"{remaining.added(state.parts_done)}"
         )
 
     return report

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..remaining import Remaining
 from .output import UsageError, add_json, print_error, print_progress, say
 
 
@@ -56,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if options.action == "fetch":
         try:
-            paths = catalogue.fetch(options.name, options.folder, progress=None if options.json else _show_progress)
+            paths = catalogue.fetch(options.name, options.folder, progress=None if options.json else _progress())
         except KeyboardInterrupt:
             print_error("\nrun the command again to resume the download")
             raise
@@ -68,9 +70,17 @@ def run(options: argparse.Namespace) -> int:
     return int(any(report.status in ("differs", "missing") for report in reports))
 
 
-def _show_progress(path: str, received: int, total: int | None) -> None:
-    share = f"{100 * received / total:5.1f} %" if total else f"{received / 1e6:8.1f} MB"
-    print_progress(f"{share} {path}")
+def _progress() -> Callable[[str, int, int | None], None]:
+    """Prints the share of a file that has been received, and the time left of it."""
+    files: dict[str, Remaining] = {}
+
+    def report(path: str, received: int, total: int | None) -> None:
+        # A download that goes on begins with what an earlier one has received.
+        remaining = files.setdefault(path, Remaining(total, received))
+        share = f"{100 * received / total:5.1f} %" if total else f"{received / 1e6:8.1f} MB"
+        print_progress(f"{share} {path}{remaining.added(received)}   ")
+
+    return report
 
 
 def _example(options: argparse.Namespace) -> int:

@@ -26,6 +26,7 @@ from .output import (
     wrapped,
 )
 from .settings import format_of_file, save_text, settings_format, settings_lines
+from .viewers import add_viewers, check_viewers, open_viewers, say_where, wants_viewer
 
 if TYPE_CHECKING:
     from ..diagnosis.evidence import Evidence
@@ -66,6 +67,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--threshold", action="append", default=[], metavar="NAME=VALUE", help="change a threshold; may be repeated"
     )
+    add_viewers(parser, "signals and innovations with intervals, spectrograms, findings, and the pose in the log")
     add_columns(parser, controls=False)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -83,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.output}: a report ends in .html or .json")
     if options.params is not None and options.params.suffix:
         format_of_file(options.params)
+    check_viewers(options, options.log, options.output)
     path = options.log.resolve() if options.log.name in ("", "..") else options.log  # a bag may be the folder one is in
     try:
         thresholds = THRESHOLDS.parsed(options.threshold)
@@ -101,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.json:  # before anything is fitted or drawn
         print_text("\n".join(text(outline(evidence, findings, command=command), every=options.all)))
     result = None
-    if options.json or options.fix or options.output is not None or options.plots is not None:
+    if options.json or options.fix or options.output is not None or options.plots is not None or wants_viewer(options):
         folder = options.save or path.with_name(path.name + ".fixed")
         result = complete(evidence, findings, fix=options.fix, folder=folder if options.fix else None, command=command)
         if result.fix is not None and result.fix.folder is not None:  # another command finds the columns again
@@ -115,6 +118,12 @@ def run(options: argparse.Namespace) -> int:
             from ..report.plots import save_all
 
             save_all(options.plots, pictures_of(result))
+        if wants_viewer(options):
+            from ..report.viewers.from_diagnosis import diagnosis_items
+
+            with open_viewers(options, result.name, log.start_ns) as scene:
+                scene.add(diagnosis_items(evidence, result))
+            say_where(scene)
     if form is not None:
         _write_settings(options, form, evidence, findings, result)
     return _checked(options, wanted, findings, result)

@@ -22,6 +22,7 @@ from .output import (
     to_json,
 )
 from .settings import save_text, settings_format, settings_lines
+from .viewers import add_viewers, check_viewers, open_viewers, say_where, wants_viewer
 
 if TYPE_CHECKING:
     from ..logs.log import Log
@@ -63,6 +64,7 @@ def add(commands: Any) -> None:
     )
     add_plots(parser, "track, height and attitude")
     parser.add_argument("--all", action="store_true", help="print noises, biases and hidden windows as well")
+    add_viewers(parser, "tracks with ellipsoids, attitude, states with intervals, and innovations")
     add_columns(parser, channels=False, controls=False)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -85,6 +87,7 @@ def run(options: argparse.Namespace) -> int:
     for path in (options.output, options.save):
         if path is not None and path.exists() and path.resolve() == options.log.resolve():
             raise UsageError(f"{path} is the log itself and would be overwritten; name another file")
+    check_viewers(options, options.log, options.output, options.save)
     if options.begin is not None and options.end is not None and options.begin >= options.end:
         raise UsageError(f"--from {options.begin:g} --to {options.end:g}: nothing is left")
     path = options.log.resolve() if options.log.name in ("", "..") else options.log  # a bag may be the folder one is in
@@ -121,6 +124,12 @@ def run(options: argparse.Namespace) -> int:
 
         for drawn in save_all(options.plots, pictures_of(found)):
             print_status(f"fwnkf: wrote {drawn}")
+    if wants_viewer(options):
+        from ..report.viewers.from_navigation import navigation_items
+
+        with open_viewers(options, found.name, log.start_ns) as scene:
+            scene.add(navigation_items(found))
+        say_where(scene)
     return 0
 
 

@@ -11,6 +11,7 @@ _MODULES = {
     "bayesian_kalmannet": "baselines.bayesian_kalmannet",
     "ekf": "extended",
     "fwnkf": "fwnkf",
+    "fwnkf_public_code": "baselines.fwnkf_public_code",
     "kalmannet": "baselines.kalmannet",
     "kf": "kalman",
     "recursive_kalmannet": "baselines.recursive_kalmannet",

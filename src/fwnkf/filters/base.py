@@ -115,6 +115,8 @@ class Filter(nn.Module):
     """Whether the system is rebuilt from the filter's own config instead of being saved with it."""
     takes_system: ClassVar[bool] = True
     """Whether the filter takes ``system=…``, the equations of motion."""
+    learns_transition: ClassVar[bool] = False
+    """Whether networks of the filter move the state, so that a learned system needs none of its own."""
     implements: ClassVar[tuple[str, ...]] = ()
     """Which of :data:`FORMS` the recursion has. A class that overrides a half of it has those that it states itself."""
     instead_of_system: ClassVar[str] = ""

@@ -11,7 +11,7 @@ import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +47,7 @@ from ..shapes import Float
 from ..types import Gaussian, Statistics, Status, StepOutput
 from . import engines
 from .base import Filter, LinearModel, Prediction, adopt, arguments, stated_model
+from .baselines.fwnkf_public_code import PublicCodeFWNKF
 from .engines import Engine
 from .networks import CellWeights, GRUStack
 from .outputs import step_output
@@ -188,6 +189,7 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
 
     Config = FWNKFConfig
     implements = ("square_root", "second_order")
+    learns_transition = True
     system: System
 
     def __init__(
@@ -208,17 +210,47 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
     ) -> None:
         super().__init__(**arguments(locals()))
 
+    @overload
     @classmethod
     def paper(
-        cls, system: System, *, units: int = 64, rank: int | None = None, sections: int = 1
-    ) -> FrequencyWeightedNeuralKalmanFilter:
-        """The filter as Algorithms 1 to 3 of the paper write it.
+        cls,
+        system: System,
+        *,
+        variant: Literal["paper"] = "paper",
+        units: int | None = None,
+        rank: int | None = None,
+        sections: int = 1,
+    ) -> FrequencyWeightedNeuralKalmanFilter: ...
+
+    @overload
+    @classmethod
+    def paper(
+        cls,
+        system: System,
+        *,
+        variant: Literal["public_code"],
+        units: int | None = None,
+        rank: int | None = None,
+    ) -> PublicCodeFWNKF: ...
+
+    @classmethod
+    def paper(
+        cls,
+        system: System,
+        *,
+        variant: Literal["paper", "public_code"] = "paper",
+        units: int | None = None,
+        rank: int | None = None,
+        sections: int = 1,
+    ) -> FrequencyWeightedNeuralKalmanFilter | PublicCodeFWNKF:
+        """The filter as Algorithms 1 to 3 of the paper write it, or as its authors' public code has it.
 
         Args:
             system: observation and base noise; its transition is replaced by a learned one.
-            units: of the GRU encoder.
-            rank: of the gate; by default the size of the state.
-            sections: biquads of ``Φ``.
+            variant: ``"public_code"`` is the filter ``fwnkf_public_code``, which has more options of its own.
+            units: of the GRU encoder; by default 64, in the public code 256 (and two layers).
+            rank: of the gate; by default the size of the state, in the public code 4.
+            sections: biquads of ``Φ``; that of the public code has order 3.
 
         Returns:
             The filter.
@@ -227,10 +259,22 @@ class FrequencyWeightedNeuralKalmanFilter(Filter):
         >>> system = fwnkf.systems.LearnedSystem.of(H=torch.eye(2, 3))
         >>> fwnkf.FWNKF.paper(system).run(torch.zeros(4, 10, 2)).mean.shape
         torch.Size([4, 10, 3])
+        >>> fwnkf.FWNKF.paper(system, variant="public_code", units=64).name
+        'fwnkf_public_code'
         """
+        if variant == "public_code":
+            if sections != 1:
+                raise ConfigError(
+                    f"FWNKF.paper: sections = {sections} belongs to variant='paper'; the Φ of the public code has an "
+                    "order: fwnkf.build('fwnkf_public_code', system=…, order=…)"
+                )
+            sizes = {"units": units, "rank": rank}
+            return PublicCodeFWNKF(system, **{name: size for name, size in sizes.items() if size is not None})
+        if variant != "paper":
+            raise ConfigError(f"FWNKF.paper: variant = {shown(variant)}: wanted 'paper' or 'public_code'")
         return cls(
             system,
-            encoder=GRU(units, reads="current"),
+            encoder=GRU(64 if units is None else units, reads="current"),
             transition=LocallyLinear(system.layout.tangent_size if rank is None else rank),
             phi=Phi(sections),
         )

@@ -18,6 +18,7 @@ from ..filters.base import Filter, PriorAt
 from ..filters.factory import build
 from ..filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from ..filters.parts.lines import Lines
+from ..remaining import Remaining
 from ..shapes import Bool, Float
 from ..types import DataFrame, Dataset, Frame, Gaussian
 from .fit_report import FitReport, Order, consistency, fitted_parameters
@@ -190,6 +191,7 @@ class _Course(NamedTuple):
 
     def maximise(self, likelihood: Likelihood, raw: Tensor, iterations: int | None = None) -> _Stage:
         count = self.iterations if iterations is None else iterations
+        self.say.begin(count)
         reached = maximise(likelihood.local, raw, iterations=count, progress=self.say, stop=self.stop)
         return _Stage(likelihood, *reached)
 
@@ -286,10 +288,16 @@ class _Counter:
 
     def __init__(self, report: Progress) -> None:
         self.report, self.count = report, 0
+        self.remaining = Remaining(None)
+
+    def begin(self, iterations: int) -> None:
+        """A stage begins, of so many iterations at most."""
+        self.remaining = Remaining(iterations)
 
     def __call__(self, number: int, value: float) -> None:
         self.count += 1
-        self.report(f"iteration {number}: log-likelihood {value:.2f}")
+        left = self.remaining.added(number, ", at most ")  # it ends earlier where the likelihood stops rising
+        self.report(f"iteration {number}: log-likelihood {value:.2f}{left}")
 
 
 def _as_filter(

@@ -136,6 +136,15 @@ def _elu(build: Builder, x: Value, alpha: float = 1, scale: float = 1, input_sca
     return pointwise(build, "elu", x)
 
 
+@handles("softplus.default")
+def _softplus(build: Builder, x: Value, beta: float = 1, threshold: float = 20) -> Value:
+    if beta != 1:
+        raise NotImplementedError("softplus with a scale")
+    x = once(build, x)
+    grown = pointwise(build, "log1p", pointwise(build, "exp", pointwise(build, "minimum", x, threshold)))
+    return pointwise(build, "where", pointwise(build, "gt", x, threshold), x, grown)
+
+
 @handles("remainder.Scalar", "remainder.Tensor")
 def _remainder(build: Builder, x: Value, y: Any) -> Value:
     integers = x.kind != "real" and as_value(y).kind != "real"

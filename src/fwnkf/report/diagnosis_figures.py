@@ -13,6 +13,7 @@ from ..diagnosis.result import AllanDeviation, ChannelSpectrum, Consistency, Pea
 from ..extras import need
 from ._style import COLOURS, DOTS, TRUTH, line, log_scale
 from .drawing import BAD, canvas, legend, log_ticks, thin
+from .spectrogram import raster
 from .wording import number, shorten
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ APART = 0.16
 """Share of the width of a figure between labels, at least: a label is up to 0.14 wide."""
 LOG_ABOVE = 700.0
 """Hz. Spectra that go further have a logarithmic frequency axis, because most of what matters is below."""
-RASTER = (420, 260)
-"""Columns and rows of a waterfall's image."""
 TRACK = "#00e5ff"
 """Colour of tracks above a waterfall; it is in no part of the colour map."""
 MARGIN = 1.25
@@ -98,25 +97,6 @@ def waterfall(result: Waterfall) -> Figure:
     bar.set_label(f"{_unit(result.unit)}/√Hz", fontsize=9)
     axis.set_title(shorten(result.channel, 2 * NAME), fontsize=9.5)
     return figure
-
-
-def raster(result: Waterfall) -> tuple[Array, tuple[float, float, float, float]]:
-    """The largest ``log₁₀ √density`` of every cell ``[row, column]``, NaN where there are no samples; the extent."""
-    time, frequency = result.time, result.frequency
-    step = float(np.median(np.diff(time))) if len(time) > 1 else 1.0
-    spacing = float(np.median(np.diff(frequency))) if len(frequency) > 1 else 1.0
-    left, right = float(time[0]) - step / 2, float(time[-1]) + step / 2
-    bottom, top = float(frequency[0]) - spacing / 2, float(frequency[-1]) + spacing / 2
-    columns = max(1, min(RASTER[0], round((right - left) / step)))
-    rows = min(RASTER[1], len(frequency))
-    column = np.clip(((time - left) / (right - left) * columns).astype(np.int64), 0, columns - 1)
-    row = np.clip(((frequency - bottom) / (top - bottom) * rows).astype(np.int64), 0, rows - 1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        level = 0.5 * np.log10(result.density)
-    level[~np.isfinite(level)] = -np.inf
-    image = np.full((rows, columns), -np.inf)
-    np.maximum.at(image, (row[None, :], column[:, None]), level)
-    return np.where(np.isfinite(image), image, np.nan), (left, right, bottom, top)
 
 
 def is_consistent(row: Consistency) -> bool:

@@ -52,6 +52,11 @@ class Estimate:
         return self._array(self._stepped.out.innovation)
 
     @property
+    def innovation_std(self) -> NDArray[Any]:
+        """Standard deviations of :attr:`innovation`, as the filter states them."""
+        return np.sqrt(np.diagonal(self._array(self._stepped.out.innovation_cov), axis1=-2, axis2=-1))
+
+    @property
     def nis(self) -> Any:
         """Squared normalised innovation divided by the number of channels, one on average; NaN without measurement."""
         value = self._array(self._stepped.checked.nis)

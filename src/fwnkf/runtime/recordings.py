@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Write = Callable[[Array, Array, Array], None]
 """Takes times ``[T]``, means ``[T, n]`` and covariances ``[T, d, d]``."""
+Observe = Callable[[Array, Array, Array, Array], None]
+"""Takes times ``[T]``, and of the channels ``[T, m]`` measurements, innovations and their standard deviations; NaN
+where a channel was not measured."""
 
 USED = ("mean", "cov", "innovation", "innovation_cov")
 """What is read of the outputs of a filter."""
@@ -287,8 +290,8 @@ def steps_of(model: Filter, piece: Piece) -> Steps:
 class _Runner:
     """Passes the outputs of a filter on, and counts them."""
 
-    def __init__(self, model: Filter, write: Write, summary: Summary) -> None:
-        self.model, self.write, self.summary = model, write, summary
+    def __init__(self, model: Filter, write: Write, summary: Summary, observe: Observe | None = None) -> None:
+        self.model, self.write, self.summary, self.observe = model, write, summary, observe
         self.block = model.input_sizes.block
 
     def rows(self, piece: Piece) -> tuple[Array, NDArray[np.bool_]]:
@@ -305,8 +308,10 @@ class _Runner:
         self.summary.missing += int((~piece.real).sum())
         self.summary.last = float(piece.time[-1])
 
-    def note(self, track: Trajectory) -> None:
+    def note(self, track: Trajectory, piece: Piece) -> None:
         summary = self.summary
+        if self.observe is not None:
+            self._observed(track, piece, self.observe)
         summary.engine = track.engine
         faults = faulty(track.status)
         summary.flagged += int(faults.sum())
@@ -317,6 +322,18 @@ class _Runner:
             squares = mahalanobis_squared(track.innovation * weight, masked(track.innovation_cov, weight))
             summary.squares += float(squares.nan_to_num(0.0).sum())
             summary.measured += float(weight.sum())
+
+    def _observed(self, track: Trajectory, piece: Piece, observe: Observe) -> None:
+        """Pass innovations on, of filters whose innovations are those of their channels."""
+        channels = self.model.input_sizes.channels
+        if self.block > 1 or track.innovation.shape[-1] != channels:
+            return
+        time, real = self.rows(piece)
+        measured = piece.values[: len(time), :channels]
+        used = np.isfinite(measured)
+        variance = track.innovation_cov[0].diagonal(dim1=-2, dim2=-1).clamp_min(0)
+        innovation, std = (item.double().cpu().numpy() for item in (track.innovation[0], variance.sqrt()))
+        observe(time[real], *(np.where(used, item, np.nan)[real] for item in (measured, innovation, std)))
 
 
 @torch.no_grad()
@@ -332,6 +349,7 @@ def run_long(
     steps: int = STEPS,
     stamps: bool = False,
     engine: Engine = "auto",
+    observe: Observe | None = None,
 ) -> Summary:
     """Filter blocks of ``(time, values)``, the columns of values being channels, then controls; NaN is missing.
 
@@ -339,10 +357,11 @@ def run_long(
     they are the same bits as those of one ``model.run`` on the same engine. With ``smoothing`` all measurements are
     used: the inputs, and the results of the backward pass, are stored in a temporary folder. With ``lag`` as well,
     those up to that many steps later are used, without storing. ``stamps`` takes the steps from the time stamps, as is
-    always done for samples of another rate than that of the filter.
+    always done for samples of another rate than that of the filter. ``observe`` is given the innovations, but of a run
+    that smooths with all measurements.
     """
     summary = Summary() if summary is None else summary
-    runner = _Runner(model, write, summary)
+    runner = _Runner(model, write, summary, observe)
     cut = pieces(model, blocks, summary, steps, stamps)
     report = progress or (lambda _: None)
     if smoothing and lag is None:
@@ -355,7 +374,7 @@ def run_long(
         tracks = run_steps(model, (steps_of(model, item) for item in ahead), engine=engine, outputs=USED)
         for piece, track in zip(behind, tracks, strict=True):
             runner.put(piece, track.mean, track.cov)
-            runner.note(track)
+            runner.note(track, piece)
             report(summary)
     return summary
 
@@ -387,7 +406,7 @@ def _smooth_with_lag(
             again = steps_of(model, piece)._replace(start=begin)
             (track,) = run_steps(model, [again], prepared=prepared, engine=engine)
             state = track.state
-            runner.note(track)
+            runner.note(track, piece)
             report(runner.summary)
 
     for piece in cut:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import lightning
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ..plain import printable
+from ..remaining import Remaining
 
 
 class ProgressLine(Callback):
@@ -20,10 +20,10 @@ class ProgressLine(Callback):
         self.name, self.steps = printable(name), steps  # from a file
         self.console = Console(stderr=True)
         self.bar: Progress | None = None
-        self.begin, self.begin_step = time.monotonic(), 0
+        self.remaining = Remaining(steps)
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        self.begin, self.begin_step = time.monotonic(), trainer.global_step
+        self.remaining = Remaining(self.steps, trainer.global_step)
         if trainer.is_global_zero and self.console.is_terminal:
             self.bar = Progress(
                 TextColumn("{task.description}", style="bold", markup=False),
@@ -46,10 +46,9 @@ class ProgressLine(Callback):
 
     def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         if trainer.is_global_zero and self.bar is None:
-            done = trainer.global_step - self.begin_step
-            left = (time.monotonic() - self.begin) / max(done, 1) * (self.steps - trainer.global_step)
+            left = self.remaining.added(trainer.global_step, "  ")
             self.console.print(
-                f"{self.name}: step {trainer.global_step}/{self.steps}  {self._figures(trainer)}  {left:.0f} s left",
+                f"{self.name}: step {trainer.global_step}/{self.steps}  {self._figures(trainer)}{left}",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,

@@ -156,7 +156,7 @@ def build_filter(experiment: Experiment, shape: Signature, measured: Measured | 
     }
     if uses_learned_system(section):
         chosen = dict(section.learned_system or {})
-        if section.name == "fwnkf":  # it has learned transitions of its own
+        if cls.learns_transition:
             chosen.setdefault("width", 0)
         reserved = sorted({"observed_by", *derived}.difference({"observation"}) & set(chosen))
         if reserved:

@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+import fwnkf
+from fwnkf.systems import LearnedSystem
 from tasks.paper import published, runtime
 
 
@@ -42,6 +44,7 @@ def test_published_parameters_are_those_of_the_layers_in_the_papers_public_code(
         "arkf": size(network(n, n), network(n, m)) + n * n + m * m + 3 * n * n + 1,
     }
     assert counts == {row["recipe"]: row["parameters"].value for row in published.rows("runtime")}
+    assert size(fwnkf.FWNKF.paper(LearnedSystem.of(torch.eye(m, n)), variant="public_code")) == counts["fwnkf"]
 
 
 def test_rows_have_counts_times_and_ratios_of_the_same_run(monkeypatch):

@@ -39,6 +39,7 @@ def experiment(name: str, seed: int, weight: float, data: str = "lorenz", **opti
     [
         ("fwnkf", "lorenz", LEARNED),
         ("recursive_kalmannet", "pendulum", {}),
+        ("fwnkf_public_code", "lorenz", {"equations": False, "options": {"units": 16}}),
     ],
 )
 def test_members_train_as_single_runs_do(tmp_path, name, data, options):

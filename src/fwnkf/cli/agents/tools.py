@@ -38,6 +38,8 @@ class Tool:
     suffixes: tuple[str, ...] = ()
     """Of the first file to read, where it is no folder; none: any."""
     draws: bool = False
+    required: tuple[str, ...] = ()
+    """Arguments that are needed here, and not on the command line, which has other ways to show a result."""
     words: Mapping[str, str] = field(default_factory=dict)
     """Descriptions of arguments that can do less here than on the command line."""
 
@@ -58,7 +60,7 @@ class Tool:
             properties[name]["description"] = text
         if self.draws:
             properties[PICTURES] = {"type": "boolean", "description": "draw the result, as small pictures"}
-        required = [name for name, action in self._actions() if action.required]
+        required = [name for name, action in self._actions() if action.required or name in self.required]
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
     def job(self, arguments: Mapping[str, Any], folders: Folders, scratch: Path) -> Job:
@@ -140,7 +142,7 @@ TOOLS = {
                                              "held_out", "channels", "controls", "state", "time", "field"),
              suffixes=(".csv", ".parquet"), words={"data": "a folder of .csv or .parquet files, or one such file"}),
         Tool("run", ("log", "filter"), ("output",), ("smooth", "lag", "stamps", "covariance", "engine", "controls",
-                                                     *COLUMNS)),
+                                                     *COLUMNS), required=("output",)),
         Tool("inspect", ("folder",), ("html",), ("which",), draws=True),
     )
 }  # fmt: skip

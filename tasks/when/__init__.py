@@ -1,0 +1,1 @@
+"""Where frequency weighting helps: every estimator beside the oracle, over disturbances of all kinds."""
