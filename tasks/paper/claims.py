@@ -24,7 +24,7 @@ FORMS = (
     "fwnkf_public_code",
     "fwnkf_large_weight",
 )
-"""The forms of FW-NKF. A claim is judged for the first of them that was run: the one that the paper describes, then others."""
+"""Forms of FW-NKF. A claim is judged for the first of them that was run: the one of the paper, then others."""
 LEARNED = ("bayesian_kalmannet", "recursive_kalmannet", "kalmannet", "rkn")
 CLASSICAL = ("kf", "arkf")
 MODERATE, LARGE = 0.01, 0.1
@@ -77,12 +77,12 @@ def _more_information() -> Claim:
         "Filtered measurements can tell more about the state than the measurements themselves (Proposition 1: if their "
         "Fisher information is no smaller, no unbiased estimator from them has a larger bound).",
         "holds in part",
-        "The conclusion follows from the condition, but the condition can hold with equality alone: a filter that can be "
-        "inverted keeps the information, one that cannot loses some. Over "
+        "The conclusion follows from the condition, which can hold with equality alone: a filter that can be inverted "
+        "keeps the information, one that cannot loses some. Over "
         f"{found.draws} random models, noises and stable filters the filtered measurements have at most "
-        f"{found.inverted:.6f} times the information in any direction, and at most {found.lost:.4f} times in the direction "
-        "of the largest loss if one sample in four is dropped. What a filter can improve is an estimator that takes the noise "
-        "for white, which is what FW-NKF's Φ is there for.",
+        f"{found.inverted:.6f} times the information in any direction, and at most {found.lost:.4f} times in the "
+        "direction of the largest loss if one sample in four is dropped. What a filter can improve is an estimator "
+        "that takes the noise for white, which is what FW-NKF's Φ is there for.",
     )
 
 

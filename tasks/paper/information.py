@@ -1,8 +1,8 @@
 """Proposition 1 of the paper in numbers: the Fisher information of measurements before and after a linear filter.
 
 For Gaussian noise of covariance ``R`` and a measurement model with Jacobian ``J``, a filter ``Φ`` gives
-``J'Φ'(ΦRΦ')⁻¹ΦJ`` instead of ``J'R⁻¹J``. A causal filter with ``Φ₀ ≠ 0`` is a triangular matrix that can be inverted, which
-leaves the information as it is; one that drops samples projects ``R^½J``, which cannot make it larger.
+``J'Φ'(ΦRΦ')⁻¹ΦJ`` instead of ``J'R⁻¹J``. A causal filter with ``Φ₀ ≠ 0`` is a triangular matrix that can be inverted,
+which leaves the information as it is; one that drops samples projects ``R^½J``, which cannot make it larger.
 """
 
 from __future__ import annotations

@@ -92,8 +92,8 @@ def _conclusion(listed: Sequence[Claim]) -> list[str]:
     where = "; ".join(f"{claim.text.split(',')[0].removeprefix('On ')}: {claim.verdict}" for claim in least)
     return [
         f"**Of {len(decided)} claims of the paper that can be tested: {said}. That FW-NKF has the least error of the "
-        f"trained filters, by data set ({where}), says less than it seems: references that know the equations or regress "
-        "them have a smaller error wherever they are listed.**"
+        f"trained filters, by data set ({where}), says less than it seems: references that know the equations or "
+        "regress them have a smaller error wherever they are listed.**"
     ]
 
 
@@ -194,8 +194,8 @@ def _comparison(
         ])  # fmt: skip
     notes = {
         STOPPED: "training of a seed ended early, because its loss was no longer finite.",
-        EARLIER: "not yet trained by the rule above: 200 steps (300 in the setting of KalmanNet's paper) on batches of 16 "
-        "(50) at the rate of the recipe, three seeds. It may rank speed of convergence.",
+        EARLIER: "not yet trained by the rule above: 200 steps (300 in the setting of KalmanNet's paper) on batches of "
+        "16 (50) at the rate of the recipe, three seeds. It may rank speed of convergence.",
     }
     found = [f"{mark} {note}" for mark, note in notes.items() if any(mark in cell for line in lines for cell in line)]
     return summary.table(header, lines) + [text for note in found for text in (note, "")]

@@ -3,8 +3,8 @@
 1. Every combination of a learning rate and a batch size is trained for a few steps, on as many seeds as the final group
    has weights. The combination with the least validation error, as geometric mean over seeds, is chosen.
 2. All seeds and weights are trained with it until their validation error no longer improves
-   (:class:`tasks.paper.stacked.Plateau`). One more member, the first seed with the first weight, has twice the patience and
-   twice the steps: what a larger budget would change.
+   (:class:`tasks.paper.stacked.Plateau`). One more member, the first seed with the first weight, has twice the
+   patience and twice the steps: what a larger budget would change.
 
 Both are groups of as many members and the same sizes, so that their steps are compiled once. The first writes what it
 found to the folder of the group and is not repeated.

@@ -144,7 +144,7 @@ def rule(values: Mapping[str, Any]) -> str:
     return (
         f"One rule gives every filter its budget. Learning rates {rates} with batches of "
         f"{' and '.join(map(str, found['batches']))} are tried for {found['trial']} steps, and the pair with the least "
-        "validation error is taken. All seeds and weights are then trained until the validation error has not fallen by "
+        "validation error is taken. All seeds and weights are trained until the validation error has not fallen by "
         f"{100 * own.get('gain', 0.005):g} % over {own.get('patience', 4)} evaluations; the rate is then multiplied by "
         f"{own.get('factor', 0.2):g} from the best parameters on, and at the next such plateau the training has "
         "converged. The column “budget” has rate, batch, mean step of the best parameters, and how many runs converged "

@@ -74,8 +74,8 @@ def test_drawings_are_small_and_on_the_page(left_alone, tmp_path):
     assert main(words) == 0
     images = list((tmp_path / "images").glob("*.png"))
     assert {image.stem for image in images} == {
-        "paper-lorenz", "paper-lorenz-curves", "paper-lorenz-trajectory", "paper-lorenz-spectra", "paper-lorenz-phi", "paper-runtime",
-        "paper-uipdb",
+        "paper-lorenz", "paper-lorenz-curves", "paper-lorenz-trajectory", "paper-lorenz-spectra", "paper-lorenz-phi",
+        "paper-runtime", "paper-uipdb",
     }  # fmt: skip
     assert max(image.stat().st_size for image in images) < 100_000
     text = (tmp_path / "results" / "paper.md").read_text()
