@@ -52,6 +52,8 @@ EXTRAS = {
     "frames": ("narwhals",),
     "data": ("pooch",),
     "logs": ("mcap", "rosbags"),
+    "viewers": ("rerun",),
+    "live": ("redis",),
     "hub": ("huggingface_hub",),
     "completion": ("shtab",),
     "onnx": ("onnx", "onnxruntime"),
@@ -59,10 +61,10 @@ EXTRAS = {
     "scale": ("ray",),
 }
 """Packages of one extra alone. Those of other extras must not be installed, or the check would miss a dependency."""
-INCLUDED = {"logs": {"tables"}, "scale": {"tables"}}
+INCLUDED = {"logs": {"tables"}, "viewers": {"tables"}, "scale": {"tables"}}
 """Extras that have the packages of another one too."""
-BROUGHT = {"scale": {"yaml"}, "hub": {"yaml"}}
-"""Packages of other extras that a dependency of this one needs for itself: Ray and the hub's client read YAML."""
+BROUGHT = {"scale": {"yaml"}, "hub": {"yaml"}, "viewers": {"mcap"}, "live": {"rich"}}
+"""Packages of other extras that this one, or a dependency of it, needs too: Ray and the hub's client read YAML."""
 
 CORE = """
 import importlib.util, sys, torch, fwnkf
@@ -129,6 +131,8 @@ REFUSED = {
     "frames": FRAME,
     "data": DOWNLOAD,
     "logs": MCAP,
+    "viewers": "from fwnkf.report.viewers.open import open_scene; open_scene('', live=True)",
+    "live": "from fwnkf.cli import main; assert main(['watch', 'redis://127.0.0.1:9', '--filter', 'model']) == 1",
     "completion": "from fwnkf.cli import main; assert main(['completion', 'bash']) == 1",
     "hub": "import fwnkf; fwnkf.from_pretrained('owner/name', local_files_only=True)",
     "onnx": "from fwnkf.cli import main; assert main(['export', 'model', '--to', 'onnx']) == 1",
@@ -318,6 +322,19 @@ def try_logs(here: Environment) -> None:
     check("rotor 6" in here.command("diagnose", "flight.csv"), "the fault of the example was not found")
 
 
+def try_viewers(here: Environment) -> None:
+    here.command("data", "example", "flight.csv", "--seconds", "5")
+    here.command("diagnose", "flight.csv", "--rerun", "seen.rrd", "--mcap", "seen.mcap")
+    made = [name for name in ("seen.rrd", "seen.mcap", "seen.foxglove.json") if (here.work / name).stat().st_size]
+    check(len(made) == 3, f"only {made} were written")
+
+
+def try_live(here: Environment) -> None:
+    (here.work / "live.csv").write_text("t,y\n0,1\n1,1\n", encoding="utf-8")
+    here.command("watch", "live.csv", "--filter", "model", "--channels", "y", "--idle", "0.5")
+    here.runs("import redis, rich.live")
+
+
 def try_hub(here: Environment) -> None:
     here.runs(HUB)
 
@@ -351,6 +368,8 @@ TRIED: dict[str, Callable[[Environment], None]] = {
     "frames": try_frames,
     "data": try_data,
     "logs": try_logs,
+    "viewers": try_viewers,
+    "live": try_live,
     "hub": try_hub,
     "completion": try_completion,
     "onnx": try_onnx,

@@ -50,6 +50,7 @@ EXCUSED = {
     "needs a log of this kind: tests/cli/test_diagnose.py": ["drive.mcap", "rover.mcap"],
     "needs a flight with GNSS: tests/cli/test_navigate.py": ["navigate flight.ulg"],
     "needs a filter of positions: tests/cli/test_run.py": ["out.tum --channels"],
+    "needs a live source: tests/cli/test_watch.py": ["fwnkf watch"],
     "needs a viewer: tests/cli/test_viewers.py": ["--all --rerun", "rerun flight.rrd", "plotjuggler"],
     "needs a client: tests/cli/agents/test_stdio.py": ["fwnkf mcp"],
     "needs an object store: tests/scale/test_batch.py": ["s3://"],

@@ -29,6 +29,7 @@ COMMANDS = {
     "export": "export",
     "diagnose": "diagnose",
     "navigate": "navigate",
+    "watch": "watch",
     "airframe": "airframe",
     "completion": "completion",
     "man": "man",

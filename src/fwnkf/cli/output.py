@@ -89,6 +89,11 @@ def to_json(value: Any) -> str:
     return json.dumps(plain(value), indent=2, allow_nan=False)
 
 
+def to_json_line(value: Any) -> str:
+    """The same in one line, for programs that read a result after the other."""
+    return json.dumps(plain(value), allow_nan=False)
+
+
 def store(path: Path | None, rows: Rows) -> None:
     """Write rows to the file of ``--store``, if given."""
     if path is not None:
