@@ -31,6 +31,7 @@ MODERATE, LARGE = 0.01, 0.1
 GIVEN, EKF = "kalmannet_equations", ("ekf_with_equations", "ekf")
 CLOSE = 1.2
 """A filter is close to another if its error is at most this many times as large."""
+SMALLER = "References with a smaller error"
 NAMES = {"lorenz": "Lorenz", "lorenz_full": "Lorenz as in KalmanNet's paper", "pendulum": "pendulum", "euroc": "EuRoC"}
 Verdict = Literal["holds", "does not hold", "holds in part", "undecided", "cannot be tested", "not run yet"]
 
@@ -138,7 +139,7 @@ def _references(results: Results, data: str, entry: Entry) -> str:
         for name in results.references(data, "paper")
         if results.entry(data, "paper", name).mean("mse_arc") < entry.mean("mse_arc")
     ]
-    return f" References with a smaller error: {', '.join(better)}." if better else ""
+    return f" {SMALLER}: {', '.join(better)}." if better else ""
 
 
 def _weight_helps(matrix: Matrix, results: Results, data: str) -> Claim:

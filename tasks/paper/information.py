@@ -37,7 +37,7 @@ def ratios(J: NDArray[np.float64], R: NDArray[np.float64], phi: NDArray[np.float
     before, after = information(J, R), information(phi @ J, phi @ R @ phi.T)
     root = np.linalg.cholesky(before)
     half = np.linalg.solve(root, np.linalg.solve(root, after).T)
-    return np.linalg.eigvalsh((half + half.T) / 2)
+    return np.asarray(np.linalg.eigvalsh((half + half.T) / 2), np.float64)
 
 
 def random_filter(generator: np.random.Generator) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ from tasks.encoder.command import STORE as ENCODERS
 from tasks.encoder.page import verdicts
 from tasks.encoder.study import read as read_encoders
 from tasks.paper import published, summary
-from tasks.paper.claims import OURS, Claim, Verdict, claims, inconsistencies
+from tasks.paper.claims import OURS, SMALLER, Claim, Verdict, claims, inconsistencies
 from tasks.paper.matrix import Matrix
 from tasks.paper.published import columns
 from tasks.paper.scores import COLUMNS, paired
@@ -86,14 +86,16 @@ def _conclusion(listed: Sequence[Claim]) -> list[str]:
     decided = [claim for claim in listed if claim.verdict not in ("not run yet", "cannot be tested")]
     if not decided:
         return ["Nothing has been run yet."]
-    counts = Counter(claim.verdict for claim in decided)
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    counts = Counter[str](claim.verdict for claim in decided)
+    words = {"holds": "hold", "does not hold": "do not hold", "holds in part": "hold in part", "undecided": "are open"}
+    said = ", ".join(f"{counts[verdict]} {text}" for verdict, text in words.items() if counts[verdict])
     least = [claim for claim in decided if "has the least error" in claim.text]
-    where = "; ".join(f"{claim.text.split(',')[0].removeprefix('On ')}: {claim.verdict}" for claim in least)
+    where = ", ".join(f"{claim.text.split(',')[0].removeprefix('On ')} {claim.verdict}" for claim in least)
+    better = sum(SMALLER in claim.reason for claim in least)
     return [
-        f"**Of {len(decided)} claims of the paper that can be tested: {said}. That FW-NKF has the least error of the "
-        f"trained filters, by data set ({where}), says less than it seems: references that know the equations or "
-        "regress them have a smaller error wherever they are listed.**"
+        f"**Of {len(decided)} claims of the paper that can be tested, {said}. That FW-NKF has the least error of the "
+        f"trained filters ({where}) says little by itself: on {better} of {len(least)} data sets a filter with the given "
+        "or regressed equations, or plain integration, has a smaller one.**"
     ]
 
 

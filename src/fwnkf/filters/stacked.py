@@ -100,7 +100,7 @@ class CompiledSteps:
 
     def __init__(self, stack: FilterStack, backend: str = "inductor") -> None:
         self.stack, self.backend = stack, backend
-        self._steps: dict[Any, tuple[Step, Template]] = {}
+        self._steps: dict[Any, tuple[Step, list[Template]]] = {}
 
     def run(
         self,
@@ -119,8 +119,9 @@ class CompiledSteps:
         found: dict[str, Any] = {}
 
         def begin(model: Filter, *own: Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor], Tensor]:
+            y, u, mask, dt, prior = given.tree(own)
             state, inputs, flagged, predicts_first = model._begin(
-                *given.tree(own), prior_at="first_measurement", state=None, generator=generator
+                y, u, mask, dt, prior, "first_measurement", None, generator
             )
             prepared = model.prepare()
             trees = (state, tuple(inputs), prepared)
@@ -131,14 +132,11 @@ class CompiledSteps:
         state, inputs, prepared, flagged = self.stack.map(begin, *given.leaves((y, u, mask, dt, prior)))
         steps = list(zip(*(item.unbind(2) for item in inputs), strict=True))
         held = self._function("_advance_held", moves=False, templates=found["templates"])
-        outputs, kept = [], None
+        outputs: list[list[Tensor]] = []
         for number, own in enumerate(steps):
-            if number == 0 and not found["first"]:
-                state, out = held[0](state, list(own), prepared)
-                kept = held[1]
-            else:
-                step, kept = self._compiled(state, list(own), prepared, found["templates"])
-                state, out = step(state, list(own), prepared)
+            first = number == 0 and not found["first"]
+            step, kept = held if first else self._compiled(state, list(own), prepared, found["templates"])
+            state, out = step(state, list(own), prepared)
             outputs.append(out)
         weight, out = kept[0].tree([torch.stack(leaf, 2) for leaf in zip(*outputs, strict=True)])
         track = Trajectory(**out._asdict(), state=None, weight=weight)
@@ -196,11 +194,11 @@ class CompiledSteps:
 
             return functional_call(stack._call, (parameters, buffers), (call,))
 
-        mapped = torch.vmap(one)
+        mapped: Callable[..., Any] = torch.vmap(one)
 
         def step(state: Any, inputs: Any, prepared: Any, parameters: Any = None, buffers: Any = None) -> Any:
             values = (stack._parameters, stack._buffers) if parameters is None else (parameters, buffers)
-            return mapped(*values, state, inputs, prepared)
+            return mapped(values[0], values[1], state, inputs, prepared)
 
         return step, kept
 
