@@ -94,8 +94,8 @@ def _conclusion(listed: Sequence[Claim]) -> list[str]:
     better = sum(SMALLER in claim.reason for claim in least)
     return [
         f"**Of {len(decided)} claims of the paper that can be tested, {said}. That FW-NKF has the least error of the "
-        f"trained filters ({where}) says little by itself: on {better} of {len(least)} data sets a filter with the given "
-        "or regressed equations, or plain integration, has a smaller one.**"
+        f"trained filters ({where}) says little by itself: on {better} of {len(least)} data sets a filter with the "
+        "given or regressed equations, or plain integration, has a smaller one.**"
     ]
 
 

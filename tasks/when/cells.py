@@ -192,7 +192,8 @@ def states_fitted(bench: Bench, cell: Cell, seed: int, learn: tuple[str, ...]) -
 def steady(model: fwnkf.Filter) -> Estimator:
     """The steady state of a linear filter of the library whose first state is the motion."""
     linear: LinearModel = model.linear_model(model.prepare(), None)
-    assert linear.F is not None and linear.H is not None and linear.Q is not None and linear.R is not None
+    if linear.F is None or linear.H is None or linear.Q is None or linear.R is None:
+        raise ValueError("a filter with a constant linear model is needed")
     F, H, Q = (matrix.double().numpy() for matrix in (linear.F, linear.H, linear.Q))
     R = float(dense(linear.R)[0, 0])
     return kalman(Model(F, Q, H, R, np.eye(1, len(F))))
