@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LIBRARY, TASKS = ROOT / "src" / "fwnkf", ROOT / "tasks"
-STUDIES = {"paper", "encoder"}
+STUDIES = {"paper", "encoder", "when"}
 FOLDERS = {path.parent.name for path in TASKS.glob("*/__init__.py")}
 DATA_SETS = FOLDERS - STUDIES - {"simulated"}
 READERS = {*(f"{name}.py" for name in DATA_SETS), "catalogue.py"}
