@@ -34,12 +34,16 @@ TITLES = {
     "uipdb": "UIP-DB",
 }
 HEADINGS = {"mae": "MAE", "mse": "MSE", "rmse": "RMSE", "nrmse": "NRMSE", "r2": "R²"}
+TRAJECTORY = {"ate": "ATE", "ate_max": "maximum ATE"}
+"""Errors of positions in space, which the paper defines and prints for none of its data."""
 DEFINITIONS = (
     "The paper's formulas sum over the components of the state. Its tables follow its public code instead "
     "(`evaluate` in `trainer.py`): means over all components, steps and records, differences of stored numbers even "
     "for angles, NRMSE relative to the standard deviation of all numbers together, R² = 1 - NRMSE². The columns here "
     "are computed in this way. “MSE, arc” compares angles along the shortest arc, which is what the filters are "
-    "trained for; paired differences use it. ± is the standard deviation over seeds."
+    "trained for; paired differences use it. ATE is the mean distance from the true position, maximum ATE the largest "
+    "one of a record, both averaged over records; the paper defines them and prints neither. ± is the standard "
+    "deviation over seeds."
 )
 
 
@@ -176,7 +180,16 @@ def _comparison(
     matrix: Matrix, results: Results, data: str, protocol: str, pairs: list[tuple[str, float]]
 ) -> list[str]:
     angles = data == "pendulum"
-    header = ["method", "λ", *HEADINGS.values(), *(["MSE, arc"] if angles else [])]
+    positions = any(
+        "ate" in row["metrics"] for recipe, w in pairs for row in results.entry(data, protocol, recipe, w).rows
+    )
+    header = [
+        "method",
+        "λ",
+        *HEADINGS.values(),
+        *(["MSE, arc"] if angles else []),
+        *(TRAJECTORY.values() if positions else []),
+    ]
     header += ["FW-NKF / method", "NEES", "parameters", "CPU s", "budget"]
     lines = []
     for recipe, weight in pairs:
@@ -188,6 +201,7 @@ def _comparison(
             f"{weight:g}",
             *cells,
             *([entry.text("mse_arc")] if angles else []),
+            *((entry.text(name) for name in TRAJECTORY) if positions else []),
             "" if recipe == OURS else _ratio(against, entry),
             entry.text("nees") if entry.rows else "",
             f"{entry.rows[0]['parameters']:,}" if entry.rows else "",
@@ -215,8 +229,9 @@ def _references(results: Results, data: str, protocol: str) -> list[str]:
     lines = []
     for name in names:
         entry = results.entry(data, protocol, name)
-        lines.append([f"`{name}`", *(entry.text(column) for column in (*COLUMNS, "mse_arc", "nees"))])
-    return summary.table(["reference", *HEADINGS.values(), "MSE, arc", "NEES"], lines) if lines else []
+        lines.append([f"`{name}`", *(entry.text(column) for column in (*COLUMNS, "mse_arc", *TRAJECTORY, "nees"))])
+    header = ["reference", *HEADINGS.values(), "MSE, arc", *TRAJECTORY.values(), "NEES"]
+    return summary.table(header, lines) if lines else []
 
 
 def _ratio(ours: Entry, theirs: Entry) -> str:

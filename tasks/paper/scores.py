@@ -20,6 +20,7 @@ from fwnkf.evaluation.evaluate import Estimate
 from fwnkf.evaluation.rows import known_steps
 from fwnkf.metrics.accuracy import residual, summarize
 from tasks.bootstrap import Interval, paired_ratio
+from tasks.euroc.trajectory import ate
 
 COLUMNS = ("mae", "mse", "rmse", "nrmse", "r2")
 """The columns of the paper's tables."""
@@ -47,8 +48,21 @@ def scores(records: Records, estimated: Estimate, first: int = 0) -> dict[str, f
         "coverage95": later["coverage95"],
         "nis": estimated.nis,
         "failures": table["failures"],
+        **_trajectory(records, estimated),
     }
     return {name: float(f"{value:.7g}") for name, value in figures.items()}
+
+
+def _trajectory(records: Records, estimated: Estimate) -> dict[str, float]:
+    """The paper's trajectory errors: mean distance from the true position, and the largest one of a record.
+
+    Both are means over records; empty if the state does not begin with a position in space.
+    """
+    first = records.layout.parts[0]
+    if (first.kind, first.size) != ("euclidean", 3):
+        return {}
+    errors = ate(estimated.mean[..., :3].double(), records.truth[..., :3].double())
+    return {"ate": float(errors.mean.mean()), "ate_max": float(errors.maximum.mean())}
 
 
 def block_errors(records: Records, estimated: Estimate) -> list[float]:

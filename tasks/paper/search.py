@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fwnkf.errors import ConfigError
-from tasks.paper.stacked import Member, Plateau, fit_together
+from tasks.paper.stacked import Member, Plateau, Prepared, fit_together
 
 if TYPE_CHECKING:
     from fwnkf.training.config import Experiment
@@ -77,8 +77,9 @@ def search(experiments: Sequence[Experiment], plan: Search, folder: Path, say: S
     """Train a group of experiments, which differ in seed and weights of the loss, by the rule."""
     size = len(experiments) + 1
     trials = _read(folder / TRIALS)
+    prepared: Prepared = {}
     if trials is None:
-        trials = [row for batch in plan.batches for row in _trial(experiments, plan, batch, size, say)]
+        trials = [row for batch in plan.batches for row in _trial(experiments, plan, batch, size, prepared, say)]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / TRIALS).write_text(json.dumps(trials, indent=1), encoding="utf-8")
     best = min(trials, key=lambda row: row["val_mse"])
@@ -88,12 +89,15 @@ def search(experiments: Sequence[Experiment], plan: Search, folder: Path, say: S
     rules = [dataclasses.replace(plan.rule, steps=largest)] * len(group)
     twice = dataclasses.replace(plan.rule, patience=2 * plan.rule.patience, steps=2 * largest)
     members = fit_together(
-        [*group, group[0]], rates=[best["rate"]] * size, rules=[*rules, twice], compiled=plan.compiled, say=say
-    )
+        [*group, group[0]], rates=[best["rate"]] * size, rules=[*rules, twice], compiled=plan.compiled,
+        prepared=prepared, say=say,
+    )  # fmt: skip
     return Found(members[:-1], members[-1], best["batch"], trials)
 
 
-def _trial(experiments: Sequence[Experiment], plan: Search, batch: int, size: int, say: Say) -> list[dict[str, Any]]:
+def _trial(
+    experiments: Sequence[Experiment], plan: Search, batch: int, size: int, prepared: Prepared, say: Say
+) -> list[dict[str, Any]]:
     """The validation errors of all rates with batches of one size."""
     first = experiments[0]
     seeds = list(dict.fromkeys(experiment.seed for experiment in experiments))
@@ -104,7 +108,7 @@ def _trial(experiments: Sequence[Experiment], plan: Search, batch: int, size: in
     members = fit_together(
         [_with(one, batch_size=batch, steps=plan.trial, validate_every=min(first.trainer.validate_every, plan.trial))
          for one, _ in own],
-        rates=[rate for _, rate in own], compiled=plan.compiled, say=say,
+        rates=[rate for _, rate in own], compiled=plan.compiled, prepared=prepared, say=say,
     )  # fmt: skip
     rows = []
     for rate in plan.rates:

@@ -44,6 +44,10 @@ __all__ = ["Member", "Plateau", "fit_together"]
 Say = Callable[[str], None]
 Rebuild = Callable[[Sequence[Tensor]], tuple[Batch, Tensor | None]]
 """Makes the batch and ``dt`` of one member of its tensors."""
+Prepared = dict[str, tuple[Protocol, Filter, float]]
+"""Records, untrained filter and CPU seconds of preparing it, by what they depend on."""
+UNPREPARED = ("steps", "batch_size", "validate_every")
+"""Options of the trainer on which the untrained filter does not depend."""
 UNSUPPORTED = {"chunk": None, "recompute": None, "compile": False, "patience": None, "devices": 1, "monitor": "val_mse"}
 """Options of the trainer that a group does not have, with the values at which they do nothing."""
 
@@ -111,6 +115,7 @@ def fit_together(
     rates: Sequence[float] | None = None,
     rules: Sequence[Plateau] | None = None,
     compiled: bool = False,
+    prepared: Prepared | None = None,
     say: Say = lambda text: None,
 ) -> list[Member]:
     """Train one filter for each experiment; all must be equal but for ``name``, ``seed`` and weights of the loss.
@@ -125,6 +130,8 @@ def fit_together(
         rules: when the rate of each falls and its training ends, instead of the schedule of the optimizer;
             ``trainer.steps`` is then the largest number of steps. Needs ``rates``.
         compiled: run compiled steps (:class:`fwnkf.filters.stacked.CompiledSteps`), for long trainings.
+        prepared: records and untrained filters of earlier calls, to which those of this one are added. Experiments
+            that differ in the length of the training or in its batches share them.
         say: called with status lines.
 
     Returns:
@@ -145,7 +152,7 @@ def fit_together(
     options = experiments[0].trainer
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    members = _prepare(experiments, say)
+    members = _prepare(experiments, {} if prepared is None else prepared, say)
     stack = FilterStack([member.model for member in members])
     plans = [
         Plan(
@@ -271,12 +278,13 @@ def _check(experiments: Sequence[Experiment]) -> None:
         raise ConfigError(f"filters cannot be trained together with {', '.join(faults)}; train them one by one")
 
 
-def _prepare(experiments: Sequence[Experiment], say: Say) -> list[Member]:
-    """Members with their records and untrained filters; those that differ in the loss alone share both."""
-    prepared: dict[str, tuple[Protocol, Filter, float]] = {}
+def _prepare(experiments: Sequence[Experiment], prepared: Prepared, say: Say) -> list[Member]:
+    """Members with their records and untrained filters; those that differ in loss or batches share both."""
     members = []
     for experiment in experiments:
-        same = json.dumps({**experiment.as_dict(), "loss": None, "name": None}, sort_keys=True, default=str)
+        values = {**experiment.as_dict(), "loss": None, "name": None}
+        values["trainer"] = {name: value for name, value in values["trainer"].items() if name not in UNPREPARED}
+        same = json.dumps(values, sort_keys=True, default=str)
         if same not in prepared:
             data = load_data(experiment)
             begin = time.process_time()

@@ -43,6 +43,21 @@ def test_angles_are_compared_as_numbers_in_the_tables_and_along_the_arc_beside_t
     assert figures["mse_arc"] == pytest.approx((2 * np.pi - 6.0) ** 2)
 
 
+def test_trajectory_errors_are_distances_of_positions():
+    layout = Layout.parse([("p", "euclidean", 3), ("v", "euclidean", 3)])
+    generator = np.random.default_rng(1)
+    truth, mean = generator.normal(size=(2, 4, 30, 6))
+    figures = scores(records(torch.tensor(truth), layout), Estimate(torch.tensor(mean)))
+    distance = np.linalg.norm((mean - truth)[..., :3], axis=-1)
+    assert figures["ate"] == pytest.approx(distance.mean())
+    assert figures["ate_max"] == pytest.approx(distance.max(1).mean())
+
+
+def test_states_without_a_position_have_no_trajectory_error():
+    truth = torch.zeros(1, 2, 2)
+    assert "ate" not in scores(records(truth, Layout.euclidean(2)), Estimate(truth))
+
+
 def test_errors_of_blocks_average_to_the_error():
     generator = torch.Generator().manual_seed(0)
     truth = torch.randn(10 * BLOCKS, 5, 2, generator=generator, dtype=torch.float64)
