@@ -21,12 +21,17 @@ FORMS = (
     OURS,
     "fwnkf_plain",
     "fwnkf_noise",
+    "fwnkf_noise_plain",
     "fwnkf_public_code",
     "fwnkf_large_weight",
 )
 """Forms of FW-NKF. A claim is judged for the first of them that was run: the one of the paper, then others."""
 LEARNED = ("bayesian_kalmannet", "recursive_kalmannet", "kalmannet", "rkn")
 CLASSICAL = ("kf", "arkf")
+PLAIN = "_plain"
+"""Ends the names of recipes without regression of the dynamics, where another has it."""
+WITHOUT_TRANSITION = ("rkn", *CLASSICAL)
+"""Filters for which there is nothing to regress, or whose regression is a part of them."""
 MODERATE, LARGE = 0.01, 0.1
 GIVEN, EKF = "kalmannet_equations", ("ekf_with_equations", "ekf")
 CLOSE = 1.2
@@ -95,26 +100,48 @@ def _least_error(matrix: Matrix, results: Results, data: str, weights: Sequence[
         f"On {NAMES.get(data, data)}, FW-NKF has the least error, MSE {short(ours['mse'].value)} against "
         f"{short(rival['mse'].value)} of the next best, {matrix.title(rival['recipe'])} ({gain:.0%} less)."
     )
-    others = {name: results.best(data, "paper", name, weights, "mse_arc") for name in (*LEARNED, *CLASSICAL)}
-    finished = {name: pair for name, pair in others.items() if pair is not None}
-    forms = {
-        name: pair for name in FORMS if (pair := results.best(data, "paper", name, weights, "mse_arc")) is not None
-    }
-    if not forms or not finished:
+    best = {name: pair for name in matrix.values["recipes"]
+            if (pair := results.best(data, "paper", name, weights, "mse_arc")) is not None}  # fmt: skip
+    forms = {form: best[form][1] for form in FORMS if form in best}
+    rivals = {form: name for form, entry in forms.items() if (name := _rival(best, _regressed(entry))) is not None}
+    if not rivals:
         return Claim(text, "not run yet", "")
-    name, (their_weight, theirs) = min(finished.items(), key=lambda item: item[1][1].mean("mse_arc"))
-    words = f"The best of the others, {matrix.title(name)} (λ = {their_weight:g}), has {theirs.text('mse_arc')} here. "
-    judged = {form: paired(entry.rows, theirs.rows) for form, (_, entry) in forms.items()}
-    words += _by_form(
+    judged = {form: paired(forms[form].rows, best[name][1].rows) for form, name in rivals.items()}
+    said = dict.fromkeys((_regressed(forms[form]), name) for form, name in rivals.items())
+    words = "".join(
+        f"The best of the others {'after regression' if regressed else 'without regression'} of the dynamics, "
+        f"{matrix.title(name)} (λ = {best[name][0]:g}), has {best[name][1].text('mse_arc')}. "
+        for regressed, name in said
+    )
+    words += "Each form beside the best that is trained in the same way: " + _by_form(
         matrix,
         {
-            form: f"(λ = {weight:g}) {entry.text('mse_arc')}, ratio {judged[form]}{_untrained(entry)}"
-            for form, (weight, entry) in forms.items()
+            form: f"(λ = {best[form][0]:g}) {entry.text('mse_arc')}, ratio {judged[form]}{_untrained(entry)}"
+            for form, entry in forms.items()
+            if form in rivals
         },
         {form: _below(interval) for form, interval in judged.items()},
     )
-    first = next(iter(forms))
-    return Claim(text, _below(judged[first]), words + _references(results, data, forms[first][1]))
+    first = next(iter(rivals))
+    return Claim(text, _below(judged[first]), words + _references(results, data, forms[first]))
+
+
+def _regressed(entry: Entry) -> bool:
+    """Whether the dynamics were regressed before the training through the filter."""
+    return any(row.get("pretrain", 0) > 0 for row in entry.rows)
+
+
+def _rival(best: Mapping[str, tuple[float, Entry]], regressed: bool) -> str | None:
+    """The best of the other filters that are trained in the same way, with or without regression of the dynamics.
+
+    A filter that was not run in that way takes part as it was run.
+    """
+    found = []
+    for name in (*LEARNED, *CLASSICAL):
+        variants = [each for each in (name, name + PLAIN) if each in best]
+        alike = [each for each in variants if name in WITHOUT_TRANSITION or _regressed(best[each][1]) == regressed]
+        found += (alike or variants)[:1]
+    return min(found, key=lambda name: best[name][1].mean("mse_arc"), default=None)
 
 
 def _by_form(matrix: Matrix, words: Mapping[str, str], verdicts: Mapping[str, Verdict]) -> str:
