@@ -201,5 +201,9 @@ def test_the_variant_of_the_papers_filter_has_the_sizes_of_the_public_code():
     assert isinstance(fwnkf.FWNKF.paper(system), fwnkf.FWNKF)
     with pytest.raises(ConfigError, match=r"sections = 2 .*fwnkf_public_code.*order"):
         fwnkf.FWNKF.paper(system, variant="public_code", sections=2)
+
+
+@pytest.mark.unchecked("the type checker refuses it first")
+def test_an_unknown_variant_is_refused():
     with pytest.raises(ConfigError, match="wanted 'paper' or 'public_code'"):
-        fwnkf.FWNKF.paper(system, variant="code")
+        fwnkf.FWNKF.paper(fwnkf.systems.LearnedSystem.of(H=torch.eye(2, 3)), variant="code")

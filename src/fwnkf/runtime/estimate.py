@@ -59,8 +59,8 @@ class Estimate:
     @property
     def nis(self) -> Any:
         """Squared normalised innovation divided by the number of channels, one on average; NaN without measurement."""
-        value = self._array(self._stepped.checked.nis)
-        return float(value) if self._single else value
+        values = self._stepped.checked.nis.detach().cpu()
+        return float(values[0]) if self._single else values.numpy()
 
     def __getitem__(self, part: str) -> NDArray[Any]:
         """The part of the state with this name."""
