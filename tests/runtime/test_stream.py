@@ -62,7 +62,7 @@ def test_innovations_come_with_the_deviations_that_nis_is_made_of():
     for value in (1.0, 0.2, -0.5):
         estimate = stream.step(value)
         assert estimate.innovation_std.shape == (1,)
-        assert estimate.nis == pytest.approx(float((estimate.innovation / estimate.innovation_std) ** 2), rel=1e-12)
+        assert estimate.nis == pytest.approx((estimate.innovation[0] / estimate.innovation_std[0]) ** 2, rel=1e-12)
 
 
 # ---- the same bits -------------------------------------------------------------------------------------------------
