@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -140,11 +141,11 @@ def _registry(kind: str) -> Any:
 def first_line(cls: type) -> str:
     """The first line of a docstring, without markup.
 
-    >>> first_line(type("A", (), {"__doc__": "Moves by ``F x``.\\n\\nMore."}))
-    'Moves by F x.'
+    >>> first_line(type("A", (), {"__doc__": "Moves by ``F x``, as :class:`B`.\\n\\nMore."}))
+    'Moves by F x, as B.'
     """
     lines = (cls.__doc__ or "").strip().splitlines()
-    return lines[0].replace("``", "") if lines else ""
+    return re.sub(r":\w+:(?=`)|`", "", lines[0]) if lines else ""
 
 
 def options_of(name: str) -> list[dict[str, Any]]:
