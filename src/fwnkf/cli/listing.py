@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
+from ..summary import about
 from .output import UsageError, add_json, print_json, print_text, say_table, table
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _measured(airframe: Airframe) -> str:
 
 
 def _described(name: str, item: Any) -> dict[str, Any]:
-    return {"name": name, "description": first_line(item)}
+    return {"name": name, "description": about(item)}
 
 
 def _names(name: str, item: Any) -> list[str]:
@@ -136,16 +136,6 @@ def _registry(kind: str) -> Any:
     from ..registry import DATA, FILTERS, PARTS, SYSTEMS
 
     return {"filters": FILTERS, "parts": PARTS, "systems": SYSTEMS, "data": DATA}[kind]
-
-
-def first_line(cls: type) -> str:
-    """The first line of a docstring, without markup.
-
-    >>> first_line(type("A", (), {"__doc__": "Moves by ``F x``, as :class:`B`.\\n\\nMore."}))
-    'Moves by F x, as B.'
-    """
-    lines = (cls.__doc__ or "").strip().splitlines()
-    return re.sub(r":\w+:(?=`)|`", "", lines[0]) if lines else ""
 
 
 def options_of(name: str) -> list[dict[str, Any]]:
