@@ -81,7 +81,7 @@ def walk(folder: Path, wheel: Path, log: Path | None, torch: str | None) -> tupl
     return found, said.splitlines()[0], recording.stat().st_size
 
 
-def page(steps: Sequence[tuple[str, float]], verdict: str, size: int) -> str:
+def page(steps: Sequence[tuple[str, float]], verdict: str, size: int, torch: str | None) -> str:
     """The page of a walk."""
     total = sum(seconds for _, seconds in steps)
     within = "within" if total <= 60 * MINUTES else "not within"
@@ -90,18 +90,19 @@ def page(steps: Sequence[tuple[str, float]], verdict: str, size: int) -> str:
         "# Five minutes",
         "",
         f"**From an empty environment to a diagnosed log in Rerun it takes {total / 60:.1f} minutes, {within} five. "
-        f"{1 - share:.0%} of them are the installation, {steps[-1][1]:.0f} s the diagnosis.**",
+        f"{1 - share:.0%} of that are the installation, {steps[-1][1]:.0f} s the diagnosis.**",
         "",
-        "Written by `python benchmarks/five_minutes.py --markdown docs/results/five_minutes.md`. A wheel of this",
-        "package is installed into an empty environment, its dependencies from the usual index, with pip's cache; the",
-        "recording is checked by `rerun rrd verify`. The machine may have had other work.",
+        f"Written by `python benchmarks/five_minutes.py{f' --torch {torch}' if torch else ''} --markdown",
+        "docs/results/five_minutes.md`. A wheel of this package is installed into an empty environment, its",
+        "dependencies from the usual index, with pip's cache; the recording is checked by `rerun rrd verify`. The",
+        "machine may have had other work.",
         "",
         "| command | seconds |",
         "|---|---|",
         *(f"| `{name}` | {seconds:.1f} |" for name, seconds in steps),
         f"| together | {total:.1f} |",
         "",
-        f"It said: {verdict} The recording has {size / 1e6:.1f} MB.",
+        f"It said: “{verdict}” The recording has {size / 1e6:.1f} MB.",
         "",
         f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, {os.cpu_count()} cores.",
     ]
@@ -119,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         wheel = options.wheel.resolve() if options.wheel else build(Path(folder))
         found, verdict, size = walk(Path(folder), wheel, options.log, options.torch)
-    text = page(found.steps, verdict, size)
+    text = page(found.steps, verdict, size, options.torch)
     if options.markdown is None:
         print(text)
     else:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     register_sensor = SENSORS.register
     register_system = SYSTEMS.register
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _attribute = attach(
     __name__,

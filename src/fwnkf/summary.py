@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from html import escape
@@ -74,13 +75,13 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
-def about(item: object) -> str:
-    """The first line of the docstring of its class.
+def about(kind: type) -> str:
+    """The first line of the docstring of a class, without markup.
 
-    >>> about(1).startswith("int(")
-    True
+    >>> about(type("A", (), {"__doc__": "Moves by ``F x``, as :class:`B`.\\n\\nMore."}))
+    'Moves by F x, as B.'
     """
-    return (type(item).__doc__ or "").strip().partition("\n")[0]
+    return re.sub(r":\w+:(?=`)|`", "", (kind.__doc__ or "").strip().partition("\n")[0])
 
 
 def option_words(config: Any, leave_out: Set[str] = frozenset()) -> str:

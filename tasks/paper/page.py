@@ -66,10 +66,10 @@ def page(matrix: Matrix, rows: Mapping[str, Row], drawn: Collection[str] = ()) -
     lines = [
         "# The paper's tables",
         "",
+        *_conclusion(listed),
+        "",
         "Written by `python -m tasks paper` from [the store of results](paper/runs.jsonl), a row for each run. Recipes "
         "and budget: [`tasks/paper/recipes.yaml`](../../tasks/paper/recipes.yaml).",
-        "",
-        *_conclusion(listed),
         "",
         DEFINITIONS,
         "",

@@ -23,9 +23,10 @@ from fwnkf.extras import need
 from fwnkf.filters.fwnkf import FrequencyWeightedNeuralKalmanFilter
 from fwnkf.metrics.accuracy import mse, residual
 from fwnkf.systems import LearnedSystem
+from fwnkf.training.noise_start import noise_floor
 from tasks.interface import SEEDS, Say, Task, parameters
 from tasks.results import Results, Score, SeedScore, Target
-from tasks.simulated.fallback import floor_of, with_fallback
+from tasks.simulated.fallback import with_fallback
 from tasks.simulated.regression import fit_polynomial
 from tasks.simulated.scoring import (
     calibration_table,
@@ -323,7 +324,7 @@ class ColouredNoise(SimulatedTask):
         assert isinstance(model, FrequencyWeightedNeuralKalmanFilter)
         if model.config.hypotheses is not None:
             return with_fallback(model)
-        return with_fallback(model, levels=LEVELS, usual=USUAL, floor=floor_of(model, data.split.train))
+        return with_fallback(model, levels=LEVELS, usual=USUAL, floor=noise_floor(model, data.split.train))
 
     def details(self, data: Protocol, ours: Estimate, methods: Mapping[str, Estimate]) -> dict[str, Any]:
         ekf, oracle = (record_errors(data, methods[name]) for name in ("ekf", ORACLE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -10,12 +11,13 @@ import torch
 import fwnkf
 from fwnkf import Hypotheses, Lines
 from fwnkf.core import oscillators
+from fwnkf.core.gaussian import dense
 from fwnkf.data import protocols
 from fwnkf.errors import ConfigError
 from fwnkf.evaluation import baselines
 from fwnkf.filters.parts.hypotheses import FALLBACK_PRIOR
 from fwnkf.metrics.accuracy import summarize
-from fwnkf.training.noise_start import fit_oscillators, noise_of, start_noise
+from fwnkf.training.noise_start import fit_oscillators, noise_floor, noise_of, start_noise
 
 
 def test_known_oscillators_are_recovered_from_short_records():
@@ -53,6 +55,20 @@ def test_a_pure_tone_is_recovered_with_its_power(cycles):
     assert float(radius) > 0.999
     assert float(power) == pytest.approx(0.3**2 / 2, rel=0.02)
     assert float(floor) == pytest.approx(0.05**2, rel=0.03)
+
+
+def test_the_floor_is_the_white_noise_beside_a_tone():
+    """Simulated: a quarter of the variance that the filter assumes, and a tone of a hundred times that power."""
+    records = protocols.simulated("lorenz", "strict", train=1, val=1, test=400).split.test
+    g = torch.Generator().manual_seed(0)
+    model = fwnkf.build("ekf", system=records.system)
+    variance = float(dense(model.prepare().R).diagonal().mean())
+    count, steps, channels = records.y.shape
+    white = 0.5 * math.sqrt(variance) * torch.randn(count, steps, channels, generator=g)
+    bin = 2 * math.pi * 20 * torch.arange(steps) / steps  # on a frequency of the periodogram
+    tone = math.sqrt(50 * variance) * torch.sin(bin + 2 * math.pi * torch.rand(count, 1, generator=g)).unsqueeze(-1)
+    shaken = dataclasses.replace(records, y=model.observe(records.truth) + white + tone)
+    assert noise_floor(model, shaken) == pytest.approx(0.25, rel=0.15)
 
 
 @pytest.mark.parametrize(("scenario", "sections"), [("drift", 1), ("high_band", 3), ("pink", 3)])

@@ -7,6 +7,7 @@ import dataclasses
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
+from ..summary import about
 from .output import UsageError, add_json, print_json, print_text, say_table, table
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _measured(airframe: Airframe) -> str:
 
 
 def _described(name: str, item: Any) -> dict[str, Any]:
-    return {"name": name, "description": first_line(item)}
+    return {"name": name, "description": about(item)}
 
 
 def _names(name: str, item: Any) -> list[str]:
@@ -135,16 +136,6 @@ def _registry(kind: str) -> Any:
     from ..registry import DATA, FILTERS, PARTS, SYSTEMS
 
     return {"filters": FILTERS, "parts": PARTS, "systems": SYSTEMS, "data": DATA}[kind]
-
-
-def first_line(cls: type) -> str:
-    """The first line of a docstring, without markup.
-
-    >>> first_line(type("A", (), {"__doc__": "Moves by ``F x``.\\n\\nMore."}))
-    'Moves by F x.'
-    """
-    lines = (cls.__doc__ or "").strip().splitlines()
-    return lines[0].replace("``", "") if lines else ""
 
 
 def options_of(name: str) -> list[dict[str, Any]]:

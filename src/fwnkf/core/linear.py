@@ -48,7 +48,7 @@ class LinearConfig:
 
 @SYSTEMS.register("linear")
 class LinearSystem(System):
-    """``x⁺ = F x + B u + w``, ``y = H x + v`` with ``w ~ N(0, Q)``, ``v ~ N(0, R)`` (Eqs. ssm_state, ssm_measure).
+    """``x⁺ = F x + B u + w``, ``y = H x + v`` with ``w ~ N(0, Q)``, ``v ~ N(0, R)``.
 
     :meth:`of` infers the config from the matrices.
 

@@ -44,7 +44,7 @@ def spectral_distance(
     taper: Window = "none",
     reduction: Reduction = "paper",
 ) -> Float[Tensor, "*B"]:
-    """``‖ |F ŷ| - |F ỹ| ‖₁`` over the band (Eq. spectral_loss, Algorithm 1), of each record.
+    """``‖ |F ŷ| - |F ỹ| ‖₁`` over the band (Algorithm 1 of the paper), of each record.
 
     ``"paper"`` averages over bins and sums over channels, ``"mean"`` averages over both.
     """

@@ -67,7 +67,7 @@ class System(SystemDefinition):
         return one_line(f"system {system_name(self)}", self._facts()) if known else super().__repr__()
 
     def _repr_html_(self) -> str:
-        return html_card(f"system {system_name(self)}", self._facts(), note=about(self))
+        return html_card(f"system {system_name(self)}", self._facts(), note=about(type(self)))
 
     def _facts(self) -> dict[str, str]:
         return {

@@ -1159,7 +1159,7 @@ class Filter(nn.Module):
         return one_line(self._title(), self._facts()) if self._is_set_up() else super().__repr__()
 
     def _repr_html_(self) -> str:
-        return html_card(self._title(), self._facts(), note=about(self))
+        return html_card(self._title(), self._facts(), note=about(type(self)))
 
     def _is_set_up(self) -> bool:
         """Whether there is something to say: not while a constructor runs."""

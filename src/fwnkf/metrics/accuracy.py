@@ -64,7 +64,7 @@ def mse(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
 
 
 def mse_paper(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
-    """``1/T Σ_t ‖e_t‖₂²`` (Eq. metrics), averaged over trajectories: the sum over dimensions.
+    """``1/T Σ_t ‖e_t‖₂²`` of the paper, averaged over trajectories: the sum over dimensions.
 
     Args:
         error: errors.
@@ -94,7 +94,7 @@ def rmse(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
 
 
 def rmse_paper(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
-    """``√mse_paper`` (Eq. metrics).
+    """``√mse_paper``.
 
     Args:
         error: errors.
@@ -124,7 +124,7 @@ def mae(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
 
 
 def mae_paper(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
-    """``1/T Σ_t ‖e_t‖₁`` (Eq. metrics), averaged over trajectories: the sum over dimensions.
+    """``1/T Σ_t ‖e_t‖₁`` of the paper, averaged over trajectories: the sum over dimensions.
 
     Args:
         error: errors.
@@ -139,7 +139,7 @@ def mae_paper(error: Float[Tensor, "*B d"]) -> Float[Tensor, ""]:
 
 
 def nrmse_rms(error: Float[Tensor, "*B d"], truth: Float[Tensor, "*B n"]) -> Float[Tensor, ""]:
-    """``rmse_paper / √(1/T Σ_t ‖x_t‖₂²)`` (Eq. metrics). It is smaller for states far from zero.
+    """``rmse_paper / √(1/T Σ_t ‖x_t‖₂²)`` of the paper. It is smaller for states far from zero.
 
     Args:
         error: errors.

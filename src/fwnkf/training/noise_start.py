@@ -96,6 +96,18 @@ def noise_of(model: Filter, records: Records) -> Float[Tensor, "N T m"]:
     return model.observation_layout.boxminus(clean, model.observe(truth)) * present
 
 
+@torch.no_grad()
+def noise_floor(model: Filter, records: Records) -> float:
+    """The least power of the noise of training records at any frequency, in units of the filter's white noise.
+
+    What is left where a disturbance has no power is the noise that stays when it ends: ``floor`` of
+    :class:`fwnkf.Hypotheses`.
+    """
+    least = spectral.periodogram(noise_of(model, records)).mean((0, 2)).min()
+    white = dense(model.prepare().R).diagonal(dim1=-2, dim2=-1).mean()
+    return float(least / white)
+
+
 def fit_oscillators(
     spectrum: Float[Tensor, " w"], count: int, length: int
 ) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"], Float[Tensor, " k"], Float[Tensor, ""]]:

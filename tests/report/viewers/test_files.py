@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -203,6 +204,37 @@ def check_layouts(path: Path, foxglove: Path, plotjuggler: Path) -> None:
         assert len(splitter) == int(splitter.attrib["count"]) == len(splitter.attrib["sizes"].split(";"))
 
 
+LAYOUTS = sorted((Path(__file__).parents[3] / "docs" / "foxglove").glob("*.json"))
+
+
+def test_panels_have_settings_that_foxglove_defines(mcap):
+    """By the classes that its SDK offers for layouts: names, types and choices of every setting."""
+    layouts = pytest.importorskip("foxglove.layouts")
+    pydantic = pytest.importorskip("pydantic")
+    from pydantic.alias_generators import to_camel
+
+    for kind in vars(layouts).values():
+        if dataclasses.is_dataclass(kind):
+            kind.__pydantic_config__ = pydantic.ConfigDict(extra="forbid", alias_generator=to_camel)
+    settings = {
+        "3D": layouts.ThreeDeeConfig,
+        "Plot": layouts.PlotConfig,
+        "Image": layouts.ImageConfig,
+        "RosOut": layouts.LogConfig,
+    }
+    checked = set()
+    for path in (mcap.with_name(f"{mcap.stem}.foxglove.json"), *LAYOUTS):
+        for name, config in json.loads(path.read_text(encoding="utf-8"))["configById"].items():
+            kind = name.split("!")[0]
+            if kind != "Tab":  # a container, which `check_mosaic` looks at
+                own = {key: value for key, value in config.items() if key != "foxglovePanelTitle"}
+                pydantic.TypeAdapter(settings[kind]).validate_python(own)
+                checked.add(kind)
+    assert checked == set(settings)
+    with pytest.raises(pydantic.ValidationError):
+        pydantic.TypeAdapter(layouts.PlotConfig).validate_python({"legendDisplay": "none"})
+
+
 def test_layouts_beside_a_file_show_all_of_it(mcap):
     foxglove, plotjuggler = (mcap.with_name(mcap.stem + end) for end in (".foxglove.json", ".plotjuggler.xml"))
     check_layouts(mcap, foxglove, plotjuggler)
@@ -239,7 +271,7 @@ def test_a_recording_has_values_tracks_pictures_and_a_blueprint(recording):
     printed = rerun("rrd", "print", str(recording)).stdout
     for place in ("/state/gyro/gyro_x", "/innovation/gyro/gyro_z", "/signal/load_cell/load_cell", "/world/vehicle",
                   "/world/path/filtered", "/world/path/GNSS", "/world/uncertainty/filtered", "/spectrogram/gyro",
-                  "/summary", "/remarks", "/viewport"):  # fmt: skip
+                  "/summary", "/remarks", "/viewport", "/ScalarAxis"):  # fmt: skip
         assert place in printed, place
 
 

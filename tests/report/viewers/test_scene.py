@@ -15,6 +15,7 @@ from fwnkf.report.viewers.scene import (
     Outline,
     Signals,
     Thinned,
+    around,
     distinct,
     east_north_up,
     ellipsoids,
@@ -63,6 +64,16 @@ def test_columns_are_grouped_by_what_they_have_in_common():
         "state/gyro": ("gyro_x", "gyro_y"), "state/bias": ("bias",), "state/a_b": ("a_b_0", "a_b_1")
     }  # fmt: skip
     assert parts[1].values.tolist() == [[2.0], [7.0]]
+
+
+def test_a_plot_shows_the_values_of_a_filter_that_has_settled():
+    """Not the first innovation, which is as large as the prior is wide; but an outlier later on."""
+    std = np.array([50.0, 2.0, *[1.0] * 7, np.nan])[:, None]
+    values = np.array([40.0, 1.0, *[0.0] * 6, -9.0, 3.0])[:, None]
+    (part,) = split("innovation", ["y"], np.arange(10.0), values, around(0.0, std))
+    assert part.settled() == pytest.approx((-9.0, 2 * 1.96))
+    assert split("signal", ["y"], np.arange(10.0), values)[0].settled() == (-9.0, 40.0)
+    assert part.outline().settled() is None
 
 
 def test_names_need_no_quotes_and_differ():

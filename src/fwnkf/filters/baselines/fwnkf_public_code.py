@@ -116,9 +116,9 @@ class StableShaper(nn.Module):
 
 @FILTERS.register("fwnkf_public_code")
 class PublicCodeFWNKF(SystemFilter):
-    """The FW-NKF as its authors published it in code, in ``models/deep_kf.py`` of
-    eth-siplab/Frequency-weighted-neural-Kalman-filters.
+    """The FW-NKF as its authors published it in code, which is not that of the paper's text.
 
+    It is ``models/deep_kf.py`` of eth-siplab/Frequency-weighted-neural-Kalman-filters.
     A GRU reads ``[x̂_{t-1}, y_t]``, and the control if there is one. Linear layers on its output are the whole model of
     a step but the observation: ``x⁻ = A_t x + b_t`` with ``A_t = I + 0.1 tanh(U_t) tanh(V_t)ᵀ``, and ``Q_t`` and
     ``R_t``, each a diagonal (softplus and a floor of 1e-5) plus a factor of low rank times its transpose. The

@@ -51,7 +51,7 @@ class Hypotheses(Part):
         usual: probability of the level one before anything is measured, the other levels share the rest; None: by the
             rule above. Near one, noise as it was in training costs next to nothing, and other levels are found later.
         floor: factor of the variance of white noise where the disturbance is absent. Broad lines may have taken up the
-            white noise that stays when the disturbance ends.
+            white noise that stays when the disturbance ends; ``fwnkf.training.noise_start.noise_floor`` measures it.
         dwell: seconds for which noise stays as it is, on average; None: for ever, and the weights never forget.
         onsets: copies of each hypothesis with a disturbance, for the likeliest times at which it may have begun. Needs
             ``dwell``; four are about as good as one for every step. Time and memory grow by as many hypotheses.

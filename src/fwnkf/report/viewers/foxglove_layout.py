@@ -89,8 +89,8 @@ def _plot(part: Signals) -> dict[str, Any]:
         "xAxisVal": "timestamp",
         "showXAxisLabels": True,
         "showYAxisLabels": True,
-        "showLegend": True,
-        "legendDisplay": "none" if len(paths) > 3 else "floating",
+        "showLegend": len(paths) <= 3,  # one of many lines would cover them
+        "legendDisplay": "floating",
         "showPlotValuesInLegend": False,
         "isSynced": True,
         "sidebarDimension": 240,

@@ -7,7 +7,7 @@ started here are told not to, by the variable that switches it off (``CI``), and
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
@@ -65,6 +65,7 @@ class RerunWriter:
         self._known: dict[str, int] = {}
         self._lines: dict[str, Thinned] = {}
         self._bodies: dict[str, Thinned] = {}
+        self._ranges: dict[str, tuple[float, float]] = {}
         self._static("world", self._rerun.ViewCoordinates.RIGHT_HAND_Z_UP)
 
     def _show(self) -> None:
@@ -93,6 +94,10 @@ class RerunWriter:
     def _signals(self, part: Signals) -> None:
         rr = self._rerun
         bounds = [end for end in (part.low, part.high) if end is not None]
+        settled = part.settled()
+        if settled is not None:
+            low, high = self._ranges.get(part.name, settled)
+            self._ranges[part.name] = min(low, settled[0]), max(high, settled[1])
         for column, channel in enumerate(part.channels):
             path = f"{part.name}/{channel}"
             if path not in self._known:
@@ -150,7 +155,7 @@ class RerunWriter:
             self._static(f"{part.name}/source_{number}", strips)
         marks = part.ticks()
         labels = rr.Points2D(
-            [place for _, place in marks], labels=[text for text, _ in marks], colors=[[255, 255, 255]],
+            [place for _, place in marks], labels=[text for text, _ in marks], colors=[[128, 128, 128]],
             radii=rr.Radius.ui_points(2.0), show_labels=True,
         )  # fmt: skip
         self._static(f"{part.name}/axes", labels)
@@ -198,16 +203,16 @@ class RerunWriter:
 
     def arrange(self, outline: Outline) -> None:
         """Send the blueprint for what there is."""
-        self._stream.send_blueprint(self._arranged(outline))
+        self._stream.send_blueprint(self._arranged(outline, {}))
 
     def close(self, outline: Outline) -> None:
         """Draw tracks, lay out, and finish the file."""
         self.refresh()
-        self.arrange(outline)
+        self._stream.send_blueprint(self._arranged(outline, self._ranges))
         self._stream.flush()
         self._stream.disconnect()
 
-    def _arranged(self, outline: Outline) -> Any:
+    def _arranged(self, outline: Outline, ranges: Mapping[str, tuple[float, float]]) -> Any:
         rrb = self._blueprint
         columns: list[Any] = []
         left: list[Any] = []
@@ -225,7 +230,7 @@ class RerunWriter:
             )
         if left:
             columns.append(rrb.Vertical(*left, row_shares=[3.0 if k == 0 else 2.0 for k in range(len(left))]))
-        columns += [_stacked(rrb, family, parts) for family, parts in outline.families().items()]
+        columns += [_stacked(rrb, family, parts, ranges) for family, parts in outline.families().items()]
         whole = rrb.Horizontal(*columns) if len(columns) > 1 else columns[0] if columns else rrb.Vertical()
         hidden = {"state": "collapsed"}
         return rrb.Blueprint(
@@ -244,7 +249,7 @@ class RerunWriter:
             self._stream.send_columns(path, [index], columns)
 
 
-def _stacked(rrb: Any, family: str, parts: Sequence[Signals]) -> Any:
+def _stacked(rrb: Any, family: str, parts: Sequence[Signals], ranges: Mapping[str, tuple[float, float]]) -> Any:
     """Plots of a family below each other."""
     views = [
         rrb.TimeSeriesView(
@@ -252,11 +257,20 @@ def _stacked(rrb: Any, family: str, parts: Sequence[Signals]) -> Any:
             name=part.title,
             # a legend of many lines would cover them; their names are shown where the pointer is
             plot_legend=rrb.PlotLegend(visible=1 < len(part.channels) <= LEGEND and part.low is None),
+            axis_y=_axis(rrb, ranges.get(part.name)),
         )
         for part in parts
     ]
     pages = [rrb.Vertical(*views[k : k + ROWS], name=f"{family} {k + 1} …") for k in range(0, len(views), ROWS)]
     return pages[0] if len(pages) == 1 else rrb.Tabs(*pages, name=family)
+
+
+def _axis(rrb: Any, limits: tuple[float, float] | None) -> Any:
+    """The values from when the filter has settled, with a margin: its first innovations would hide all others."""
+    if limits is None or not limits[0] < limits[1]:
+        return None
+    margin = 0.05 * (limits[1] - limits[0])
+    return rrb.ScalarAxis(range=(limits[0] - margin, limits[1] + margin))
 
 
 def _coloured(outline: Outline) -> str:

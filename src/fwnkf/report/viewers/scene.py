@@ -18,6 +18,8 @@ MOST_POINTS = 4000
 """Points of the line of a track."""
 MOST_ELLIPSOIDS = 60
 """Ellipsoids along a track."""
+UNSETTLED = 10
+"""A filter has not settled where its interval is so many times the usual one: at the first samples."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """The palette of the reports ..."""
 COLOUR_NAMES = ("blue", "orange", "green", "pink", "yellow", "light blue")
@@ -53,6 +55,21 @@ class Signals:
     @property
     def group(self) -> str:
         return self.name.split("/")[-1]
+
+    def settled(self) -> tuple[float, float] | None:
+        """The smallest and the largest number in the plot once the filter has settled; None without any.
+
+        >>> wide = np.array([[100.0], [1.0], [1.0]])
+        >>> Signals("state/a", ("a",), np.arange(3.0), np.array([[50.0], [2.0], [3.0]]), -wide, wide).settled()
+        (-1.0, 3.0)
+        """
+        shown = np.stack([part for part in (self.values, self.low, self.high) if part is not None])
+        if self.low is not None and self.high is not None:
+            width = self.high - self.low
+            usual = np.ma.median(np.ma.masked_invalid(width), axis=0).filled(np.inf)
+            shown = np.where(width <= UNSETTLED * usual, shown, np.nan)
+        finite = shown[np.isfinite(shown)]
+        return (float(finite.min()), float(finite.max())) if len(finite) else None
 
     def outline(self) -> Signals:
         """The same without rows; whether there is an interval stays known."""
