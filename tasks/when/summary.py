@@ -7,8 +7,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tasks.when.cells import ORACLE, Cell, Row, cells
+from tasks.when.cells import ORACLE, Cell, cells
 from tasks.when.problem import Disturbance
+from tasks.when.store import Row
 
 ASSUMED, BEST_R, LOW_PASS, NOTCH = "as assumed", "best R", "low-pass", "notch"
 PHI, PHI_TWO, SPECTRAL, SPECTRAL_ALONE = "Φ", "Φ of two", "Φ, spectral loss", "Φ, spectral loss alone"
