@@ -113,6 +113,11 @@ class Workbench:
         """Filters with ``Φ`` from such numbers."""
         return self.lanes(p[:, 5], phi=stable_sections(p[:, :5]))
 
+    def one_line(self, p: Params) -> Lanes:
+        """Filters with an oscillator in each channel: logarithms of frequency, width and deviation, and of R's factor."""
+        hz, width, std = np.exp(p[:, :3].T)
+        return self.lanes(p[:, 3], parts=[(np.minimum(hz, 49.0), np.minimum(width, 50.0), std)])
+
     def residuals(self, lanes: Lanes) -> Array:
         """Errors of the tip on the training records, ``[P, …]``."""
         return np.moveaxis(errors(run(lanes, self.train.y), self.train), 2, 0).reshape(len(lanes.r), -1)
@@ -224,12 +229,8 @@ def fitted(bench: Workbench) -> Row:
     Of measurements without truth. The first frequency and width are the likeliest of a coarse grid.
     """
 
-    def lanes(p: Params) -> Lanes:
-        hz, width, std = np.exp(p[:, :3].T)
-        return bench.lanes(p[:, 3], parts=[(np.minimum(hz, 49.0), np.minimum(width, 50.0), std)])
-
     def loss(p: Params) -> Array:
-        return -run(lanes(p), bench.train.y, SKIP).log_likelihood / bench.train.y[SKIP:].size
+        return -run(bench.one_line(p), bench.train.y, SKIP).log_likelihood / bench.train.y[SKIP:].size
 
     grid = [
         [math.log(hz), math.log(share * hz), math.log(0.5 * RMS), 0.0]
@@ -238,7 +239,14 @@ def fitted(bench: Workbench) -> Row:
     ]
     likeliest = grid[int(np.argmin(loss(np.array(grid))))]
     found = least(loss, [likeliest], 2 * EVALUATIONS)
-    return bench.score(lanes(found[None]))
+    return bench.score(bench.one_line(found[None]))
+
+
+def trained(bench: Workbench) -> Row:
+    """The same oscillators, whose numbers and ``R`` are searched for the least error against the truth."""
+    one = bench.cell.disturbance
+    start = [math.log(one.hz), math.log(one.hz * (one.width or 2.0)), math.log(0.7 * one.std * RMS)]
+    return _searched(bench, bench.one_line, [[*start, 0.0], [*start, 2.0]])
 
 
 ESTIMATORS: dict[str, Callable[[Workbench], Row]] = {
@@ -258,7 +266,8 @@ def jobs() -> Iterator[Job]:
     for cell in cells():
         bench = cache(partial(Workbench, cell))
         group = f"pendulum, {cell.disturbance.kind} at {cell.disturbance.hz:g} Hz, seed {cell.seed}"
-        for name, estimate in ESTIMATORS.items():
+        searched = cell.disturbance.kind in ("pink", "sweep")  # no single oscillator is told: one is trained instead
+        for name, estimate in (ESTIMATORS | ({summary.TRAINED: trained} if searched else {})).items():
             yield Job({"part": PART, **cell.key, "estimator": name}, group, partial(_measured, bench, estimate))
 
 

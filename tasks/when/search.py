@@ -79,11 +79,21 @@ class Bench:
         self.omega, self.weight = frequencies(disturbance, POINTS)
         self.signal = motion_spectrum(self.omega)
         self.noise = disturbance.spectrum(self.omega) + WHITE**2
-        z = np.exp(1j * self.omega)
-        turn = z[:, None, None] * np.eye(2) - self.true.F
-        rows = np.linalg.solve(np.swapaxes(turn, 1, 2), np.broadcast_to(self.true.H.T, (len(z), 2, 1)))[..., 0]
-        self.open_loop = rows @ self.true.F  # M(z)
-        self.delay = 1 / z
+        self.total = self.signal + self.noise
+        self.coherence = np.sqrt(self.signal / self.total)
+
+    @cached_property
+    def delay(self) -> Complex:
+        """``z⁻¹`` at every frequency."""
+        return np.exp(-1j * self.omega)
+
+    @cached_property
+    def open_loop(self) -> Complex:
+        """``M(z)``."""
+        F, H = self.assumed.F, self.assumed.H
+        turn = np.eye(len(F)) / self.delay[:, None, None] - F
+        rows: Complex = np.linalg.solve(np.swapaxes(turn, 1, 2), np.broadcast_to(H.T, (len(turn), len(F), 1)))[..., 0]
+        return rows @ F
 
     @cached_property
     def truth(self) -> Model | None:
@@ -116,6 +126,10 @@ class Bench:
         """Numbers whose sum of squares is the error variance."""
         signal, noise = np.sqrt(self.signal * self.weight), np.sqrt(self.noise * self.weight)
         return np.concatenate(((1 - G.real) * signal, G.imag * signal, G.real * noise, G.imag * noise), -1)
+
+    def error(self, G: Complex) -> Array:
+        """The error variance itself."""
+        return spectral_error(G, self.signal, self.noise, self.weight)
 
     # ---- scoring ----------------------------------------------------------------------------------------------------
 
@@ -211,8 +225,7 @@ def _phi(bench: Bench, sections: int, starts: Sequence[Sequence[float]], spectra
         term = spectral_loss(bench, predicted)
         if math.isinf(spectral or 0.0):
             return np.log(term) + 100 * too_far
-        error = spectral_error(estimate, bench.signal, bench.noise, bench.weight)
-        return np.log(error + (spectral or 0.0) * term) + 100 * too_far
+        return np.log(bench.error(estimate) + (spectral or 0.0) * term) + 100 * too_far
 
     found = least_sum_of_squares(residuals, starts)
     if spectral is not None:
@@ -351,11 +364,10 @@ def spectral_loss(bench: Bench, predicted: Complex) -> Array:
     and measurement, whatever the filter, so the loss depends on the magnitude of its response alone.
     """
     inside = bench.omega <= 0.5 * math.pi
-    signal, total = bench.signal[inside], (bench.signal + bench.noise)[inside]
+    signal, total, coherence = (each[inside] for each in (bench.signal, bench.total, bench.coherence))
     weight = bench.weight[inside] / bench.weight[inside].sum()
     ratio = np.abs(predicted[:, inside]) * np.sqrt(total / signal)
-    coherence = np.broadcast_to(np.sqrt(signal / total), ratio.shape)
-    expected = _rayleigh_table().ev(np.log(np.clip(ratio, 1e-4, 1e6)), coherence)
+    expected = _rayleigh_table().ev(np.log(np.clip(ratio, 1e-4, 1e6)), np.broadcast_to(coherence, ratio.shape))
     return math.sqrt(RECORD) * np.sum(weight * np.sqrt(signal) * expected, -1)
 
 

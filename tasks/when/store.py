@@ -13,9 +13,9 @@ from fwnkf.plain import number, plain
 from tasks.interface import Say
 
 Row = dict[str, Any]
-KEY = ("part", "data", "kind", "hz", "width", "std", "q", "r", "estimator", "seed")
+KEY = ("part", "data", "axis", "kind", "hz", "width", "std", "q", "r", "estimator", "seed")
 """What names a row; each part has those that it needs."""
-NUMBERS = ("rmse", "nees", "ratio", "low", "high")
+NUMBERS = ("rmse", "nees")
 """Columns that may be infinite or not a number, which JSON lacks: written as words."""
 
 
@@ -29,8 +29,7 @@ class Job(NamedTuple):
 
 def measure(jobs: Iterable[Job], store: Path, say: Say) -> None:
     """Measure what the store does not have. It can be stopped at any time and called again."""
-    known = {_name(row) for row in read(store)}
-    missing = [job for job in jobs if _name(job.key) not in known]
+    missing = unmeasured(jobs, read(store))
     begin = time.monotonic()
     for done, job in enumerate(missing, 1):
         before = time.process_time()
@@ -39,6 +38,12 @@ def measure(jobs: Iterable[Job], store: Path, say: Say) -> None:
         if done == len(missing) or missing[done].group != job.group:
             left = (time.monotonic() - begin) / done * (len(missing) - done)
             say(f"[{done}/{len(missing)}] when, {job.group}; about {math.ceil(left / 60)} min left")
+
+
+def unmeasured(jobs: Iterable[Job], rows: Iterable[Row]) -> list[Job]:
+    """The jobs of which there is no row."""
+    known = {_name(row) for row in rows}
+    return [job for job in jobs if _name(job.key) not in known]
 
 
 def append(store: Path, row: Row) -> None:
