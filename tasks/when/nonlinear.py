@@ -114,7 +114,7 @@ class Workbench:
         return self.lanes(p[:, 5], phi=stable_sections(p[:, :5]))
 
     def one_line(self, p: Params) -> Lanes:
-        """Filters with an oscillator in each channel: logarithms of frequency, width and deviation, and of R's factor."""
+        """Filters with an oscillator in each channel: logarithms of its three numbers, and of the factor of ``R``."""
         hz, width, std = np.exp(p[:, :3].T)
         return self.lanes(p[:, 3], parts=[(np.minimum(hz, 49.0), np.minimum(width, 50.0), std)])
 

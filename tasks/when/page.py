@@ -211,9 +211,8 @@ def what_to_do(right: Mapping[Disturbance, Ratios]) -> list[str]:
         "",
         "A motion with a bandwidth of 1 Hz is measured 100 times a second with white noise of a tenth of its RMS and "
         "one disturbance. Read the kind of the disturbance, its frequency over the bandwidth of your motion, and its "
-        "RMS over that of the motion. Cheapest: best R, low-pass, notch, noise states fitted to measurements, then what "
-        "needs truth. The table has medians over the cells of each kind, and the "
-        "worst in parentheses.",
+        "RMS over that of the motion. Cheapest: best R, low-pass, notch, noise states fitted to measurements, then "
+        "what needs truth. The table has medians over the cells of each kind, and the worst in parentheses.",
         "",
     ]
     columns = (
@@ -254,8 +253,8 @@ def what_is_needed(right: Mapping[Disturbance, Ratios]) -> list[str]:
     lines = [
         "## What each needs, and whether its error bars hold",
         "",
-        "Over all cells with right `Q` and `R`. NEES is the error variance over that which the filter states, one if that "
-        "can be believed. Noise states state the error that they have; the covariance of a filter of white "
+        "Over all cells with right `Q` and `R`. NEES is the error variance over that which the filter states, one if "
+        "that can be believed. Noise states state the error that they have; the covariance of a filter of white "
         "noise, with `Φ` or without, knows nothing of the disturbance. An FIR filter states none.",
         "",
         table_row(columns),
@@ -264,7 +263,7 @@ def what_is_needed(right: Mapping[Disturbance, Ratios]) -> list[str]:
     for name in (ASSUMED, BEST_R, LOW_PASS, NOTCH, FITTED, PHI, SPECTRAL, FIR, ORACLE):
         mine = [ratios[name] for ratios in right.values() if name in ratios]
         nees = [each.nees for each in mine if not math.isnan(each.nees)]
-        held = f"{median(nees):.2f} ({min(nees):.2g} to {max(nees):.2g})" if nees else "states none"
+        held = f"{median(nees):.2f} ({_short(min(nees))} to {_short(max(nees))})" if nees else "states none"
         lines.append(
             table_row((TITLES[name], NEEDS.get(name, "nothing"), _spread([each.ratio for each in mine]), held))
         )
@@ -306,8 +305,9 @@ def wrong_noises(found: Mapping[Cell, Ratios]) -> list[str]:
 
 
 def the_map(right: Mapping[Disturbance, Ratios]) -> list[str]:
-    """All cells."""
-    del right
+    """All cells: pictures, and what ``Φ`` of two biquads adds where one is not enough."""
+    both = [ratios for ratios in right.values() if PHI_TWO in ratios]
+    second = [ratios[PHI].ratio / ratios[PHI_TWO].ratio for ratios in both]
     return [
         "## The map",
         "",
@@ -316,7 +316,10 @@ def the_map(right: Mapping[Disturbance, Ratios]) -> list[str]:
         "![By the width of a band](../images/when-width.png)",
         "",
         "One biquad has the order of one line as noise states, so that `Φ` reaches the oracle where the disturbance is "
-        "one line, band or drift. The spectral loss compares magnitudes alone: it does not see the phase, and takes "
+        "one line, band or drift. "
+        f"A second biquad is worth {_range(second)} times the error on pink noise and sweeps. "
+        * bool(second)
+        + "The spectral loss compares magnitudes alone: it does not see the phase, and takes "
         "the estimate away from the least error.",
         "",
     ]
@@ -409,6 +412,10 @@ def _disturbance(one: Disturbance) -> str:
 
 def _known(ratios: Ratios, names: Sequence[str]) -> list[float]:
     return [ratios[name].ratio for name in names if name in ratios]
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if 100 <= value < 1e5 else f"{value:.2g}"
 
 
 def _spread(values: Sequence[float]) -> str:

@@ -27,7 +27,7 @@ SPEED = 2 * math.pi * MOTION_HZ
 """Angular frequency of small swings."""
 DAMPING = 0.2
 HEAT = 0.5
-"""Variance of the angular rate over ``SPEED²``; angles are distributed as ``exp(cos θ / HEAT)``."""
+"""Variance of the angular rate over ``SPEED²``; angles are distributed about as ``exp(cos θ / HEAT)``."""
 TORQUE = 4 * DAMPING * SPEED**3 * HEAT * STEP
 """Variance of the rate's process noise in one step, which keeps that distribution."""
 RMS = math.sqrt(HEAT * ive(1, 1 / HEAT) / ive(0, 1 / HEAT))
