@@ -288,7 +288,7 @@ def wrong_noises(found: Mapping[Cell, Ratios]) -> list[str]:
         "![RMSE over the oracle's by the factors of assumed Q and R](../images/when-wrong.png)",
         "",
         f"`Q` and `R` assumed {cells.FACTORS[0]:g} to {cells.FACTORS[-1]:g} times the true ones; nothing but the rest "
-        "is tuned. Median over the nine pairs, and the worst. `Φ` trained with truth also makes up for a wrong gain, "
+        "is tuned. Median over the pairs, and the worst. `Φ` trained with truth also makes up for a wrong gain, "
         "which noise states that are told the disturbance alone do not; fitting `Q` and `R` with them does, without "
         "truth.",
         "",
@@ -307,7 +307,8 @@ def wrong_noises(found: Mapping[Cell, Ratios]) -> list[str]:
 def the_map(right: Mapping[Disturbance, Ratios]) -> list[str]:
     """All cells: pictures, and what ``Φ`` of two biquads adds where one is not enough."""
     both = [ratios for ratios in right.values() if PHI_TWO in ratios]
-    second = [ratios[PHI].ratio / ratios[PHI_TWO].ratio for ratios in both]
+    gains = [ratios[PHI].ratio / ratios[PHI_TWO].ratio for ratios in both]
+    second = f" A second one lowers the error of pink noise and sweeps by {_range(gains)} times." if gains else ""
     return [
         "## The map",
         "",
@@ -316,11 +317,8 @@ def the_map(right: Mapping[Disturbance, Ratios]) -> list[str]:
         "![By the width of a band](../images/when-width.png)",
         "",
         "One biquad has the order of one line as noise states, so that `Φ` reaches the oracle where the disturbance is "
-        "one line, band or drift. "
-        f"A second biquad is worth {_range(second)} times the error on pink noise and sweeps. "
-        * bool(second)
-        + "The spectral loss compares magnitudes alone: it does not see the phase, and takes "
-        "the estimate away from the least error.",
+        f"one line, band or drift.{second} The spectral loss compares magnitudes alone: it does not see the phase, and "
+        "takes the estimate away from the least error.",
         "",
     ]
 

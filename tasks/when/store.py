@@ -41,9 +41,9 @@ def measure(jobs: Iterable[Job], store: Path, say: Say) -> None:
 
 
 def unmeasured(jobs: Iterable[Job], rows: Iterable[Row]) -> list[Job]:
-    """The jobs of which there is no row."""
+    """The jobs of which there is no row, each once."""
     known = {_name(row) for row in rows}
-    return [job for job in jobs if _name(job.key) not in known]
+    return list({_name(job.key): job for job in jobs if _name(job.key) not in known}.values())
 
 
 def append(store: Path, row: Row) -> None:
