@@ -77,7 +77,7 @@ def ratio_table(rows: Mapping[str, Ratios], names: Sequence[str], extreme: float
     """Ratios as a table of colours: darker is worse for ``extreme`` above one, better for one below."""
     plt = need("matplotlib.pyplot", extra="plot")
     figure, axis = plt.subplots(figsize=(1.15 * len(names) + 3.2, 0.33 * len(rows) + 1.2), layout="constrained")
-    for j, ratios in enumerate(reversed(rows.values())):
+    for j, ratios in enumerate(reversed(list(rows.values()))):
         least = min(ratios[name].ratio for name in names if name in ratios)
         for i, name in enumerate(names):
             if name in ratios:
@@ -87,7 +87,7 @@ def ratio_table(rows: Mapping[str, Ratios], names: Sequence[str], extreme: float
         range(len(names)), [_needs(name).replace(", ", ",\n").replace(" (", "\n(") for name in names], fontsize=8
     )
     axis.xaxis.tick_top()
-    axis.set_yticks(range(len(rows)), list(reversed(rows)), fontsize=8)
+    axis.set_yticks(range(len(rows)), list(rows)[::-1], fontsize=8)
     axis.tick_params(length=0)
     for side in axis.spines.values():
         side.set_visible(False)

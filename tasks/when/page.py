@@ -118,28 +118,33 @@ def conclusion(found: Sequence[Place]) -> str:
     """Whether ``Φ`` or the spectral loss ever wins, and why."""
     if not found:
         return "Nothing is measured yet."
-    won = {name: [each for each in found if wins(each.ratios, name, same_truth(each.kind))] for name in (PHI, SPECTRAL)}
-    counts = Counter(each.where for each in found)
-    measured = _listed([f"{count} {where}" for where, count in counts.items()])
-    if not won[PHI] and not won[SPECTRAL]:
-        first = (
-            f"Neither Φ nor the spectral loss ever wins: nowhere among {measured} is one of them more than {PERCENT} "
-            f"better than all else that the same truth allows, because {reason(found)}."
-        )
+    phi, spectral = (
+        [(each, _lead(each, name)) for each in found if wins(each.ratios, name, same_truth(each.kind))]
+        for name in (PHI, SPECTRAL)
+    )
+    if not phi and not spectral:
+        first = f"Neither Φ nor the spectral loss wins in any of {len(found)} places"
     else:
-        first = f"{_won('Φ', won[PHI], found)}, {_won('the spectral loss', won[SPECTRAL], found)}, among {measured}: "
-        first += f"elsewhere the same truth allows as much without them, because {reason(found)}."
-    return f"{first} {without_truth(found)}{told(found)}"
+        first = f"Φ {_won(phi, len(found))}, the spectral loss {_won(spectral, len(found))}"
+    counts = _listed([f"{count} {where}" for where, count in Counter(each.where for each in found).items()])
+    return (
+        f"{first}: {reason(found)}. To win is to have an error more than {PERCENT} below that of all else that the "
+        f"same truth allows; places are {counts}. {without_truth(found)}{told(found)}"
+    )
 
 
-def _won(name: str, won: Sequence[Place], found: Sequence[Place]) -> str:
-    """How often, where, and how far the next one is behind."""
+def _lead(place: Place, name: str) -> float:
+    """How many times larger the error of the next best is."""
+    return min(_known(place.ratios, same_truth(place.kind))) / place.ratios[name].ratio
+
+
+def _won(won: Sequence[tuple[Place, float]], count: int) -> str:
+    """How often, by how much, and where."""
     if not won:
-        return f"{name} never wins"
-    key = PHI if name == "Φ" else SPECTRAL
-    behind = [min(_known(each.ratios, same_truth(each.kind))) / each.ratios[key].ratio for each in won]
-    places_ = _listed([each.name for each in won[:6]] + ([f"{len(won) - 6} more"] if len(won) > 6 else []))
-    return f"{name} wins in {len(won)} of {len(found)} places by {_range(behind)} times ({places_})"
+        return f"in none of {count} places"
+    names = [place.name for place, _ in won]
+    shown = _listed(names if len(names) < 6 else [*names[:5], f"{len(names) - 5} more"], "; ")
+    return f"wins in {len(won)} of {count} places, by {_range([lead for _, lead in won])} times ({shown})"
 
 
 def reason(found: Sequence[Place]) -> str:
@@ -147,22 +152,19 @@ def reason(found: Sequence[Place]) -> str:
     with_both = [each for each in found if FITTED in each.ratios and PHI in each.ratios]
     near = sum(each.ratios[FITTED].ratio <= CLOSE * each.ratios[PHI].ratio for each in with_both)
     return (
-        "filtering the innovation adds no information, and can only repair a model of the noise that was wrong; noise "
-        f"states repair it too, and fitted without truth come within {PERCENT} of Φ, or are better, in {near} of "
-        f"{len(with_both)} places"
+        "filtering the innovation adds no information and can only repair a wrong model of the noise, which noise "
+        f"states fitted without truth do within {PERCENT} of Φ or better in {near} of {len(with_both)} places"
     )
 
 
 def without_truth(found: Sequence[Place]) -> str:
     """How often training with truth is worth more than what needs none."""
     texts = []
-    for name, title in ((PHI, "Φ"), (SPECTRAL, "the spectral loss")):
+    for name in (PHI, SPECTRAL):
         ahead = Counter(each.kind or "recorded" for each in found if wins(each.ratios, name, NO_TRUTH))
         by_kind = _listed([f"{kind} {count}" for kind, count in ahead.most_common()])
-        texts.append(f"{title} in {ahead.total()}" + (f" ({by_kind})" if ahead else ""))
-    return (
-        f"Against what needs no truth, {texts[0]} of {len(found)} places is ahead by more than {PERCENT}, {texts[1]}."
-    )
+        texts.append(f"{ahead.total()} places" + (f" ({by_kind})" if ahead else ""))
+    return f"Against what needs no truth Φ is ahead by that much in {texts[0]}, the spectral loss in {texts[1]}."
 
 
 def told(found: Sequence[Place]) -> str:
@@ -436,5 +438,5 @@ def _geometric(values: Sequence[float]) -> str:
     return f"{statistics.geometric_mean(values):.2f} ({_range(values)})" if values else ""
 
 
-def _listed(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""
+def _listed(parts: Sequence[str], comma: str = ", ") -> str:
+    return parts[0] if len(parts) == 1 else f"{comma.join(parts[:-1])} and {parts[-1]}" if parts else ""

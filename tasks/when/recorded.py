@@ -17,7 +17,7 @@ import torch
 from scipy.signal import csd, fftconvolve, welch  # type: ignore[import-untyped]
 
 from fwnkf.identify.channels import ChannelModel, fit_channel
-from tasks.dido.fir import apply_fir, fit_fir
+from tasks.dido.fir import apply_fir, choose_ridge, fit_fir
 from tasks.when import search, summary
 from tasks.when.cells import WEIGHT
 from tasks.when.linear import Complex, Estimator, kalman
@@ -29,6 +29,8 @@ TAPS = 200
 LONGEST = 60_000
 """Samples of an impulse response."""
 PIECE = 4096
+PARTS, MOST_PIECES = 5, 8
+RIDGES = (1e-4, 1e-10, 1e-8, 1e-6, 1e-2)
 
 
 class Pair(NamedTuple):
@@ -156,14 +158,18 @@ def fitted(bench: Recorded) -> Found:
 
 
 def fir(bench: Recorded) -> Found:
-    """The FIR filter of least squares against the truth."""
+    """The FIR filter of least squares against the truth; its ridge is chosen on parts left out."""
     cut = [
         [each[: len(each) // PIECE * PIECE].reshape(-1, PIECE) for each in pair]
         for pair in bench.train
         if len(pair.true) >= PIECE
     ]
     y, s = (torch.from_numpy(np.concatenate(part))[..., None] for part in zip(*cut, strict=True))
-    weights = fit_fir(y, s, taps=TAPS)
+    parts = min(PARTS, len(y))
+    size = parts * min(len(y) // parts, MOST_PIECES)
+    left_out = (each[:size].reshape(parts, -1, 1) for each in (y, s))
+    ridge = choose_ridge(*left_out, taps=TAPS, ridges=RIDGES).ridge if parts > 1 else RIDGES[0]
+    weights = fit_fir(y, s, taps=TAPS, ridge=ridge)
     return bench.scored(lambda y: apply_fir(weights, torch.from_numpy(y)[None, :, None])[0, :, 0].numpy())
 
 

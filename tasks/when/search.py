@@ -92,8 +92,8 @@ class Bench:
         """``M(z)``."""
         F, H = self.assumed.F, self.assumed.H
         turn = np.eye(len(F)) / self.delay[:, None, None] - F
-        rows: Complex = np.linalg.solve(np.swapaxes(turn, 1, 2), np.broadcast_to(H.T, (len(turn), len(F), 1)))[..., 0]
-        return rows @ F
+        rows = np.linalg.solve(np.swapaxes(turn, 1, 2), np.broadcast_to(H.T, (len(turn), len(F), 1)))[..., 0]
+        return (rows @ F).astype(np.complex128)
 
     @cached_property
     def truth(self) -> Model | None:
@@ -284,7 +284,7 @@ def states_trained(bench: Bench) -> Found:
         return with_states(bench.with_r(p[-1]), parts)
 
     def residuals(p: Params) -> Array:
-        return np.stack([bench.residuals(response(kalman(model(row)), bench.omega)) for row in p])
+        return np.stack([bench.residuals(_response_or_none(model(row), bench.omega)) for row in p])
 
     spread = (0.1, 10.0) if slow else (one.hz - 0.5 * half, one.hz + 0.5 * half)
     widths = spread if slow else (half, half)
@@ -295,6 +295,14 @@ def states_trained(bench: Bench) -> Found:
     ]
     found = least_sum_of_squares(residuals, [[*start, 0.0], [*start, 2.0]])
     return bench.score(kalman(model(found)), found)
+
+
+def _response_or_none(model: Model, omega: Array) -> Complex:
+    """Response of a model's filter; NaN where a search has come to numbers for which there is none."""
+    try:
+        return response(kalman(model), omega)
+    except np.linalg.LinAlgError:
+        return np.full(len(omega), np.nan, complex)
 
 
 def fir(bench: Bench, taps: int = TAPS) -> Found:
