@@ -18,6 +18,7 @@ from tasks.ins_gnss import command as navigation
 from tasks.interface import SEEDS, Task, all_tasks, chosen, data_sets, parse_seeds
 from tasks.paper import command as paper
 from tasks.results import Results, Score, reached
+from tasks.when import command as when
 
 MODELS = Path("models")
 COLUMNS = ("task", "method", "metric", "value", "mean", "spread", "target", "reached")
@@ -59,6 +60,7 @@ def parser() -> argparse.ArgumentParser:
             package.add_commands(commands)
     paper.add_commands(commands)
     encoder.add_commands(commands)
+    when.add_commands(commands)
     for command in commands.choices.values():
         command.add_argument("--models", type=Path, default=MODELS, help="where trained filters are kept (models)")
         add_json(command)

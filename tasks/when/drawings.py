@@ -11,6 +11,7 @@ from fwnkf.extras import need
 from tasks.when import cells, summary
 from tasks.when.cells import MISMATCHED, USUAL_STRENGTH, Cell
 from tasks.when.problem import Disturbance, Kind
+from tasks.when.store import Row
 from tasks.when.summary import TITLES, Ratios
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ COLOURS = {
 SHOWN = (
     summary.BEST_R, summary.LOW_PASS, summary.NOTCH, summary.FITTED, summary.PHI, summary.SPECTRAL, summary.FIR,
 )  # fmt: skip
+RECORDED = (
+    summary.RAW, summary.BEST_R, summary.LOW_PASS, summary.NOTCH, summary.FITTED, summary.PHI, summary.PHI_TWO,
+    summary.SPECTRAL, summary.FIR,
+)  # fmt: skip
 WORST = 4.0
 """Ratio at which the colour no longer changes."""
 AXES: dict[Kind, tuple[str, tuple[float, ...], float]] = {
@@ -36,20 +41,21 @@ AXES: dict[Kind, tuple[str, tuple[float, ...], float]] = {
 }
 
 
-def draw(folder: Path, found: Mapping[Cell, Ratios]) -> list[Path]:
-    """All pictures of the linear map."""
-    right = summary.right(found)
-    figures = {
-        "when-decision": decision(right),
-        "when-map": ratio_map(right),
-        "when-width": by_width(right),
-        "when-wrong": wrong_noises(found),
-    }
-    return save(folder, figures)
-
-
-def save(folder: Path, figures: Mapping[str, Figure]) -> list[Path]:
-    """Figures as files."""
+def draw(folder: Path, rows: Sequence[Row]) -> list[Path]:
+    """All pictures of which there are rows."""
+    found = summary.linear(rows)
+    right, swung, recorded = summary.right(found), summary.pendulum(rows), summary.recordings(rows)
+    figures: dict[str, Figure] = {}
+    if right:
+        figures |= {"when-decision": decision(right), "when-map": ratio_map(right), "when-width": by_width(right)}
+        figures |= {"when-wrong": wrong_noises(found)}
+    if swung:
+        figures["when-pendulum"] = ratio_table(
+            {cell_name(cell): ratios for cell, ratios in swung.items()}, (cells.ORACLE, *SHOWN), WORST
+        )
+    if recorded:
+        axes = {f"{data}, {axis}": ratios for data, by_axis in recorded.items() for axis, ratios in by_axis.items()}
+        figures["when-recordings"] = ratio_table(axes, RECORDED, 0.25)
     plt = need("matplotlib.pyplot", extra="plot")
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -58,6 +64,36 @@ def save(folder: Path, figures: Mapping[str, Figure]) -> list[Path]:
         figure.savefig(paths[-1], dpi=90)
         plt.close(figure)
     return paths
+
+
+def cell_name(cell: Cell) -> str:
+    """A cell of the pendulum in words."""
+    one = cell.disturbance
+    wrong = f", assumed Q × {cell.q:g}" if cell.q != 1 else ""
+    return f"{one.kind}, {one.hz:g} Hz, RMS {one.std:g}{wrong}"
+
+
+def ratio_table(rows: Mapping[str, Ratios], names: Sequence[str], extreme: float) -> Figure:
+    """Ratios as a table of colours: darker is worse for ``extreme`` above one, better for one below."""
+    plt = need("matplotlib.pyplot", extra="plot")
+    figure, axis = plt.subplots(figsize=(1.15 * len(names) + 3.2, 0.33 * len(rows) + 1.2), layout="constrained")
+    for j, ratios in enumerate(reversed(list(rows.values()))):
+        least = min(ratios[name].ratio for name in names if name in ratios)
+        for i, name in enumerate(names):
+            if name in ratios:
+                _cell(axis, i, j, ratios[name].ratio, extreme=extreme, bold=ratios[name].ratio <= summary.CLOSE * least)
+    axis.set(xlim=(-0.5, len(names) - 0.5), ylim=(-0.5, len(rows) - 0.5))
+    axis.set_xticks(
+        range(len(names)), [_needs(name).replace(", ", ",\n").replace(" (", "\n(") for name in names], fontsize=8
+    )
+    axis.xaxis.tick_top()
+    axis.set_yticks(range(len(rows)), list(rows)[::-1], fontsize=8)
+    axis.tick_params(length=0)
+    for side in axis.spines.values():
+        side.set_visible(False)
+    over = "RMSE over that told the disturbance" if extreme > 1 else "RMSE over that of the best R"
+    axis.set_xlabel(f"{over}; bold: within 5 % of the best of its row", fontsize=9)
+    return figure
 
 
 def decision(right: Mapping[Disturbance, Ratios]) -> Figure:
@@ -92,8 +128,8 @@ def decision(right: Mapping[Disturbance, Ratios]) -> Figure:
 def _needs(name: str) -> str:
     if name in summary.NEEDS_TRUTH:
         return f"{TITLES[name]} (needs truth)"
-    if name in (summary.NOTCH_TOLD, cells.ORACLE):
-        return {summary.NOTCH_TOLD: "notch that follows", cells.ORACLE: "noise states that follow"}[name]
+    if name == summary.NOTCH_TOLD:
+        return "notch that follows"
     return f"{TITLES[name]} (no truth)" if name == summary.FITTED else TITLES[name]
 
 
@@ -177,13 +213,16 @@ def wrong_noises(found: Mapping[Cell, Ratios]) -> Figure:
     return figure
 
 
-def _cell(axis: Any, i: float, j: float, ratio: float, size: float = 8) -> None:
+def _cell(
+    axis: Any, i: float, j: float, ratio: float, size: float = 8, *, extreme: float = WORST, bold: bool = False
+) -> None:
     plt = need("matplotlib.pyplot", extra="plot")
-    shade = min(max(math.log(ratio) / math.log(WORST), 0.0), 1.0) if math.isfinite(ratio) else 1.0
-    colour = plt.get_cmap("Oranges")(0.95 * shade)
+    shade = min(max(math.log(ratio) / math.log(extreme), 0.0), 1.0) if math.isfinite(ratio) else float(extreme > 1)
+    colour = plt.get_cmap("Oranges" if extreme > 1 else "Blues")(0.95 * shade)
     axis.add_patch(plt.Rectangle((i - 0.5, j - 0.5), 1, 1, color=colour, ec="white", lw=0.8))
     text = f"{ratio:.2f}" if ratio < 9.95 else f"{ratio:.0f}"
-    axis.text(i, j, text, ha="center", va="center", fontsize=size, color="white" if shade > 0.6 else "black")
+    ink, weight = "white" if shade > 0.6 else "black", "bold" if bold else "normal"
+    axis.text(i, j, text, ha="center", va="center", fontsize=size, color=ink, weight=weight)
 
 
 def _frame(

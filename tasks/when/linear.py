@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.when.problem import TONE_WIDTH, Array, Disturbance, Model, Oscillator, with_states
+from tasks.when.problem import Array, Disturbance, Model, with_states
 
 Complex = NDArray[np.complex128]
 DOUBLINGS = 40
@@ -159,8 +159,8 @@ def followed(base: Model, disturbance: Disturbance, steps: int) -> float:
     low, high = disturbance.limits
     phase = np.arange(2 * steps) % steps / steps
     omega = low + (high - low) * (1 - np.abs(2 * phase - 1))
-    line = with_states(base, (Oscillator(disturbance.hz, TONE_WIDTH, disturbance.std),))
-    r = Oscillator(disturbance.hz, TONE_WIDTH, 1.0).radius
+    line = with_states(base, (disturbance.line,))
+    r = disturbance.line.radius
     P, total = np.diag([1.0, 40.0, 1.0, 1.0]), 0.0
     F = line.F.copy()
     for t in range(2 * steps):

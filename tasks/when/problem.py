@@ -75,7 +75,7 @@ class Disturbance:
     def oscillators(self) -> tuple[Oscillator, ...]:
         """The parts; a sweeping line has none, nor has white noise alone."""
         if self.kind == "tone":
-            return (Oscillator(self.hz, TONE_WIDTH, self.std),)
+            return (self.line,)
         if self.kind == "band":
             return (Oscillator(self.hz, self.width * self.hz, self.std),)
         if self.kind == "drift":
@@ -86,6 +86,11 @@ class Disturbance:
         return ()
 
     @property
+    def line(self) -> Oscillator:
+        """The line of a tone or a sweep, at the centre."""
+        return Oscillator(self.hz, TONE_WIDTH, self.std)
+
+    @property
     def limits(self) -> tuple[float, float]:
         """Lowest and highest angular frequency of a sweeping line, in radians per sample."""
         return tuple(2 * math.pi * STEP * self.hz * (1 + sign * self.width) for sign in (-1, 1))  # type: ignore[return-value]
@@ -93,7 +98,7 @@ class Disturbance:
     def spectrum(self, omega: Array) -> Array:
         """Power density at angular frequencies in radians per sample."""
         if self.kind == "sweep":
-            return self.std**2 * _swept(omega, Oscillator(self.hz, TONE_WIDTH, self.std).radius, *self.limits)
+            return self.std**2 * _swept(omega, self.line.radius, *self.limits)
         return sum(
             (part.std**2 * _line(omega, part.radius, part.omega) for part in self.oscillators()), np.zeros_like(omega)
         )
@@ -103,7 +108,7 @@ class Disturbance:
         if self.kind == "sweep":
             low, high = self.limits
             middle, half = 0.5 * (low + high), 0.5 * (high - low)
-            decay = Oscillator(self.hz, TONE_WIDTH, 1.0).radius ** lags
+            decay = self.line.radius**lags
             return self.std**2 * decay * np.cos(middle * lags) * np.sinc(half * lags / math.pi)
         shapes = (part.std**2 * part.radius**lags * np.cos(part.omega * lags) for part in self.oscillators())
         return sum(shapes, np.zeros(len(lags)))

@@ -79,11 +79,21 @@ class Bench:
         self.omega, self.weight = frequencies(disturbance, POINTS)
         self.signal = motion_spectrum(self.omega)
         self.noise = disturbance.spectrum(self.omega) + WHITE**2
-        z = np.exp(1j * self.omega)
-        turn = z[:, None, None] * np.eye(2) - self.true.F
-        rows = np.linalg.solve(np.swapaxes(turn, 1, 2), np.broadcast_to(self.true.H.T, (len(z), 2, 1)))[..., 0]
-        self.open_loop = rows @ self.true.F  # M(z)
-        self.delay = 1 / z
+        self.total = self.signal + self.noise
+        self.coherence = np.sqrt(self.signal / self.total)
+
+    @cached_property
+    def delay(self) -> Complex:
+        """``z⁻¹`` at every frequency."""
+        return np.exp(-1j * self.omega)
+
+    @cached_property
+    def open_loop(self) -> Complex:
+        """``M(z)``."""
+        F, H = self.assumed.F, self.assumed.H
+        turn = np.eye(len(F)) / self.delay[:, None, None] - F
+        rows = np.linalg.solve(np.swapaxes(turn, 1, 2), np.broadcast_to(H.T, (len(turn), len(F), 1)))[..., 0]
+        return (rows @ F).astype(np.complex128)
 
     @cached_property
     def truth(self) -> Model | None:
@@ -117,6 +127,10 @@ class Bench:
         signal, noise = np.sqrt(self.signal * self.weight), np.sqrt(self.noise * self.weight)
         return np.concatenate(((1 - G.real) * signal, G.imag * signal, G.real * noise, G.imag * noise), -1)
 
+    def error(self, G: Complex) -> Array:
+        """The error variance itself."""
+        return spectral_error(G, self.signal, self.noise, self.weight)
+
     # ---- scoring ----------------------------------------------------------------------------------------------------
 
     def score(self, estimator: Estimator, numbers: Iterable[float] = ()) -> Found:
@@ -145,7 +159,7 @@ def as_assumed(bench: Bench) -> Found:
 
 def best_r(bench: Bench) -> Found:
     """The filter of white noise with the best constant ``R``."""
-    found = _least_squares(lambda p: bench.residuals(bench.plain(p[:, 0])), [[x] for x in (0.0, 3.0, 6.0)])
+    found = least_sum_of_squares(lambda p: bench.residuals(bench.plain(p[:, 0])), [[x] for x in (0.0, 3.0, 6.0)])
     return bench.score(kalman(bench.with_r(found[0])), found)
 
 
@@ -157,7 +171,7 @@ def low_pass(bench: Bench, *, free_r: bool = True) -> Found:
 
     best = best_r(bench).numbers[0]  # with a cutoff near Nyquist the filter alone, so never worse than that
     starts = [[math.log(hz), *_free(free_r, x)] for hz in (2.0, 10.0, 48.0) for x in (0.0, best)]
-    found = _least_squares(residuals, starts)
+    found = least_sum_of_squares(residuals, starts)
     b, a = butterworth(found[None, 0])
     return bench.score(after((b[0], a[0]), kalman(bench.with_r(_log_r(found[None], 1, free_r)[0]))), found)
 
@@ -171,9 +185,11 @@ def notch(bench: Bench, *, free_r: bool = True) -> Found:
     centre, best = bench.disturbance.hz, best_r(bench).numbers[0]
     widths = (1e-3, 0.05, 1.0) if bench.disturbance.kind == "tone" else (1e-3, 0.2 * centre, 2.0 * centre)
     starts = [[math.log(centre), math.log(w), *_free(free_r, x)] for w in widths for x in (0.0, best)]
-    found = _least_squares(residuals, starts)
+    found = least_sum_of_squares(residuals, starts)
     b, a = notch_sections(found[None, 0], found[None, 1])
-    return bench.score(after((b[0], a[0]), kalman(bench.with_r(_log_r(found[None], 2, free_r)[0]))), found)
+    notched = bench.score(after((b[0], a[0]), kalman(bench.with_r(_log_r(found[None], 2, free_r)[0]))), found)
+    # a search over spectra does not see that a notch far below all motion is not stable in double precision
+    return min(notched, best_r(bench) if free_r else as_assumed(bench), key=lambda one: one.variance)
 
 
 def phi(bench: Bench, *, spectral: float | None = None, free_r: bool = True) -> Found:
@@ -211,12 +227,11 @@ def _phi(bench: Bench, sections: int, starts: Sequence[Sequence[float]], spectra
         term = spectral_loss(bench, predicted)
         if math.isinf(spectral or 0.0):
             return np.log(term) + 100 * too_far
-        error = spectral_error(estimate, bench.signal, bench.noise, bench.weight)
-        return np.log(error + (spectral or 0.0) * term) + 100 * too_far
+        return np.log(bench.error(estimate) + (spectral or 0.0) * term) + 100 * too_far
 
-    found = _least_squares(residuals, starts)
+    found = least_sum_of_squares(residuals, starts)
     if spectral is not None:
-        found = _least(loss, [list(found), starts[0]])
+        found = least(loss, [list(found), starts[0]])
     b, a = stable_sections(found[: 5 * sections].reshape(sections, 5))
     model = bench.with_r(_log_r(found[None], 5 * sections, free_r)[0])
     return bench.score(shaped(model, tuple(zip(b, a, strict=True))), found)
@@ -271,7 +286,7 @@ def states_trained(bench: Bench) -> Found:
         return with_states(bench.with_r(p[-1]), parts)
 
     def residuals(p: Params) -> Array:
-        return np.stack([bench.residuals(response(kalman(model(row)), bench.omega)) for row in p])
+        return np.stack([bench.residuals(_response_or_none(model(row), bench.omega)) for row in p])
 
     spread = (0.1, 10.0) if slow else (one.hz - 0.5 * half, one.hz + 0.5 * half)
     widths = spread if slow else (half, half)
@@ -280,8 +295,16 @@ def states_trained(bench: Bench) -> Found:
         for hz, width in zip(spread, widths, strict=True)
         for number in (math.log(width), math.log(0.7 * one.std), math.log(hz))
     ]
-    found = _least_squares(residuals, [[*start, 0.0], [*start, 2.0]])
+    found = least_sum_of_squares(residuals, [[*start, 0.0], [*start, 2.0]])
     return bench.score(kalman(model(found)), found)
+
+
+def _response_or_none(model: Model, omega: Array) -> Complex:
+    """Response of a model's filter; NaN where a search has come to numbers for which there is none."""
+    try:
+        return response(kalman(model), omega)
+    except np.linalg.LinAlgError:
+        return np.full(len(omega), np.nan, complex)
 
 
 def fir(bench: Bench, taps: int = TAPS) -> Found:
@@ -351,11 +374,10 @@ def spectral_loss(bench: Bench, predicted: Complex) -> Array:
     and measurement, whatever the filter, so the loss depends on the magnitude of its response alone.
     """
     inside = bench.omega <= 0.5 * math.pi
-    signal, total = bench.signal[inside], (bench.signal + bench.noise)[inside]
+    signal, total, coherence = (each[inside] for each in (bench.signal, bench.total, bench.coherence))
     weight = bench.weight[inside] / bench.weight[inside].sum()
     ratio = np.abs(predicted[:, inside]) * np.sqrt(total / signal)
-    coherence = np.broadcast_to(np.sqrt(signal / total), ratio.shape)
-    expected = _rayleigh_table().ev(np.log(np.clip(ratio, 1e-4, 1e6)), coherence)
+    expected = _rayleigh_table().ev(np.log(np.clip(ratio, 1e-4, 1e6)), np.broadcast_to(coherence, ratio.shape))
     return math.sqrt(RECORD) * np.sum(weight * np.sqrt(signal) * expected, -1)
 
 
@@ -390,35 +412,52 @@ def _log_r(p: Params, column: int, free_r: bool) -> Array:
 
 def _phi_starts(bench: Bench, free_r: bool) -> list[list[float]]:
     """The identity, and notches at the disturbance, each with the assumed ``R`` and a larger one."""
-    identity = [0.0] * 5
-    firsts = [identity]
-    centre = bench.disturbance.hz
-    widths = (0.05, 1.0) if bench.disturbance.kind == "tone" else (0.2 * centre, 2.0 * centre)
-    for width in widths:
+    return [
+        [*first, *_free(free_r, x)]
+        for first in phi_starts(bench.disturbance)
+        for x in ((0.0, 4.0) if free_r else (0.0,))
+    ]
+
+
+def phi_starts(disturbance: Disturbance) -> list[list[float]]:
+    """Numbers of :func:`stable_sections`: the identity, and a narrow and a wide notch at the disturbance."""
+    found = [[0.0] * 5]
+    centre = disturbance.hz
+    for width in (0.05, 1.0) if disturbance.kind == "tone" else (0.2 * centre, 2.0 * centre):
         b, a = notch_sections(np.log([centre]), np.log([width]))
         a1, a2 = a[0, 0] / POLE_RADIUS, a[0, 1] / POLE_RADIUS**2
         alpha, beta = (np.arctanh(np.clip(x, -0.99999, 0.99999)) for x in (a1 / (1 + a2), a2))
-        firsts.append([float(alpha), float(beta), b[0, 0] - 1, b[0, 1], b[0, 2]])
-    return [[*first, *_free(free_r, x)] for first in firsts for x in ((0.0, 4.0) if free_r else (0.0,))]
+        found.append([float(alpha), float(beta), b[0, 0] - 1, b[0, 1], b[0, 2]])
+    return found
 
 
-def _least_squares(residuals: Callable[[Params], Array], starts: Sequence[Sequence[float]]) -> Params:
-    """The least sum of squares from the two best of several starts, with Jacobians by differences in one batch."""
+def least_sum_of_squares(
+    residuals: Callable[[Params], Array], starts: Sequence[Sequence[float]], evaluations: int = 100, tried: int = 2
+) -> Params:
+    """The least sum of squares from the best of several starts.
 
-    def value(p: Params) -> Array:
-        return _finite(residuals(p[None])[0])
+    ``residuals`` takes many sets of numbers ``[P, n]`` at once, so that a Jacobian by differences is one batch.
+    """
+    known: dict[bytes, tuple[Array, Array]] = {}
 
-    def jacobian(p: Params) -> Array:
-        step = DIFFERENCE * np.eye(len(p))
-        both = _finite(residuals(np.concatenate((p + step, p - step))))
-        return (both[: len(p)] - both[len(p) :]).T / (2 * DIFFERENCE)
+    def both(p: Params) -> tuple[Array, Array]:
+        if p.tobytes() not in known:
+            step = DIFFERENCE * np.eye(len(p))
+            found = _finite(residuals(np.concatenate((p[None], p + step, p - step))))
+            ahead, behind = found[1 : len(p) + 1], found[len(p) + 1 :]
+            known.clear()
+            known[p.tobytes()] = found[0], (ahead - behind).T / (2 * DIFFERENCE)
+        return known[p.tobytes()]
 
     first = np.sum(_finite(residuals(np.array(starts))) ** 2, -1)
-    found = [least_squares(value, starts[k], jac=jacobian, max_nfev=100) for k in np.argsort(first)[:2]]
+    found = [
+        least_squares(lambda p: both(p)[0], starts[k], jac=lambda p: both(p)[1], max_nfev=evaluations)
+        for k in np.argsort(first)[:tried]
+    ]
     return min(found, key=lambda one: float(one.cost)).x
 
 
-def _least(loss: Callable[[Params], Array], starts: Sequence[Sequence[float]]) -> Params:
+def least(loss: Callable[[Params], Array], starts: Sequence[Sequence[float]], iterations: int = 80) -> Params:
     """The least loss from several starts, with gradients by differences in one batch."""
 
     def value_and_gradient(p: Params) -> tuple[float, Array]:
@@ -427,7 +466,7 @@ def _least(loss: Callable[[Params], Array], starts: Sequence[Sequence[float]]) -
         return float(values[0]), (values[1 : len(p) + 1] - values[len(p) + 1 :]) / (2 * DIFFERENCE)
 
     found = [
-        minimize(value_and_gradient, np.array(start), jac=True, method="BFGS", options={"maxiter": 80})
+        minimize(value_and_gradient, np.array(start), jac=True, method="BFGS", options={"maxiter": iterations})
         for start in starts
     ]
     return min(found, key=lambda one: float(one.fun)).x

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tasks.when.cells import ORACLE, Cell, Row, cells
+from tasks.when.cells import ORACLE, Cell, cells
 from tasks.when.problem import Disturbance
+from tasks.when.store import Row
 
+RAW = "raw"
 ASSUMED, BEST_R, LOW_PASS, NOTCH = "as assumed", "best R", "low-pass", "notch"
 PHI, PHI_TWO, SPECTRAL, SPECTRAL_ALONE = "Φ", "Φ of two", "Φ, spectral loss", "Φ, spectral loss alone"
 FITTED, TRAINED, FIR, NOTCH_TOLD = "states fitted", "states trained", "FIR", "notch told"
@@ -19,8 +21,11 @@ COST = (BEST_R, LOW_PASS, NOTCH, FITTED, PHI, PHI_TWO, FIR)
 """From the cheapest: one number; a filter in front; states fitted to measurements; what needs the truth to train."""
 TOLD_COST = (BEST_R, LOW_PASS, NOTCH, FITTED, NOTCH_TOLD, ORACLE, PHI, PHI_TWO, FIR)
 """The same where a sensor tells the frequency."""
+NO_TRUTH = (BEST_R, LOW_PASS, NOTCH, FITTED)
+"""What can be had without truth, whatever it is tuned with here."""
 NEEDS_TRUTH = (PHI, PHI_TWO, SPECTRAL, SPECTRAL_ALONE, TRAINED, FIR)
 TITLES = {
+    RAW: "measurement itself",
     ASSUMED: "white noise as assumed",
     BEST_R: "best R",
     LOW_PASS: "low-pass before it",
@@ -30,8 +35,8 @@ TITLES = {
     SPECTRAL: "Φ, spectral loss λ = 0.1",
     SPECTRAL_ALONE: "Φ, spectral loss alone",
     FITTED: "noise states, fitted",
-    TRAINED: "two noise states, trained",
-    FIR: "FIR, 400 taps",
+    TRAINED: "noise states, trained",
+    FIR: "FIR filter",
     NOTCH_TOLD: "notch told the frequency",
     ORACLE: "noise states, told",
 }
@@ -83,13 +88,51 @@ def choice(ratios: Ratios, order: Sequence[str] = COST) -> str:
     return next(name for name in present if ratios[name].ratio <= CLOSE * least)
 
 
-def ahead(found: Mapping[Disturbance, Ratios], name: str, others: Sequence[str]) -> list[Disturbance]:
-    """Cells in which an estimator is more than 5 % better than each of the others."""
-    return [
-        one
-        for one, ratios in found.items()
-        if name in ratios and all(ratios[name].ratio * CLOSE < ratios[each].ratio for each in others if each in ratios)
-    ]
+def same_truth(kind: str = "") -> tuple[str, ...]:
+    """What can be had from the truth that ``Φ`` is trained on.
+
+    A search over noise states would begin with the numbers that those are told, so that it ends no worse; those that
+    are told the frequency of a sweeping line have a sensor more.
+    """
+    return (*NO_TRUTH, TRAINED, FIR, *(() if kind == "sweep" else (ORACLE,)))
+
+
+def wins(ratios: Ratios, name: str, others: Sequence[str]) -> bool:
+    """Whether an estimator is more than 5 % better than each of the others."""
+    rivals = [ratios[each].ratio for each in others if each in ratios]
+    return name in ratios and bool(rivals) and ratios[name].ratio * CLOSE < min(rivals)
+
+
+def pendulum(rows: Sequence[Row]) -> dict[Cell, Ratios]:
+    """The cells of the pendulum; ratios are those of equal seeds."""
+    mine = [row for row in rows if row["part"] == "pendulum"]
+    oracle = {_draw(row): row["rmse"] for row in mine if row["estimator"] == ORACLE and row["q"] == 1}
+    found: dict[Cell, dict[str, list[Row]]] = {}
+    for row in mine:
+        if _draw(row) in oracle:
+            cell = Cell(Disturbance(row["kind"], row["hz"], row["width"], row["std"]), row["q"])
+            over = row | {"rmse": row["rmse"] / oracle[_draw(row)]}
+            found.setdefault(cell, {}).setdefault(row["estimator"], []).append(over)
+    return {cell: {name: figure(each, 1.0) for name, each in by_name.items()} for cell, by_name in found.items()}
+
+
+def _draw(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("kind", "hz", "width", "std", "seed"))
+
+
+def recordings(rows: Sequence[Row]) -> dict[str, dict[str, Ratios]]:
+    """RMSE over that of the best R, by data and axis."""
+    found: dict[str, dict[str, list[Row]]] = {}
+    for row in rows:
+        if row["part"] == "recordings":
+            found.setdefault(row["data"], {}).setdefault(row["axis"], []).append(row | {"nees": math.nan})
+    ratios: dict[str, dict[str, Ratios]] = {}
+    for data, axes in found.items():
+        for axis, mine in axes.items():
+            reference = [row["rmse"] for row in mine if row["estimator"] == BEST_R]
+            if reference:
+                ratios.setdefault(data, {})[axis] = {row["estimator"]: figure([row], reference[0]) for row in mine}
+    return ratios
 
 
 def median(values: Sequence[float]) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fwnkf.cli import main
-from fwnkf.diagnosis.finding import HIGH, MEDIUM, Finding
+from fwnkf.diagnosis.finding import CAUSES, GUIDES, HIGH, MEDIUM, WHEN, Finding
 from fwnkf.diagnosis.rules.advice import notch
 
 
@@ -30,6 +31,23 @@ def test_a_line_is_judged_by_its_amplitude_and_says_so(tmp_path, capsys, amplitu
     assert finding["severity"] == severity
     assert finding["evidence"].count("warning above") == 1
     assert "(warning above 0.02 rad/s)" in finding["evidence"]
+
+
+def test_a_finding_about_noise_names_the_page_that_compares_what_helps(tmp_path, capsys):
+    write_log(tmp_path / "log.csv", amplitude=0.05, noise=0.002)
+    assert main(["diagnose", str(tmp_path / "log.csv"), "-o", str(tmp_path / "report.html")]) == 0
+    assert capsys.readouterr().out.count(WHEN) == 1
+    assert f"see {WHEN} of fwnkf" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert main(["diagnose", str(tmp_path / "log.csv"), "--json"]) == 0
+    guides = {row["cause"]: row["guide"] for row in json.loads(capsys.readouterr().out)["findings"]}
+    assert guides["vibration"] == WHEN
+    assert all(guide == GUIDES.get(cause, "") for cause, guide in guides.items())
+
+
+def test_pages_that_findings_name_are_there():
+    assert set(GUIDES) <= set(CAUSES)
+    assert all((Path(__file__).parents[2] / guide).is_file() for guide in GUIDES.values())
+    assert Finding("gaps", "warning", 0.95, "", "", "").guide == ""
 
 
 def test_people_see_a_confidence_and_json_the_score(tmp_path, capsys):

@@ -159,6 +159,8 @@ def text(result: Diagnosis, *, every: bool = False) -> list[str]:
     shown = result.findings if every else result.first
     for finding in shown:
         lines += [*_finding(finding), ""]
+    for guide in dict.fromkeys(finding.guide for finding in shown if finding.guide):
+        lines += [f"Which filter helps against which disturbance: {guide}", ""]
     if every:
         lines += wrapped(f"filter: {result.filter}", "  ")
         lines += [line for note in result.notes for line in wrapped(f"note: {note}", "  ")]

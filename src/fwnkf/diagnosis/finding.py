@@ -63,6 +63,12 @@ TITLES: Mapping[str, str] = {
 }
 """Causes in a few words, where their name is not enough."""
 
+WHEN = "docs/concepts/when.md"
+GUIDES: Mapping[str, str] = dict.fromkeys(
+    ("vibration", "rotor_vibration", "resonance", "aliasing", "broadband", "drift", "coloured"), WHEN
+)
+"""The page of the documentation that compares what can be done about a cause, where there is one."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -71,6 +77,8 @@ class Finding:
     >>> finding = Finding("gaps", "warning", 0.95, "Samples are missing.", "3 gaps", "Check the link.")
     >>> finding.severity, finding.confidence
     ('warning', 'high')
+    >>> Finding("drift", "warning", 0.95, "The bias drifts.", "", "").guide
+    'docs/concepts/when.md'
     """
 
     cause: str
@@ -91,6 +99,8 @@ class Finding:
     """The numbers behind it, with the unit in the name: ``frequency_hz``, ``r_factor``."""
     confidence: Confidence = field(init=False)
     """``"high"`` for a score of 0.9 or more, ``"medium"`` for 0.7 or more, otherwise ``"low"``."""
+    guide: str = field(init=False)
+    """The page of the documentation that compares what can be done about it; empty where there is none."""
 
     @property
     def title(self) -> str:
@@ -108,3 +118,4 @@ class Finding:
     def __post_init__(self) -> None:
         confidence = "high" if self.score >= HIGH else "medium" if self.score >= MEDIUM else "low"
         object.__setattr__(self, "confidence", confidence)
+        object.__setattr__(self, "guide", GUIDES.get(self.cause, ""))

@@ -45,6 +45,7 @@ def _notice(group: Sequence[Finding]) -> Notice:
     channels = list(dict.fromkeys(name for member in group for name in member.channels))
     if channels:
         more["Channels"] = in_words([shorten(name, NAMES) for name in channels])
+    more["Which filter helps"] = finding.guide and f"see {finding.guide} of fwnkf"
     return Notice(level, finding.what, _filled(details), _filled(more))
 
 

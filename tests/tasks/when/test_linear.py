@@ -269,6 +269,11 @@ def test_more_taps_are_no_worse_and_reach_the_oracle():
     assert found[-1] == pytest.approx(search.states_told(bench).variance, rel=1e-3)
 
 
+def test_a_notch_against_a_very_slow_drift_stays_stable():
+    bench = Bench(Disturbance("drift", 0.001, 0.0, 0.3))
+    assert search.notch(bench).variance <= 1.001 * search.best_r(bench).variance
+
+
 def test_a_stronger_disturbance_is_no_easier():
     errors = [search.states_told(Bench(Disturbance("band", 2.0, 0.3, std))).variance for std in (0.1, 0.3, 1.0, 3.0)]
     assert errors == sorted(errors)
