@@ -17,7 +17,7 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +46,8 @@ Rebuild = Callable[[Sequence[Tensor]], tuple[Batch, Tensor | None]]
 """Makes the batch and ``dt`` of one member of its tensors."""
 Prepared = dict[str, tuple[Protocol, Filter, float]]
 """Records, untrained filter and CPU seconds of preparing it, by what they depend on."""
+NARROWED = 4
+"""Where only one in so many members still trains, those that have ended are no longer carried along."""
 UNPREPARED = ("steps", "batch_size", "validate_every")
 """Options of the trainer on which the untrained filter does not depend."""
 UNSUPPORTED = {"chunk": None, "recompute": None, "compile": False, "patience": None, "devices": 1, "monitor": "val_mse"}
@@ -169,33 +171,56 @@ def fit_together(
     optimizer, schedule = make_optimizer(experiments[0].optimizer, parameters, options.steps)
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     objective = Objective(experiments, stack, compiled)
+    running = members
     begin = time.process_time()
     _validate(stack, members, 0)
     for step in range(options.steps):
-        batches = [gather(member.data.split.train, plan.at(step)) for member, plan in zip(members, plans, strict=True)]
+        batches = [gather(member.data.split.train, plan.at(step)) for member, plan in zip(running, plans, strict=True)]
         losses = objective(batches, step)
         optimizer.zero_grad()
         losses.sum().backward()
-        _clip(trained, losses.detach(), experiments[0].optimizer.clip, members, step)
+        _clip(trained, losses.detach(), experiments[0].optimizer.clip, running, step)
         if own is None:
             optimizer.step()
             schedule.step()
         else:
             own.step(optimizer, step)
         if (step + 1) % options.validate_every == 0 or step + 1 == options.steps:
-            _validate(stack, members, step + 1)
+            _validate(stack, running, step + 1)
             if own is not None:
                 own.after_validation(step + 1)
             best = ", ".join(f"{member.best:.4g}" for member in members)
             say(f"{experiments[0].name}: step {step + 1} of {options.steps}, best validation MSE {best}")
-        if all(member.failed_at is not None or member.ended_at is not None for member in members):
+        left = [row for row, m in enumerate(running) if m.failed_at is None and m.ended_at is None]
+        if not left:
             break
+        if own is not None and len(left) * NARROWED <= len(running):
+            running, plans = [running[row] for row in left], [plans[row] for row in left]
+            stack = stack.take(left)
+            own = own.take(left, stack)
+            optimizer = _taken(optimizer, experiments[0], stack.named_parameters(), left)
+            trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            objective = Objective([member.experiment for member in running], stack, compiled)
     seconds = (time.process_time() - begin) / len(members)
     for member in members:
         member.training_seconds = seconds
         ended = step + 1 if member.ended_at is None else member.ended_at
         member.steps = ended if member.failed_at is None else member.failed_at
     return members
+
+
+def _taken(
+    optimizer: torch.optim.Optimizer, experiment: Experiment, parameters: Mapping[str, Tensor], rows: list[int]
+) -> torch.optim.Optimizer:
+    """The optimizer of some members with their parameters, and with what it has seen of their gradients."""
+    taken, _ = make_optimizer(experiment.optimizer, parameters, experiment.trainer.steps)
+    for group, own in zip(optimizer.param_groups, taken.param_groups, strict=True):
+        for before, now in zip(group["params"], own["params"], strict=True):
+            taken.state[now] = {
+                name: value[rows] if getattr(value, "shape", None) == before.shape else copy.deepcopy(value)
+                for name, value in optimizer.state[before].items()
+            }
+    return taken
 
 
 class Rates:
@@ -210,6 +235,14 @@ class Rates:
         """For each member the error to improve on, evaluations since it was, and how often the rate has fallen."""
         for member, rate in zip(members, rates, strict=True):
             member.rate = float(rate)
+
+    def take(self, rows: Sequence[int], stack: FilterStack) -> Rates:
+        """Those of some members, which ``stack`` holds."""
+        taken = copy.copy(self)
+        taken.stack, taken.rates = stack, self.rates[list(rows)]
+        taken.members, taken.counts = [self.members[row] for row in rows], [self.counts[row] for row in rows]
+        taken.rules = None if self.rules is None else [self.rules[row] for row in rows]
+        return taken
 
     @torch.no_grad()
     def step(self, optimizer: torch.optim.Optimizer, step: int) -> None:

@@ -51,6 +51,16 @@ class FilterStack:
         }
         self.size = len(models)
 
+    def take(self, members: Sequence[int]) -> FilterStack:
+        """A stack of some of the members, with copies of their values."""
+        taken, rows = copy.copy(self), list(members)
+        taken._parameters = {
+            name: value.detach()[rows].requires_grad_(value.requires_grad) for name, value in self._parameters.items()
+        }
+        taken._buffers = {name: value[rows] for name, value in self._buffers.items()}
+        taken.size = len(rows)
+        return taken
+
     def named_parameters(self) -> dict[str, Tensor]:
         """The stacked parameters, by the names they have in one filter."""
         return {name.removeprefix(PREFIX): value for name, value in self._parameters.items()}

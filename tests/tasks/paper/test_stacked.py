@@ -148,6 +148,36 @@ def test_a_rate_falls_and_a_member_ends_when_its_validation_no_longer_improves()
     assert short.history[:3] == long.history[:3]
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "adabelief"])
+def test_a_member_goes_on_alone_as_beside_those_that_have_ended(monkeypatch, optimizer):
+    experiments = []
+    for seed in (1, 2, 3, 4):
+        values = experiment("fwnkf", seed, 0.1, **LEARNED).as_dict()
+        values["trainer"] |= {"steps": 12}
+        values["optimizer"] |= {"name": optimizer}
+        experiments.append(parse_experiment(values, f"long-{seed}"))
+    rules = [Plateau(patience=99, warmup=1, steps=4)] * 3 + [Plateau(patience=2, gain=0.99, warmup=1)]
+    sizes, take = [], FilterStack.take
+
+    def noted(stack, members):
+        sizes.append(len(members))
+        return take(stack, members)
+
+    monkeypatch.setattr(FilterStack, "take", noted)
+    alone = fit_together(experiments, rates=[1e-3] * 4, rules=rules)
+    assert sizes == [1]
+    monkeypatch.setattr(stacked, "NARROWED", 99)
+    beside = fit_together(experiments, rates=[1e-3] * 4, rules=rules)
+    assert sizes == [1]
+    assert [member.steps for member in alone[:3]] == [4, 4, 4]
+    assert alone[3].steps == beside[3].steps > 4
+    for one, other in zip(alone, beside, strict=True):
+        errors = [[entry["val_mse"] for entry in member.history] for member in (one, other)]
+        assert errors[0] == pytest.approx(errors[1], rel=1e-9)
+        for key, value in one.model.state_dict().items():
+            torch.testing.assert_close(value, other.model.state_dict()[key], rtol=1e-7, atol=1e-10)
+
+
 @pytest.mark.slow
 def test_compiled_steps_train_as_the_loop_does():
     experiments = [experiment("fwnkf", seed, 0.1, **LEARNED) for seed in (1, 2)]
