@@ -60,10 +60,19 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         """Nothing."""
 
 
+class Server(http.server.ThreadingHTTPServer):
+    """Serves in threads, and says nothing of a browser that has left a page before all of it was sent."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Nothing, if the connection was closed."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
     """Serve a folder on this machine; yields its address."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder)) as server:
+    with Server(("127.0.0.1", 0), functools.partial(Quiet, directory=folder)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield f"http://127.0.0.1:{server.server_address[1]}"

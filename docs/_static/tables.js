@@ -14,7 +14,8 @@
     for (const table of tables) {
       table.classList.remove("cards");
       const place = table.closest(".table-wrapper") || table.parentElement;
-      if (innerWidth < 800 && table.scrollWidth > place.clientWidth + 1) table.classList.add("cards");
+      const [right, end] = [table, place].map((item) => item.getBoundingClientRect().right);
+      if (innerWidth < 800 && right > end + 1) table.classList.add("cards");
     }
   };
   addEventListener("resize", fit);
