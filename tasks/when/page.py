@@ -13,6 +13,7 @@ from tasks.when import cells, nonlinear, recorded, recordings, summary
 from tasks.when.cells import MISMATCHED, ORACLE, Cell
 from tasks.when.drawings import cell_name
 from tasks.when.problem import Disturbance
+from tasks.when.search import RECORD
 from tasks.when.store import Row, unmeasured
 from tasks.when.summary import (
     ASSUMED,
@@ -283,16 +284,22 @@ def wrong_noises(found: Mapping[Cell, Ratios]) -> list[str]:
         "Q, R fitted; states fitted": "noise states, Q and R fitted",
     }
     kinds = [one for one in MISMATCHED if any(cell.disturbance == one for cell in found)]
+
+    def worst(name: str) -> float:
+        return max((ratios[name].ratio for ratios in found.values() if name in ratios), default=math.nan)
+
     columns = ("with Q and R as assumed", *(_disturbance(one) for one in kinds))
     lines = [
         "## If Q and R are wrong",
         "",
         "![RMSE over the oracle's by the factors of assumed Q and R](../images/when-wrong.png)",
         "",
-        f"`Q` and `R` assumed {cells.FACTORS[0]:g} to {cells.FACTORS[-1]:g} times the true ones; nothing but the rest "
-        "is tuned. Median over the pairs, and the worst. `Φ` trained with truth also makes up for a wrong gain, "
-        "which noise states that are told the disturbance alone do not; fitting `Q` and `R` with them does, without "
-        "truth.",
+        f"`Q` and `R` assumed {cells.FACTORS[0]:g} to {cells.FACTORS[-1]:g} times the true ones; only the rest is "
+        "tuned. "
+        "Median over the pairs, and the worst. A wrong gain is worth "
+        f"{worst('Q, R assumed; states told'):.2f} times the oracle's error at worst to noise states that are told the "
+        f"disturbance. `Φ`, trained with truth, makes up for it ({worst('Q, R assumed; Φ'):.2f}), and so does fitting "
+        f"`Q` and `R` beside the noise states, without truth ({worst('Q, R fitted; states fitted'):.2f}).",
         "",
         table_row(columns),
         table_row(["---"] * len(columns)),
@@ -338,8 +345,9 @@ def the_pendulum(swung: Mapping[Cell, Ratios]) -> list[str]:
         "A pendulum that random torques drive through swings of some 45° RMS, the direction of its tip measured. "
         "Extended Kalman filters; everything is searched or fitted on "
         f"{nonlinear.TRAINED} records of {nonlinear.TRAINED_STEPS / 100:g} s and scored on {nonlinear.TESTED} others. "
-        "RMSE of the tip over that of noise states that are told the disturbance, mean over seeds, and their least and "
-        f"largest where there are several ({seeds} at most). An FIR filter, linear, cannot follow large swings.",
+        "RMSE of the tip over that of noise states that are told the disturbance and the right `Q`, mean over seeds, "
+        f"and their least and largest where there are several ({seeds} at most). Where `Q` is wrong, fitted noise states "
+        "learn it too. An FIR filter, linear, cannot follow large swings.",
         "",
         table_row(columns),
         table_row(["---"] * len(columns)),
@@ -384,7 +392,7 @@ HOW = [
     "- **Oracle**: the Kalman filter with the disturbance as noise states, and right `Q` and `R`; of a sweeping line "
     "it is told the frequency at every step.",
     "- **Φ**: a biquad on the innovation with five free numbers, and `R`. **Spectral loss**: the same, for the "
-    f"paper's loss with `λ = {cells.WEIGHT:g}` instead.",
+    f"paper's loss with `λ = {cells.WEIGHT:g}` instead, in records of {RECORD} samples.",
     "- **FIR filter**: of 4 s on the linear system, from the normal equations, so that a drift much slower than that "
     "is beyond it; of 1.5 s on the pendulum and 200 samples on recordings, by least squares.",
     f"- **Wins**: an error more than {PERCENT} lower than that of every estimator that can be had from the same truth: "
