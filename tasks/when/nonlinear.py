@@ -13,7 +13,7 @@ import torch
 from fwnkf.core.spectral import spectral_distance
 from tasks.dido.fir import apply_fir, fit_fir
 from tasks.when import summary
-from tasks.when.cells import ORACLE, SEEDS, USUAL_STRENGTH, WEIGHT
+from tasks.when.cells import ORACLE, USUAL_STRENGTH, WEIGHT
 from tasks.when.pendulum import CHANNELS, RMS, Lanes, Records, Track, observe, run, simulate
 from tasks.when.problem import WHITE, Array, Disturbance
 from tasks.when.search import (
@@ -38,6 +38,7 @@ SKIP = 200
 TAPS = 150
 EVALUATIONS = 12
 """Of residuals and their derivatives from a start of a search."""
+SEEDS = (0, 1)
 TEST_SEED = 1000
 USUAL = (
     Disturbance("tone", 5.0, 0.0, USUAL_STRENGTH),

@@ -335,7 +335,7 @@ def the_map(right: Mapping[Disturbance, Ratios]) -> list[str]:
 def the_pendulum(swung: Mapping[Cell, Ratios]) -> list[str]:
     """The nonlinear system."""
     names = (BEST_R, LOW_PASS, NOTCH, FITTED, PHI, SPECTRAL, FIR)
-    seeds = len(cells.SEEDS)
+    seeds = len(nonlinear.SEEDS)
     columns = ("disturbance", *(TITLES[name] for name in names))
     lines = [
         "## A nonlinear system",
@@ -346,8 +346,8 @@ def the_pendulum(swung: Mapping[Cell, Ratios]) -> list[str]:
         "Extended Kalman filters; everything is searched or fitted on "
         f"{nonlinear.TRAINED} records of {nonlinear.TRAINED_STEPS / 100:g} s and scored on {nonlinear.TESTED} others. "
         "RMSE of the tip over that of noise states that are told the disturbance and the right `Q`, mean over seeds, "
-        f"and their least and largest where there are several ({seeds} at most). Where `Q` is wrong, fitted noise states "
-        "learn it too. An FIR filter, linear, cannot follow large swings.",
+        f"and their least and largest where there are several ({seeds} at most). Where `Q` is wrong, fitted noise "
+        "states learn it too. An FIR filter, linear, cannot follow large swings.",
         "",
         table_row(columns),
         table_row(["---"] * len(columns)),
