@@ -36,7 +36,7 @@ from tasks.when.summary import (
     Ratios,
     choice,
     median,
-    same_truth,
+    rivals,
     wins,
 )
 
@@ -69,12 +69,18 @@ DATA = {
 
 
 class Place(NamedTuple):
-    """One cell or recorded channel: where it is, its name, the kind of its disturbance, and its ratios."""
+    """One cell or recorded channel: where it is, its name and kind, what it is compared with, and its ratios."""
 
     where: str
     name: str
     kind: str
+    rivals: Sequence[str]
     ratios: Ratios
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that is compared is measured."""
+        return all(name in self.ratios for name in (*self.rivals, PHI, SPECTRAL))
 
 
 def page(rows: Sequence[Row]) -> str:
@@ -96,20 +102,23 @@ def page(rows: Sequence[Row]) -> str:
 
 
 def places(rows: Sequence[Row]) -> list[Place]:
-    """Where ``Φ`` could win."""
-    right, swung, axes = summary.right(summary.linear(rows)), summary.pendulum(rows), summary.recordings(rows)
-    return [
-        *(Place("cells of a linear system", cell_name(Cell(one)), one.kind, each) for one, each in right.items()),
-        *(
-            Place("cells of a pendulum", cell_name(cell), cell.disturbance.kind, each)
-            for cell, each in swung.items()
-        ),
-        *(
-            Place("recorded channels", f"{data}, {axis}", "", each)
-            for data, by_axis in axes.items()
-            for axis, each in by_axis.items()
-        ),
-    ]  # fmt: skip
+    """Where ``Φ`` could win, as far as all is measured there."""
+    right, axes = summary.right(summary.linear(rows)), summary.recordings(rows)
+    cells_of = {
+        "a linear system": {Cell(one): each for one, each in right.items()},
+        "a pendulum": summary.pendulum(rows),
+    }
+    found = [
+        Place(f"cells of {system}", cell_name(cell), cell.disturbance.kind, rivals(cell.disturbance.kind, cell.q), each)
+        for system, mine in cells_of.items()
+        for cell, each in mine.items()
+    ]
+    found += [
+        Place("recorded channels", f"{data}, {axis}", "", rivals(), each)
+        for data, by_axis in axes.items()
+        for axis, each in by_axis.items()
+    ]
+    return [place for place in found if place.complete]
 
 
 # ---- the conclusion -------------------------------------------------------------------------------------------------
@@ -120,7 +129,7 @@ def conclusion(found: Sequence[Place]) -> str:
     if not found:
         return "Nothing is measured yet."
     phi, spectral = (
-        [(each, _lead(each, name)) for each in found if wins(each.ratios, name, same_truth(each.kind))]
+        [(each, _lead(each, name)) for each in found if wins(each.ratios, name, each.rivals)]
         for name in (PHI, SPECTRAL)
     )
     if not phi and not spectral:
@@ -136,7 +145,7 @@ def conclusion(found: Sequence[Place]) -> str:
 
 def _lead(place: Place, name: str) -> float:
     """How many times larger the error of the next best is."""
-    return min(_known(place.ratios, same_truth(place.kind))) / place.ratios[name].ratio
+    return min(_known(place.ratios, place.rivals)) / place.ratios[name].ratio
 
 
 def _won(won: Sequence[tuple[Place, float]], count: int) -> str:
@@ -150,11 +159,10 @@ def _won(won: Sequence[tuple[Place, float]], count: int) -> str:
 
 def reason(found: Sequence[Place]) -> str:
     """Why: what other forms reach of the same error."""
-    with_both = [each for each in found if FITTED in each.ratios and PHI in each.ratios]
-    near = sum(each.ratios[FITTED].ratio <= CLOSE * each.ratios[PHI].ratio for each in with_both)
+    near = sum(each.ratios[FITTED].ratio <= CLOSE * each.ratios[PHI].ratio for each in found)
     return (
         "filtering the innovation adds no information and can only repair a wrong model of the noise, which noise "
-        f"states fitted without truth do within {PERCENT} of Φ or better in {near} of {len(with_both)} places"
+        f"states fitted without truth do within {PERCENT} of Φ or better in {near} of {len(found)} places"
     )
 
 
@@ -398,7 +406,7 @@ HOW = [
     f"- **Wins**: an error more than {PERCENT} lower than that of every estimator that can be had from the same truth: "
     "noise states with the best numbers, an FIR filter, and all that needs none. Noise states that are told the "
     "disturbance stand for those trained on truth, since a search over their numbers would begin there; for pink "
-    "noise, sweeps and recordings such a search was made too.",
+    "noise, sweeps, wrong `Q` and recordings such a search was made.",
     "- A recorded channel whose reference is the channel itself, filtered in both directions, has no truth below that "
     "frequency: what disturbs there is part of the reference.",
     "",
