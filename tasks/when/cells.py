@@ -28,7 +28,6 @@ WIDTHS = (0.1, 0.3, 1.0)
 DRIFTS = (0.001, 0.01, 0.1, 1.0)
 PINKS = (0.01, 0.1, 1.0)
 SWEEPS = (2.0, 5.0, 10.0, 20.0)
-SWEEP_WIDTHS = (0.1, 0.2, 0.5)
 FACTORS = (0.1, 1.0, 10.0)
 """Of the assumed Q and R over the true ones. A gain depends on their ratio, so equal factors are right ones to it."""
 USUAL_WIDTH, USUAL_SWEEP, USUAL_STRENGTH = 0.3, 0.5, 1.0
@@ -63,8 +62,6 @@ def disturbances() -> Iterator[Disturbance]:
         yield from (Disturbance("sweep", hz, USUAL_SWEEP, std) for hz in SWEEPS)
         if std == USUAL_STRENGTH:
             yield from (Disturbance("band", hz, width, std) for width in WIDTHS if width != USUAL_WIDTH for hz in BANDS)
-            sweeps = (width for width in SWEEP_WIDTHS if width != USUAL_SWEEP)
-            yield from (Disturbance("sweep", hz, width, std) for width in sweeps for hz in SWEEPS)
 
 
 MISMATCHED = (

@@ -203,6 +203,7 @@ def wrong_noises(found: Mapping[Cell, Ratios]) -> Figure:
                         _cell(axis, i, j, ratios[name].ratio, size=9)
             _frame(axis, cells.FACTORS, "", "none", heights=cells.FACTORS)
             axis.set_xlabel("assumed R over true" if row is axes[-1] else "", fontsize=8.5)
+            axis.set_ylabel("")
         place = {"none": "white noise alone", "drift": f"drift, {one.hz:g} Hz"}.get(
             one.kind, f"{one.kind}, {one.hz:g} Hz"
         )

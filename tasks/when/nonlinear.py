@@ -13,7 +13,7 @@ import torch
 from fwnkf.core.spectral import spectral_distance
 from tasks.dido.fir import apply_fir, fit_fir
 from tasks.when import summary
-from tasks.when.cells import ORACLE, SEEDS, USUAL_STRENGTH, WEIGHT
+from tasks.when.cells import ORACLE, USUAL_STRENGTH, WEIGHT
 from tasks.when.pendulum import CHANNELS, RMS, Lanes, Records, Track, observe, run, simulate
 from tasks.when.problem import WHITE, Array, Disturbance
 from tasks.when.search import (
@@ -38,6 +38,7 @@ SKIP = 200
 TAPS = 150
 EVALUATIONS = 12
 """Of residuals and their derivatives from a start of a search."""
+SEEDS = (0, 1)
 TEST_SEED = 1000
 USUAL = (
     Disturbance("tone", 5.0, 0.0, USUAL_STRENGTH),
@@ -89,10 +90,10 @@ class Workbench:
         self.train = simulate(cell.disturbance, trained, TRAINED_STEPS, cell.seed)
         self.test = simulate(cell.disturbance, tested, TESTED_STEPS, TEST_SEED + cell.seed)
 
-    def lanes(self, log_r: Array, **others: object) -> Lanes:
-        """Filters with factors ``exp(log_r)`` of the true white noise and the assumed process noise."""
-        r = (WHITE * RMS) ** 2 * np.exp(np.clip(log_r, -LARGEST, LARGEST))
-        return Lanes(r, np.full(len(r), self.cell.q), **others)  # type: ignore[arg-type]
+    def lanes(self, log_r: Array, log_q: Array | float = 0.0, **others: object) -> Lanes:
+        """Filters with factors ``exp(log_r)`` of the true white noise, ``exp(log_q)`` of the assumed process noise."""
+        r, q = (np.exp(np.clip(each, -LARGEST, LARGEST)) for each in (log_r, log_q))
+        return Lanes((WHITE * RMS) ** 2 * r, self.cell.q * q * np.ones(len(r)), **others)  # type: ignore[arg-type]
 
     @cached_property
     def best_log_r(self) -> float:
@@ -114,9 +115,13 @@ class Workbench:
         return self.lanes(p[:, 5], phi=stable_sections(p[:, :5]))
 
     def one_line(self, p: Params) -> Lanes:
-        """Filters with an oscillator in each channel: logarithms of its three numbers, and of the factor of ``R``."""
+        """Filters with an oscillator in each channel.
+
+        Numbers are logarithms: of its frequency, width and deviation, of the factor of ``R``, and of that of ``Q``.
+        """
         hz, width, std = np.exp(p[:, :3].T)
-        return self.lanes(p[:, 3], parts=[(np.minimum(hz, 49.0), np.minimum(width, 50.0), std)])
+        parts = [(np.minimum(hz, 49.0), np.minimum(width, 50.0), std)]
+        return self.lanes(p[:, 3], p[:, 4] if p.shape[1] > 4 else 0.0, parts=parts)
 
     def residuals(self, lanes: Lanes) -> Array:
         """Errors of the tip on the training records, ``[P, …]``."""
@@ -226,7 +231,8 @@ def fir(bench: Workbench) -> Row:
 def fitted(bench: Workbench) -> Row:
     """One oscillator in each channel as noise states; its three numbers and ``R`` have the largest likelihood.
 
-    Of measurements without truth. The first frequency and width are the likeliest of a coarse grid.
+    Of measurements without truth; where ``Q`` is wrong, it is fitted as well. The first frequency and width are the
+    likeliest of a coarse grid.
     """
 
     def loss(p: Params) -> Array:
@@ -238,7 +244,8 @@ def fitted(bench: Workbench) -> Row:
         for share in (0.03, 0.5)
     ]
     likeliest = grid[int(np.argmin(loss(np.array(grid))))]
-    found = least(loss, [likeliest], 2 * EVALUATIONS)
+    start = likeliest if bench.cell.q == 1 else [*likeliest, 0.0]
+    found = least(loss, [start], 2 * EVALUATIONS)
     return bench.score(bench.one_line(found[None]))
 
 

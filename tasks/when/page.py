@@ -13,6 +13,7 @@ from tasks.when import cells, nonlinear, recorded, recordings, summary
 from tasks.when.cells import MISMATCHED, ORACLE, Cell
 from tasks.when.drawings import cell_name
 from tasks.when.problem import Disturbance
+from tasks.when.search import RECORD
 from tasks.when.store import Row, unmeasured
 from tasks.when.summary import (
     ASSUMED,
@@ -35,7 +36,7 @@ from tasks.when.summary import (
     Ratios,
     choice,
     median,
-    same_truth,
+    rivals,
     wins,
 )
 
@@ -68,12 +69,18 @@ DATA = {
 
 
 class Place(NamedTuple):
-    """One cell or recorded channel: where it is, its name, the kind of its disturbance, and its ratios."""
+    """One cell or recorded channel: where it is, its name and kind, what it is compared with, and its ratios."""
 
     where: str
     name: str
     kind: str
+    rivals: Sequence[str]
     ratios: Ratios
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that is compared is measured."""
+        return all(name in self.ratios for name in (*self.rivals, PHI, SPECTRAL))
 
 
 def page(rows: Sequence[Row]) -> str:
@@ -95,20 +102,23 @@ def page(rows: Sequence[Row]) -> str:
 
 
 def places(rows: Sequence[Row]) -> list[Place]:
-    """Where ``Φ`` could win."""
-    right, swung, axes = summary.right(summary.linear(rows)), summary.pendulum(rows), summary.recordings(rows)
-    return [
-        *(Place("cells of a linear system", cell_name(Cell(one)), one.kind, each) for one, each in right.items()),
-        *(
-            Place("cells of a pendulum", cell_name(cell), cell.disturbance.kind, each)
-            for cell, each in swung.items()
-        ),
-        *(
-            Place("recorded channels", f"{data}, {axis}", "", each)
-            for data, by_axis in axes.items()
-            for axis, each in by_axis.items()
-        ),
-    ]  # fmt: skip
+    """Where ``Φ`` could win, as far as all is measured there."""
+    right, axes = summary.right(summary.linear(rows)), summary.recordings(rows)
+    cells_of = {
+        "a linear system": {Cell(one): each for one, each in right.items()},
+        "a pendulum": summary.pendulum(rows),
+    }
+    found = [
+        Place(f"cells of {system}", cell_name(cell), cell.disturbance.kind, rivals(cell.disturbance.kind, cell.q), each)
+        for system, mine in cells_of.items()
+        for cell, each in mine.items()
+    ]
+    found += [
+        Place("recorded channels", f"{data}, {axis}", "", rivals(), each)
+        for data, by_axis in axes.items()
+        for axis, each in by_axis.items()
+    ]
+    return [place for place in found if place.complete]
 
 
 # ---- the conclusion -------------------------------------------------------------------------------------------------
@@ -119,7 +129,7 @@ def conclusion(found: Sequence[Place]) -> str:
     if not found:
         return "Nothing is measured yet."
     phi, spectral = (
-        [(each, _lead(each, name)) for each in found if wins(each.ratios, name, same_truth(each.kind))]
+        [(each, _lead(each, name)) for each in found if wins(each.ratios, name, each.rivals)]
         for name in (PHI, SPECTRAL)
     )
     if not phi and not spectral:
@@ -135,7 +145,7 @@ def conclusion(found: Sequence[Place]) -> str:
 
 def _lead(place: Place, name: str) -> float:
     """How many times larger the error of the next best is."""
-    return min(_known(place.ratios, same_truth(place.kind))) / place.ratios[name].ratio
+    return min(_known(place.ratios, place.rivals)) / place.ratios[name].ratio
 
 
 def _won(won: Sequence[tuple[Place, float]], count: int) -> str:
@@ -149,11 +159,10 @@ def _won(won: Sequence[tuple[Place, float]], count: int) -> str:
 
 def reason(found: Sequence[Place]) -> str:
     """Why: what other forms reach of the same error."""
-    with_both = [each for each in found if FITTED in each.ratios and PHI in each.ratios]
-    near = sum(each.ratios[FITTED].ratio <= CLOSE * each.ratios[PHI].ratio for each in with_both)
+    near = sum(each.ratios[FITTED].ratio <= CLOSE * each.ratios[PHI].ratio for each in found)
     return (
         "filtering the innovation adds no information and can only repair a wrong model of the noise, which noise "
-        f"states fitted without truth do within {PERCENT} of Φ or better in {near} of {len(with_both)} places"
+        f"states fitted without truth do within {PERCENT} of Φ or better in {near} of {len(found)} places"
     )
 
 
@@ -283,16 +292,22 @@ def wrong_noises(found: Mapping[Cell, Ratios]) -> list[str]:
         "Q, R fitted; states fitted": "noise states, Q and R fitted",
     }
     kinds = [one for one in MISMATCHED if any(cell.disturbance == one for cell in found)]
+
+    def worst(name: str) -> float:
+        return max((ratios[name].ratio for ratios in found.values() if name in ratios), default=math.nan)
+
     columns = ("with Q and R as assumed", *(_disturbance(one) for one in kinds))
     lines = [
         "## If Q and R are wrong",
         "",
         "![RMSE over the oracle's by the factors of assumed Q and R](../images/when-wrong.png)",
         "",
-        f"`Q` and `R` assumed {cells.FACTORS[0]:g} to {cells.FACTORS[-1]:g} times the true ones; nothing but the rest "
-        "is tuned. Median over the pairs, and the worst. `Φ` trained with truth also makes up for a wrong gain, "
-        "which noise states that are told the disturbance alone do not; fitting `Q` and `R` with them does, without "
-        "truth.",
+        f"`Q` and `R` assumed {cells.FACTORS[0]:g} to {cells.FACTORS[-1]:g} times the true ones; only the rest is "
+        "tuned. "
+        "Median over the pairs, and the worst. A wrong gain is worth "
+        f"{worst('Q, R assumed; states told'):.2f} times the oracle's error at worst to noise states that are told the "
+        f"disturbance. `Φ`, trained with truth, makes up for it ({worst('Q, R assumed; Φ'):.2f}), and so does fitting "
+        f"`Q` and `R` beside the noise states, without truth ({worst('Q, R fitted; states fitted'):.2f}).",
         "",
         table_row(columns),
         table_row(["---"] * len(columns)),
@@ -328,7 +343,7 @@ def the_map(right: Mapping[Disturbance, Ratios]) -> list[str]:
 def the_pendulum(swung: Mapping[Cell, Ratios]) -> list[str]:
     """The nonlinear system."""
     names = (BEST_R, LOW_PASS, NOTCH, FITTED, PHI, SPECTRAL, FIR)
-    seeds = len(cells.SEEDS)
+    seeds = len(nonlinear.SEEDS)
     columns = ("disturbance", *(TITLES[name] for name in names))
     lines = [
         "## A nonlinear system",
@@ -338,8 +353,9 @@ def the_pendulum(swung: Mapping[Cell, Ratios]) -> list[str]:
         "A pendulum that random torques drive through swings of some 45° RMS, the direction of its tip measured. "
         "Extended Kalman filters; everything is searched or fitted on "
         f"{nonlinear.TRAINED} records of {nonlinear.TRAINED_STEPS / 100:g} s and scored on {nonlinear.TESTED} others. "
-        "RMSE of the tip over that of noise states that are told the disturbance, mean over seeds, and their least and "
-        f"largest where there are several ({seeds} at most). An FIR filter, linear, cannot follow large swings.",
+        "RMSE of the tip over that of noise states that are told the disturbance and the right `Q`, mean over seeds, "
+        f"and their least and largest where there are several ({seeds} at most). Where `Q` is wrong, fitted noise "
+        "states learn it too. An FIR filter, linear, cannot follow large swings.",
         "",
         table_row(columns),
         table_row(["---"] * len(columns)),
@@ -384,13 +400,13 @@ HOW = [
     "- **Oracle**: the Kalman filter with the disturbance as noise states, and right `Q` and `R`; of a sweeping line "
     "it is told the frequency at every step.",
     "- **Φ**: a biquad on the innovation with five free numbers, and `R`. **Spectral loss**: the same, for the "
-    f"paper's loss with `λ = {cells.WEIGHT:g}` instead.",
+    f"paper's loss with `λ = {cells.WEIGHT:g}` instead, in records of {RECORD} samples.",
     "- **FIR filter**: of 4 s on the linear system, from the normal equations, so that a drift much slower than that "
     "is beyond it; of 1.5 s on the pendulum and 200 samples on recordings, by least squares.",
     f"- **Wins**: an error more than {PERCENT} lower than that of every estimator that can be had from the same truth: "
     "noise states with the best numbers, an FIR filter, and all that needs none. Noise states that are told the "
     "disturbance stand for those trained on truth, since a search over their numbers would begin there; for pink "
-    "noise, sweeps and recordings such a search was made too.",
+    "noise, sweeps, wrong `Q` and recordings such a search was made.",
     "- A recorded channel whose reference is the channel itself, filtered in both directions, has no truth below that "
     "frequency: what disturbs there is part of the reference.",
     "",

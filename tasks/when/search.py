@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -218,9 +218,9 @@ def _phi(bench: Bench, sections: int, starts: Sequence[Sequence[float]], spectra
         too_far = np.maximum(loop_radius(bench, K, b, a) - 0.99999, 0)
         return *bench.closed(K, cascade), too_far
 
-    def residuals(p: Params) -> Array:
+    def residuals(p: Params, penalty: float) -> Array:
         estimate, _, too_far = responses(p)
-        return np.concatenate((bench.residuals(estimate), 100 * too_far[:, None]), -1)
+        return np.concatenate((bench.residuals(estimate), penalty * too_far[:, None]), -1)
 
     def loss(p: Params) -> Array:
         estimate, predicted, too_far = responses(p)
@@ -229,7 +229,10 @@ def _phi(bench: Bench, sections: int, starts: Sequence[Sequence[float]], spectra
             return np.log(term) + 100 * too_far
         return np.log(bench.error(estimate) + (spectral or 0.0) * term) + 100 * too_far
 
-    found = least_sum_of_squares(residuals, starts)
+    for penalty in (1e2, 1e4):  # spectra know no causality: an unstable loop can look like a good one
+        found = least_sum_of_squares(partial(residuals, penalty=penalty), starts)
+        if not responses(found[None])[2].any():
+            break
     if spectral is not None:
         found = least(loss, [list(found), starts[0]])
     b, a = stable_sections(found[: 5 * sections].reshape(sections, 5))

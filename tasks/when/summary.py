@@ -77,8 +77,8 @@ def figure(rows: Sequence[Row], oracle: float) -> Figure:
 
 
 def right(found: Mapping[Cell, Ratios]) -> dict[Disturbance, Ratios]:
-    """The cells with right ``Q`` and ``R``."""
-    return {cell.disturbance: ratios for cell, ratios in found.items() if cell.q == cell.r == 1 and BEST_R in ratios}
+    """The cells with right ``Q`` and ``R`` that are measured to the end, which are the fits."""
+    return {cell.disturbance: ratios for cell, ratios in found.items() if cell.q == cell.r == 1 and FITTED in ratios}
 
 
 def choice(ratios: Ratios, order: Sequence[str] = COST) -> str:
@@ -88,13 +88,14 @@ def choice(ratios: Ratios, order: Sequence[str] = COST) -> str:
     return next(name for name in present if ratios[name].ratio <= CLOSE * least)
 
 
-def same_truth(kind: str = "") -> tuple[str, ...]:
+def rivals(kind: str = "", q: float = 1.0) -> tuple[str, ...]:
     """What can be had from the truth that ``Φ`` is trained on.
 
-    A search over noise states would begin with the numbers that those are told, so that it ends no worse; those that
-    are told the frequency of a sweeping line have a sensor more.
+    Noise states trained on it too: where they are one line and all else is right, a search over their numbers would
+    begin with those that are told, so that these stand for it; otherwise such a search was made.
     """
-    return (*NO_TRUTH, TRAINED, FIR, *(() if kind == "sweep" else (ORACLE,)))
+    told = kind in ("tone", "band", "drift") and q == 1
+    return (*NO_TRUTH, FIR, ORACLE if told else TRAINED)
 
 
 def wins(ratios: Ratios, name: str, others: Sequence[str]) -> bool:

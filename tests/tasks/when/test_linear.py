@@ -269,6 +269,12 @@ def test_more_taps_are_no_worse_and_reach_the_oracle():
     assert found[-1] == pytest.approx(search.states_told(bench).variance, rel=1e-3)
 
 
+def test_a_search_that_meets_an_unstable_loop_goes_on():
+    """With a tenth of R and ten times Q, and R not free, the spectra of an unstable loop look better than any."""
+    bench = Bench(Disturbance("tone", 10.0, 0.0, 1.0), 10.0, 0.1)
+    assert search.phi(bench, free_r=False).variance < search.as_assumed(bench).variance
+
+
 def test_a_notch_against_a_very_slow_drift_stays_stable():
     bench = Bench(Disturbance("drift", 0.001, 0.0, 0.3))
     assert search.notch(bench).variance <= 1.001 * search.best_r(bench).variance

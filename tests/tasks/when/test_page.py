@@ -17,6 +17,10 @@ SWEPT = USUAL | {"states fitted": 0.28, "Φ": 0.25, "Φ, spectral loss": 0.26, "
                  "states trained": 0.25, "notch": 0.29, "notch told": 0.12}  # fmt: skip
 
 
+CHANNEL = {"raw": 5.0, "best R": 2.0, "low-pass": 2.0, "notch": 1.5, "states fitted": 1.0, "states trained": 1.0,
+           "Φ": 0.9, "Φ, spectral loss": 1.2, "FIR": 1.1}  # fmt: skip
+
+
 def rows(errors: dict[str, float], one: Disturbance = TONE, part: str = "linear", **more: Any) -> list[Row]:
     key = {"kind": one.kind, "hz": one.hz, "width": one.width, "std": one.std, "q": 1.0, "r": 1.0, "seed": 0} | more
     return [
@@ -52,15 +56,20 @@ def test_phi_that_nothing_else_reaches_wins_and_its_places_are_named():
 
 
 def test_the_spectral_loss_can_win():
-    found = conclusion(rows(USUAL | {"Φ, spectral loss": 0.09}), rows(USUAL, SWEEP))
+    found = conclusion(rows(USUAL | {"Φ, spectral loss": 0.09}), rows(SWEPT, SWEEP))
     start = "Φ in none of 2 places, the spectral loss wins in 1 of 2 places, by 1.11 times (tone, 10 Hz, RMS 1): "
     assert found.startswith(start)
 
 
 def test_noise_states_that_are_told_a_sweep_are_no_rival_and_those_told_a_line_are():
-    ahead = USUAL | {"Φ": 0.2, "FIR": 0.3, "notch": 0.3, "states fitted": 0.3}
-    assert not summary.wins(next(iter(summary.linear(rows(ahead)).values())), "Φ", summary.same_truth("tone"))
-    assert summary.wins(next(iter(summary.linear(rows(ahead, SWEEP)).values())), "Φ", summary.same_truth("sweep"))
+    ahead = SWEPT | {"Φ": 0.15}
+    assert conclusion(rows(ahead, SWEEP)).startswith("Φ wins in 1 of 1 places, by 1.47 times (sweep, 10 Hz, RMS 1)")
+    assert conclusion(rows(ahead, TONE)).startswith("Neither Φ nor the spectral loss wins in any of 1 places")
+
+
+def test_places_that_are_not_measured_completely_do_not_count():
+    fewer = {name: error for name, error in SWEPT.items() if name != "states trained"}
+    assert conclusion(rows(fewer | {"Φ": 0.15}, SWEEP)) == "Nothing is measured yet."
 
 
 def test_phi_may_be_ahead_of_all_that_needs_no_truth_without_winning():
@@ -74,7 +83,7 @@ def test_phi_may_be_ahead_of_all_that_needs_no_truth_without_winning():
 
 
 def test_recorded_channels_are_over_the_best_r_and_count_too():
-    found = conclusion(channel_rows({"raw": 5.0, "best R": 2.0, "states fitted": 1.0, "Φ": 0.9, "FIR": 1.1}))
+    found = conclusion(channel_rows(CHANNEL))
     assert found.startswith("Φ wins in 1 of 1 places, by 1.11 times (dido, gyro x)")
     ratios = summary.recordings(channel_rows({"best R": 2.0, "Φ": 0.9}))["dido"]["gyro x"]
     assert ratios["Φ"].ratio == pytest.approx(0.45)
