@@ -115,7 +115,7 @@ def curves(matrix: Matrix, results: Results, data: str) -> Figure | None:
                 steps, errors = zip(*row["doubled"]["history"], strict=True)
                 axis.plot(steps, errors, color="#000000", linewidth=0.8, linestyle=":", label="twice the budget")
         axis.set_yscale("log")
-        axis.set_title(f"{matrix.title(recipe)}, {protocol}", fontsize=8)
+        axis.set_title(f"{matrix.title(recipe)}\n{protocol}", fontsize=7)
         axis.tick_params(labelsize=7, which="both")
         axis.grid(True, color="#E3E3E3", linewidth=0.6)
         axis.spines[["top", "right"]].set_visible(False)
