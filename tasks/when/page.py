@@ -105,11 +105,17 @@ def places(rows: Sequence[Row]) -> list[Place]:
     """Where ``Φ`` could win, as far as all is measured there."""
     right, axes = summary.right(summary.linear(rows)), summary.recordings(rows)
     cells_of = {
-        "a linear system": {Cell(one): each for one, each in right.items()},
-        "a pendulum": summary.pendulum(rows),
+        "linear system": {Cell(one): each for one, each in right.items()},
+        "pendulum": summary.pendulum(rows),
     }
     found = [
-        Place(f"cells of {system}", cell_name(cell), cell.disturbance.kind, rivals(cell.disturbance.kind, cell.q), each)
+        Place(
+            f"cells of a {system}",
+            f"{system}, {cell_name(cell)}",
+            cell.disturbance.kind,
+            rivals(cell.disturbance.kind, cell.q),
+            each,
+        )
         for system, mine in cells_of.items()
         for cell, each in mine.items()
     ]
@@ -405,8 +411,8 @@ HOW = [
     "is beyond it; of 1.5 s on the pendulum and 200 samples on recordings, by least squares.",
     f"- **Wins**: an error more than {PERCENT} lower than that of every estimator that can be had from the same truth: "
     "noise states with the best numbers, an FIR filter, and all that needs none. Noise states that are told the "
-    "disturbance stand for those trained on truth, since a search over their numbers would begin there; for pink "
-    "noise, sweeps, wrong `Q` and recordings such a search was made.",
+    "disturbance stand for those trained on truth, since a search over their numbers would begin there; for "
+    "sweeps, wrong `Q` and recordings such a search was made.",
     "- A recorded channel whose reference is the channel itself, filtered in both directions, has no truth below that "
     "frequency: what disturbs there is part of the reference.",
     "",

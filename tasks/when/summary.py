@@ -91,10 +91,10 @@ def choice(ratios: Ratios, order: Sequence[str] = COST) -> str:
 def rivals(kind: str = "", q: float = 1.0) -> tuple[str, ...]:
     """What can be had from the truth that ``Φ`` is trained on.
 
-    Noise states trained on it too: where they are one line and all else is right, a search over their numbers would
-    begin with those that are told, so that these stand for it; otherwise such a search was made.
+    Noise states trained on it too: where the disturbance is oscillators and all else is right, a search over their
+    numbers would begin with those that are told, so that these stand for it; otherwise such a search was made.
     """
-    told = kind in ("tone", "band", "drift") and q == 1
+    told = kind in ("tone", "band", "drift", "pink") and q == 1
     return (*NO_TRUTH, FIR, ORACLE if told else TRAINED)
 
 

@@ -49,7 +49,9 @@ def test_phi_that_others_reach_never_wins():
 def test_phi_that_nothing_else_reaches_wins_and_its_places_are_named():
     better = rows(USUAL | {"Φ": 0.08}, part=nonlinear.PART)
     found = conclusion(rows(USUAL), better)
-    start = "Φ wins in 1 of 2 places, by 1.25 times (tone, 10 Hz, RMS 1), the spectral loss in none of 2 places: "
+    start = (
+        "Φ wins in 1 of 2 places, by 1.25 times (pendulum, tone, 10 Hz, RMS 1), the spectral loss in none of 2 places: "
+    )
     assert found.startswith(start)
     assert "within 5 % of Φ or better in 1 of 2 places" in found
     assert "Φ is ahead by that much in 1 places (tone 1)" in found
@@ -57,13 +59,14 @@ def test_phi_that_nothing_else_reaches_wins_and_its_places_are_named():
 
 def test_the_spectral_loss_can_win():
     found = conclusion(rows(USUAL | {"Φ, spectral loss": 0.09}), rows(SWEPT, SWEEP))
-    start = "Φ in none of 2 places, the spectral loss wins in 1 of 2 places, by 1.11 times (tone, 10 Hz, RMS 1): "
-    assert found.startswith(start)
+    assert found.startswith("Φ in none of 2 places, the spectral loss wins in 1 of 2 places, by 1.11 times (linear")
 
 
 def test_noise_states_that_are_told_a_sweep_are_no_rival_and_those_told_a_line_are():
     ahead = SWEPT | {"Φ": 0.15}
-    assert conclusion(rows(ahead, SWEEP)).startswith("Φ wins in 1 of 1 places, by 1.47 times (sweep, 10 Hz, RMS 1)")
+    assert conclusion(rows(ahead, SWEEP)).startswith(
+        "Φ wins in 1 of 1 places, by 1.47 times (linear system, sweep, 10 Hz, RMS 1)"
+    )
     assert conclusion(rows(ahead, TONE)).startswith("Neither Φ nor the spectral loss wins in any of 1 places")
 
 
