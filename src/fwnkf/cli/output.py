@@ -89,11 +89,6 @@ def to_json(value: Any) -> str:
     return json.dumps(plain(value), indent=2, allow_nan=False)
 
 
-def to_json_line(value: Any) -> str:
-    """The same in one line, for programs that read a result after the other."""
-    return json.dumps(plain(value), allow_nan=False)
-
-
 def store(path: Path | None, rows: Rows) -> None:
     """Write rows to the file of ``--store``, if given."""
     if path is not None:
@@ -112,6 +107,11 @@ def say(options: argparse.Namespace, machine: Any, human: str) -> None:
 def print_json(value: Any) -> None:
     """Print strict JSON, in which control characters are escaped already."""
     print(to_json(value))
+
+
+def print_json_line(value: Any) -> None:
+    """Print strict JSON in one line, at once, for programs that read a result after the other."""
+    print(json.dumps(plain(value), allow_nan=False), flush=True)
 
 
 def print_text(text: str) -> None:

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigError, DataError
 from ..plain import printable
 from .columns import add_columns, chosen, open_chosen
-from .output import UsageError, add_json, check_readable, is_quiet, print_error, print_status, print_text
+from .output import (
+    UsageError,
+    add_json,
+    check_readable,
+    is_quiet,
+    print_error,
+    print_json_line,
+    print_status,
+    print_text,
+)
 from .viewers import add_viewers, check_viewers, open_viewers, say_where, wants_viewer
 
 if TYPE_CHECKING:
@@ -270,9 +279,7 @@ class _Watch:
         if self.table is not None:
             self.table.update(_table(self, estimate), refresh=True)
         elif self.options.json:
-            from .output import to_json_line
-
-            print(to_json_line(self.machine(estimate)), flush=True)
+            print_json_line(self.machine(estimate))
         elif not is_quiet():
             print_text(self.line(estimate))
 
