@@ -88,8 +88,9 @@ def page(rows: Sequence[Row]) -> str:
     linear, swung, axes = summary.linear(rows), summary.pendulum(rows), summary.recordings(rows)
     right = summary.right(linear)
     mismatched = {cell: ratios for cell, ratios in linear.items() if any(_is_assumed(name) for name in ratios)}
+    found = places(rows)
     parts = [
-        ["# When frequency weighting helps", "", f"**{conclusion(places(rows))}**", "", *written(rows)],
+        ["# When frequency weighting helps", "", f"**{conclusion(found)}**", "", terms(found), "", *written(rows)],
         what_to_do(right) if right else [],
         what_is_needed(right) if right else [],
         wrong_noises(mismatched) if mismatched else [],
@@ -142,10 +143,17 @@ def conclusion(found: Sequence[Place]) -> str:
         first = f"Neither Φ nor the spectral loss wins in any of {len(found)} places"
     else:
         first = f"Φ {_won(phi, len(found))}, the spectral loss {_won(spectral, len(found))}"
+    return f"{first}: {reason(found)}."
+
+
+def terms(found: Sequence[Place]) -> str:
+    """What winning means, where it was looked for, and what is worth more."""
     counts = _listed([f"{count} {where}" for where, count in Counter(each.where for each in found).items()])
     return (
-        f"{first}: {reason(found)}. To win is to have an error more than {PERCENT} below that of all else that the "
-        f"same truth allows; places are {counts}. {without_truth(found)}{told(found)}"
+        f"To win is to have an error more than {PERCENT} below that of all else that the same truth allows; places are "
+        f"{counts}. {without_truth(found)}{told(found)}"
+        if found
+        else ""
     )
 
 

@@ -35,7 +35,8 @@ def channel_rows(errors: dict[str, float], data: str = "dido", axis: str = "gyro
 
 
 def conclusion(*parts: list[Row]) -> str:
-    return page.conclusion(page.places([row for part in parts for row in part]))
+    found = page.places([row for part in parts for row in part])
+    return f"{page.conclusion(found)} {page.terms(found)}".strip()
 
 
 def test_phi_that_others_reach_never_wins():
