@@ -30,6 +30,8 @@ LEARNED = ("bayesian_kalmannet", "recursive_kalmannet", "kalmannet", "rkn")
 CLASSICAL = ("kf", "arkf")
 PLAIN = "_plain"
 """Ends the names of recipes without regression of the dynamics, where another has it."""
+UNLIKE = ", though it was run in the other way alone"
+"""Said of a filter that stands in for itself trained as a form is."""
 WITHOUT_TRANSITION = ("rkn", *CLASSICAL)
 """Filters for which there is nothing to regress, or whose regression is a part of them."""
 MODERATE, LARGE = 0.01, 0.1
@@ -110,10 +112,11 @@ def _least_error(matrix: Matrix, results: Results, data: str, weights: Sequence[
     said = dict.fromkeys((_regressed(forms[form]), name) for form, name in rivals.items())
     words = "".join(
         f"The best of the others {'after regression' if regressed else 'without regression'} of the dynamics, "
-        f"{matrix.title(name)} (λ = {best[name][0]:g}), has {best[name][1].text('mse_arc')}. "
+        f"{matrix.title(name)} (λ = {best[name][0]:g}), has {best[name][1].text('mse_arc')}"
+        f"{'' if name in WITHOUT_TRANSITION or _regressed(best[name][1]) == regressed else UNLIKE}. "
         for regressed, name in said
     )
-    words += "Each form beside the best that is trained in the same way: " + _by_form(
+    words += "Each form beside that one: " + _by_form(
         matrix,
         {
             form: f"(λ = {best[form][0]:g}) {entry.text('mse_arc')}, ratio {judged[form]}{_untrained(entry)}"

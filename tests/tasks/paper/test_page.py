@@ -140,8 +140,10 @@ def test_a_form_is_compared_with_filters_that_are_trained_in_the_same_way():
         return next(claim for claim in listed if "Lorenz, FW-NKF has the least error" in claim.text)
 
     assert least().verdict == "does not hold"  # KalmanNet was not run without regression: as it was run
+    assert least().reason.count(claims.UNLIKE) == 1
     made |= rows("lorenz", {("kalmannet_plain", 0.0): 4.0})
     assert least().verdict == "holds"
+    assert claims.UNLIKE not in least().reason
     assert "without regression of the dynamics, Kalman Net, no regression (λ = 0), has 4" in least().reason
     assert "after regression of the dynamics, Kalman Net (λ = 0), has 2" in least().reason
     assert "(does not hold)" not in least().reason
