@@ -1,12 +1,13 @@
 """One rule for the budget of every trained filter: a small grid, then training until validation no longer improves.
 
-1. Every combination of a learning rate and a batch size is trained for a few steps, on as many seeds as the final group
-   has weights. The combination with the least validation error, as geometric mean over seeds, is chosen.
+1. Every combination of a learning rate and a batch size is trained for a few steps, on as many seeds as fit into the
+   size of the final group. The combination with the least validation error, as geometric mean over seeds, is chosen.
 2. All seeds and weights are trained with it until their validation error no longer improves
    (:class:`tasks.paper.stacked.Plateau`). One more member, the first seed with the first weight, has twice the
    patience and twice the steps: what a larger budget would change.
 
-Both are groups of as many members and the same sizes, so that their steps are compiled once. The first writes what it
+Both are groups of as many members and the same sizes (smaller batches are repeated), so that their steps are compiled
+once. The first writes what it
 found to the folder of the group and is not repeated.
 """
 
@@ -90,7 +91,7 @@ def search(experiments: Sequence[Experiment], plan: Search, folder: Path, say: S
     twice = dataclasses.replace(plan.rule, patience=2 * plan.rule.patience, steps=2 * largest)
     members = fit_together(
         [*group, group[0]], rates=[best["rate"]] * size, rules=[*rules, twice], compiled=plan.compiled,
-        prepared=prepared, say=say,
+        rows=math.lcm(*plan.batches), prepared=prepared, say=say,
     )  # fmt: skip
     return Found(members[:-1], members[-1], best["batch"], trials)
 
@@ -108,7 +109,8 @@ def _trial(
     members = fit_together(
         [_with(one, batch_size=batch, steps=plan.trial, validate_every=min(first.trainer.validate_every, plan.trial))
          for one, _ in own],
-        rates=[rate for _, rate in own], compiled=plan.compiled, prepared=prepared, say=say,
+        rates=[rate for _, rate in own], compiled=plan.compiled, rows=math.lcm(*plan.batches), prepared=prepared,
+        say=say,
     )  # fmt: skip
     rows = []
     for rate in plan.rates:

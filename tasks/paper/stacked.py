@@ -46,8 +46,9 @@ Rebuild = Callable[[Sequence[Tensor]], tuple[Batch, Tensor | None]]
 """Makes the batch and ``dt`` of one member of its tensors."""
 Prepared = dict[str, tuple[Protocol, Filter, float]]
 """Records, untrained filter and CPU seconds of preparing it, by what they depend on."""
-NARROWED = 4
-"""Where only one in so many members still trains, those that have ended are no longer carried along."""
+NARROWED = 10
+"""Where only one in so many members still trains, those that have ended are no longer carried along. Before that it
+costs more than it saves: other sizes are compiled anew, and half of a step is the overhead of its kernels."""
 UNPREPARED = ("steps", "batch_size", "validate_every")
 """Options of the trainer on which the untrained filter does not depend."""
 UNSUPPORTED = {"chunk": None, "recompute": None, "compile": False, "patience": None, "devices": 1, "monitor": "val_mse"}
@@ -117,21 +118,24 @@ def fit_together(
     rates: Sequence[float] | None = None,
     rules: Sequence[Plateau] | None = None,
     compiled: bool = False,
+    rows: int | None = None,
     prepared: Prepared | None = None,
     say: Say = lambda text: None,
 ) -> list[Member]:
-    """Train one filter for each experiment; all must be equal but for ``name``, ``seed`` and weights of the loss.
+    """Train one filter for each experiment; all must be equal but for name, seed, batch size and weights of the loss.
 
     The filter of a member is the one with the least validation error (``trainer.monitor: val_mse``), that before
     training included. The figures equal those of single runs up to rounding, except for filters that draw random
     numbers.
 
     Args:
-        experiments: what to train; equal but for name, seed and weights of the loss.
+        experiments: what to train; equal but for name, seed, batch size and weights of the loss.
         rates: a learning rate for each, instead of that of the optimizer.
         rules: when the rate of each falls and its training ends, instead of the schedule of the optimizer;
             ``trainer.steps`` is then the largest number of steps. Needs ``rates``.
         compiled: run compiled steps (:class:`fwnkf.filters.stacked.CompiledSteps`), for long trainings.
+        rows: repeat the records of a batch up to this number, a multiple of every batch size; by default the largest
+            one. The gradient stays the same, and groups with other batches share compiled steps.
         prepared: records and untrained filters of earlier calls, to which those of this one are added. Experiments
             that differ in the length of the training or in its batches share them.
         say: called with status lines.
@@ -150,7 +154,8 @@ def fit_together(
     >>> [member.experiment.seed for member in members]
     [0, 1]
     """
-    _check(experiments)
+    rows = max(experiment.trainer.batch_size for experiment in experiments) if rows is None else rows
+    _check(experiments, rows)
     options = experiments[0].trainer
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -160,7 +165,7 @@ def fit_together(
         Plan(
             len(member.data.split.train),
             member.data.split.train.y.shape[1],
-            options.batch_size,
+            member.experiment.trainer.batch_size,
             None,
             member.experiment.seed,
         )
@@ -175,7 +180,7 @@ def fit_together(
     begin = time.process_time()
     _validate(stack, members, 0)
     for step in range(options.steps):
-        batches = [gather(member.data.split.train, plan.at(step)) for member, plan in zip(running, plans, strict=True)]
+        batches = [_batch(member, plan, step, rows) for member, plan in zip(running, plans, strict=True)]
         losses = objective(batches, step)
         optimizer.zero_grad()
         losses.sum().backward()
@@ -288,18 +293,29 @@ class Rates:
             self.counts[number] = wanted, waited, falls
 
 
-def _check(experiments: Sequence[Experiment]) -> None:
+def _batch(member: Member, plan: Plan, step: int, rows: int) -> Batch:
+    """The records of a step, each as often as it takes to have so many; their mean is that of the batch."""
+    piece = plan.at(step)
+    return gather(member.data.split.train, piece._replace(rows=piece.rows.repeat(rows // plan.batch_size)))
+
+
+def _check(experiments: Sequence[Experiment], rows: int) -> None:
     def common(experiment: Experiment) -> str:
         terms = [{**dict(term), "weight": None} for term in experiment.loss]
-        plain = dataclasses.replace(experiment, seed=0, name="group").as_dict()
+        trainer = dataclasses.replace(experiment.trainer, batch_size=1)
+        plain = dataclasses.replace(experiment, seed=0, name="group", trainer=trainer).as_dict()
         return json.dumps({**plain, "loss": terms}, sort_keys=True, default=str)
 
     first = experiments[0]
     for experiment in experiments:
         if common(experiment) != common(first):
             raise ConfigError(
-                f"experiments {first.name!r} and {experiment.name!r} differ in more than seed and weights of the loss; "
-                "train them one by one"
+                f"experiments {first.name!r} and {experiment.name!r} differ in more than seed, batch size and weights "
+                "of the loss; train them one by one"
+            )
+        if rows % experiment.trainer.batch_size:
+            raise ConfigError(
+                f"experiment {experiment.name!r}: batches of {experiment.trainer.batch_size} do not divide {rows} rows"
             )
     options = first.trainer
     faults = [

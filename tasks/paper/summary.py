@@ -120,7 +120,10 @@ def budget(values: Mapping[str, Any], data: str) -> str:
     records, trainer = section["data"], section["trainer"]
     regression = ""
     if trainer["pretrain"]:
-        regression = f"{trainer['pretrain']} steps of regression of what a filter has to learn of the dynamics, then "
+        refine = f" and at most {trainer['refine']} quasi-Newton iterations" if trainer.get("refine") else ""
+        regression = (
+            f"{trainer['pretrain']} steps{refine} of regression of what a filter has to learn of the dynamics, then "
+        )
     own = section.get("strict", {}).get("train")
     train = f"{records['train']:,}" + (f" ({own:,} under protocol `strict`)" if own else "")
     training = f"{trainer['steps']} optimiser steps through the filter"

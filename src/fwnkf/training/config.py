@@ -163,6 +163,8 @@ class TrainerSection:
     """Compile the filter's step: two to three times faster after a minute of compilation; needs a C++ compiler."""
     pretrain: int = at_least(0, 0)
     """Steps of regression of a learned transition and observation on true states, before training the filter."""
+    refine: int = at_least(0, 0)
+    """At most so many quasi-Newton iterations after the steps of the regression."""
     validate_every: int = at_least(1, 50)
     patience: int | None = at_least(1, None)
     """Stop after so many validations without an improvement of ``monitor``."""
@@ -182,6 +184,10 @@ class TrainerSection:
         if self.truncate is not None and self.chunk is not None and self.truncate >= self.chunk:
             faults.append(
                 f"trainer.truncate = {self.truncate} has no effect within chunks of {self.chunk}; lower it, or use null"
+            )
+        if self.refine and not self.pretrain:
+            faults.append(
+                f"trainer.refine = {self.refine} has no effect without a regression; set trainer.pretrain too"
             )
         if self.devices > 1 and self.batch_size % self.devices:
             faults.append(

@@ -185,8 +185,8 @@ def prepare_filter(
     if section.start is None:
         model.normalize(statistics(records))
         if experiment.trainer.pretrain and fresh and not is_linear(section):  # whose regression has a closed form
-            share = section.process_share
-            say(pretrain(model, records, experiment.trainer.pretrain, share, experiment.seed))
+            trainer, share = experiment.trainer, section.process_share
+            say(pretrain(model, records, trainer.pretrain, share, experiment.seed, trainer.refine))
         if section.noise_from_spectrum and fresh:
             say(start_noise(model, records))
         return model

@@ -9,7 +9,7 @@ same steps on the same batches.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -28,6 +28,12 @@ from .setup import step_sizes
 
 PAIRS = 4096
 """Pairs of consecutive time steps in one regression batch."""
+REFINED_PAIRS = 5 * PAIRS
+"""Pairs of consecutive time steps on which the quasi-Newton iterations run, and a quarter as many that judge them."""
+ROUND = 25
+"""Quasi-Newton iterations after which the gain is looked at."""
+GAIN = 1e-3
+"""Smallest part by which the error must fall in a round for another one to follow."""
 RATE = 1e-2
 NOISE_FLOOR = 1e-8
 """Smallest process variance as a fraction of the mean square of one step, at the resolution of float32."""
@@ -78,11 +84,15 @@ def regression_of(model: Filter) -> Regression | None:
     )
 
 
-def pretrain(model: Filter, records: Records, steps: int, share: float, seed: int) -> str:
+def pretrain(model: Filter, records: Records, steps: int, share: float, seed: int, refine: int = 0) -> str:
     """Fit the learned parts, and set the process noise to ``share`` times the mean square of the prediction error.
 
     A learned network of the observation is fitted in the same steps, and the measurement noise set to the mean square
     of what it does not explain; a learned matrix alone is the result of a regression already.
+
+    ``steps`` of Adam are followed by at most ``refine`` quasi-Newton iterations (L-BFGS) on a fixed part of the
+    records. Without process noise the error of Adam falls with the number of its steps for a very long time; the
+    iterations reach the same one several times sooner. They are kept if they lower the error on other records.
 
     Returns a status line with the part of the motion in one step that is not predicted.
     """
@@ -91,20 +101,31 @@ def pretrain(model: Filter, records: Records, steps: int, share: float, seed: in
         raise ConfigError(f"trainer.pretrain = {steps}: {NOTHING_LEARNED.format(name=model.name)}")
     network = regression.observation.network if isinstance(regression.observation, NetworkObservation) else None
     trained = [*regression.transition, *([] if network is None else network.parameters())]
-    optimizer = torch.optim.Adam(trained, RATE)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda k: 0.5 * (1 + math.cos(math.pi * min(k / steps, 1))))
-    batch_size = max(1, PAIRS // (records.y.shape[1] - 1))
-    plan = Plan(len(records), records.y.shape[1], batch_size, None, seed + 500_009)
+    length = records.y.shape[1]
+    batch_size = max(1, PAIRS // (length - 1))
     scale, noise = step_sizes(records), regression.measurement_covariance().detach().diagonal().sqrt()
-    for step in range(steps):
-        errors = _errors(model, regression, records, plan.at(step).rows)
+
+    def loss_on(rows: Tensor) -> Tensor:
+        errors = _errors(model, regression, records, rows)
         loss = ((errors.step / scale).square().mean(-1) * errors.known).sum() / errors.known.sum().clamp_min(1)
         if network is not None:
             loss = loss + (errors.observed / noise).square().sum() / errors.present.sum().clamp_min(1)
+        return loss
+
+    optimizer = torch.optim.Adam(trained, RATE)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda k: 0.5 * (1 + math.cos(math.pi * min(k / steps, 1))))
+    plan = Plan(len(records), length, batch_size, None, seed + 500_009)
+    for step in range(steps):
+        loss = loss_on(plan.at(step).rows)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
+    if refine:
+        order = torch.randperm(len(records), generator=torch.Generator().manual_seed(seed + 500_010))
+        held_out = order[: max(1, min(len(records) // 5, REFINED_PAIRS // 4 // (length - 1)))]
+        used = order[len(held_out) :][: max(1, REFINED_PAIRS // (length - 1))]
+        _quasi_newton(trained, loss_on, used if len(used) else order, held_out, refine)
     model.zero_grad()
     with torch.no_grad():
         parts = [
@@ -123,6 +144,42 @@ def pretrain(model: Filter, records: Records, steps: int, share: float, seed: in
     return (
         f"pretrained: {float((residual / scale.square()).mean().sqrt()):.2g} of the motion in one step is not predicted"
     )
+
+
+def _quasi_newton(
+    trained: Sequence[nn.Parameter], loss_on: Callable[[Tensor], Tensor], rows: Tensor, held_out: Tensor, limit: int
+) -> None:
+    """At most ``limit`` iterations of L-BFGS on some records, kept if they lower the loss on others."""
+
+    @torch.no_grad()
+    def judged() -> float:
+        return float(loss_on(held_out))
+
+    optimizer = torch.optim.LBFGS(
+        trained, max_iter=ROUND, history_size=2 * ROUND, tolerance_grad=0.0, tolerance_change=0.0,
+        line_search_fn="strong_wolfe",
+    )  # fmt: skip
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = loss_on(rows)
+        loss.backward()
+        return loss
+
+    kept, least = [parameter.detach().clone() for parameter in trained], judged()
+    before = math.inf
+    for done in range(0, limit, ROUND):
+        optimizer.param_groups[0]["max_iter"] = min(ROUND, limit - done)
+        loss = float(optimizer.step(closure).detach())  # that of the start of the round
+        error = judged()
+        if error < least:
+            kept, least = [parameter.detach().clone() for parameter in trained], error
+        if not loss < (1 - GAIN) * before:
+            break
+        before = loss
+    with torch.no_grad():
+        for parameter, value in zip(trained, kept, strict=True):
+            parameter.copy_(value)
 
 
 class Errors(NamedTuple):

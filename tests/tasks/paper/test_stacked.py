@@ -87,7 +87,7 @@ def test_the_group_gives_the_same_bits_again():
 
 def test_only_seeds_and_weights_may_differ():
     one, other = experiment("fwnkf", 1, 0.0), experiment("kalmannet", 1, 0.0)
-    with pytest.raises(ConfigError, match="differ in more than seed and weights"):
+    with pytest.raises(ConfigError, match="differ in more than seed, batch size and weights"):
         fit_together([one, other])
     compiled = parse_experiment({**one.as_dict(), "trainer": {**one.as_dict()["trainer"], "compile": True}}, "compiled")
     with pytest.raises(ConfigError, match=r"trainer\.compile = True"):
