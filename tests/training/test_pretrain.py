@@ -17,7 +17,7 @@ from fwnkf.filters.one_step import predict_one_step
 from fwnkf.systems import LearnedSystem
 from fwnkf.training.experiments import read_experiment
 from fwnkf.training.fit import prepare_filter
-from fwnkf.training.pretrain import pretrain
+from fwnkf.training.pretrain import _quasi_newton, pretrain
 from fwnkf.training.setup import load_data
 
 SMALL = [
@@ -86,6 +86,42 @@ def test_pretraining_is_far_more_accurate_than_the_initial_random_walk():
     twice = [prepare_filter(short, protocol.split.train).system.process_noise(None) for _ in range(2)]
     assert torch.equal(*twice)
     assert not torch.equal(twice[0], first.system.process_noise(None))
+
+
+def test_quasi_newton_iterations_find_least_squares_and_keep_only_what_helps_other_records():
+    rng = np.random.default_rng(1)
+    inputs = rng.standard_normal((40, 5)) * [1.0, 10.0, 0.1, 3.0, 30.0]  # badly scaled: gradient descent is slow
+    targets = inputs @ [1.0, -0.3, 20.0, 0.5, 0.01] + 0.1 * rng.standard_normal(40)
+    weight = torch.nn.Parameter(torch.zeros(5, dtype=torch.float64))
+    A, b = torch.from_numpy(inputs), torch.from_numpy(targets)
+
+    def loss_on(rows):
+        return (A[rows] @ weight - b[rows]).square().mean()
+
+    used, others = torch.arange(30), torch.arange(30, 40)
+    _quasi_newton([weight], loss_on, used, used, 200)
+    wanted = np.linalg.lstsq(inputs[:30], targets[:30], rcond=None)[0]
+    np.testing.assert_allclose(weight.detach().numpy(), wanted, rtol=1e-6)
+
+    start = weight.detach().clone()
+    b[others] = A[others] @ start  # which these weights fit exactly and no others better
+    b[used] += 1.0
+    _quasi_newton([weight], loss_on, used, others, 200)
+    assert torch.equal(weight, start)
+
+
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
+def test_refined_regression_of_motion_without_noise_beats_as_many_more_steps_of_adam():
+    records = load_data(read_experiment("lorenz", SMALL)).split.train
+
+    def unpredicted(steps: int, refine: int) -> float:
+        more = [f"trainer.pretrain={steps}", f"trainer.refine={refine}"]
+        model = prepare_filter(read_experiment("lorenz", [*SMALL, *more]), records)
+        return float(model.system.process_noise(None).detach().diagonal().sum())
+
+    assert unpredicted(50, 200) < 0.25 * unpredicted(250, 0)
+    with pytest.raises(ConfigError, match="trainer.refine = 5 has no effect without a regression"):
+        read_experiment("lorenz", [*SMALL, "trainer.refine=5"])
 
 
 def test_pretraining_refuses_filters_without_a_learned_transition():

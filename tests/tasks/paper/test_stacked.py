@@ -131,6 +131,21 @@ def test_own_rates_scale_the_steps_of_the_optimizer():
     assert slower.history[-1]["val_mse"] != pytest.approx(own.history[-1]["val_mse"], rel=1e-3)
 
 
+def test_repeated_records_of_a_batch_train_as_the_batch_does():
+    values = experiment("fwnkf", 3, 0.1, **LEARNED).as_dict()
+    small, large = (
+        parse_experiment({**values, "trainer": {**values["trainer"], "batch_size": n}}, "n") for n in (2, 4)
+    )
+    (single,) = fit_together([small])
+    beside, other = fit_together([small, large])
+    assert [entry["val_mse"] for entry in beside.history] == pytest.approx(
+        [entry["val_mse"] for entry in single.history], rel=1e-9
+    )
+    assert other.history[-1]["val_mse"] != beside.history[-1]["val_mse"]
+    with pytest.raises(ConfigError, match="batches of 4 do not divide 6 rows"):
+        fit_together([large], rows=6)
+
+
 def test_a_rate_falls_and_a_member_ends_when_its_validation_no_longer_improves():
     values = experiment("fwnkf", 3, 0.0, **LEARNED).as_dict()
     values["trainer"] |= {"steps": 40, "validate_every": 2}
@@ -164,6 +179,7 @@ def test_a_member_goes_on_alone_as_beside_those_that_have_ended(monkeypatch, opt
         return take(stack, members)
 
     monkeypatch.setattr(FilterStack, "take", noted)
+    monkeypatch.setattr(stacked, "NARROWED", 4)
     alone = fit_together(experiments, rates=[1e-3] * 4, rules=rules)
     assert sizes == [1]
     monkeypatch.setattr(stacked, "NARROWED", 99)
@@ -179,8 +195,9 @@ def test_a_member_goes_on_alone_as_beside_those_that_have_ended(monkeypatch, opt
 
 
 @pytest.mark.slow
-def test_compiled_steps_train_as_the_loop_does():
-    experiments = [experiment("fwnkf", seed, 0.1, **LEARNED) for seed in (1, 2)]
+@pytest.mark.parametrize(("name", "options"), [("fwnkf", LEARNED), ("kalmannet", {"equations": False})])
+def test_compiled_steps_train_as_the_loop_does(name, options):
+    experiments = [experiment(name, seed, 0.1, **options) for seed in (1, 2)]
     looped = fit_together(experiments)
     compiled = fit_together(experiments, compiled=True)
     for one, other in zip(looped, compiled, strict=True):
