@@ -120,7 +120,7 @@ def test_refined_regression_of_motion_without_noise_beats_as_many_more_steps_of_
         return float(model.system.process_noise(None).detach().diagonal().sum())
 
     assert unpredicted(50, 200) < 0.25 * unpredicted(250, 0)
-    with pytest.raises(ConfigError, match="trainer.refine = 5 has no effect without a regression"):
+    with pytest.raises(ConfigError, match="refine = 5 has no effect without a regression"):
         read_experiment("lorenz", [*SMALL, "trainer.refine=5"])
 
 
