@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import get_args
 
 from fwnkf.training.config import OptimizerSection
@@ -60,7 +61,7 @@ def write(path: Path, matrix: Matrix, rows: Mapping[str, Row], runs: Path, *, im
 
 def page(matrix: Matrix, rows: Mapping[str, Row], drawn: Collection[str] = ()) -> str:
     """The page as Markdown; ``drawn`` are the names of the drawings that exist."""
-    results = Results(rows.values())
+    results = Results(rows.values(), matrix.values.get("search"))
     runtime = [row for row in rows.values() if row["kind"] == RUNTIME]
     listed = claims(matrix, results, runtime)
     lines = [
@@ -210,8 +211,9 @@ def _comparison(
         ])  # fmt: skip
     notes = {
         STOPPED: "training of a seed ended early, because its loss was no longer finite.",
-        EARLIER: "not yet trained by the rule above: 200 steps (300 in the setting of KalmanNet's paper) on batches of "
-        "16 (50) at the rate of the recipe, three seeds. It may rank speed of convergence.",
+        EARLIER: "not yet trained by the rule above. Rows without an entry under “budget” had 200 steps (300 in the "
+        "setting of KalmanNet's paper) on batches of 16 (50) at the rate of the recipe, those with one at most 1,000 "
+        "steps and half of today's patience. They may rank speed of convergence.",
     }
     found = [f"{mark} {note}" for mark, note in notes.items() if any(mark in cell for line in lines for cell in line)]
     return summary.table(header, lines) + [text for note in found for text in (note, "")]
@@ -314,16 +316,25 @@ def _means(matrix: Matrix, results: Results) -> list[str]:
         if rows:
             entry = Entry(tuple(rows))
             optimizer = OptimizerSection(**rows[0]["config"]["optimizer"])
+            rates = sorted({float(row.get("rate", optimizer.learning_rate)) for row in rows})
+            refine = max(row["config"].get("trainer", {}).get("refine", 0) for row in rows)
             lines.append([
                 matrix.title(recipe),
                 optimizer.name,
-                f"{optimizer.learning_rate:g}",
-                f"{rows[0]['steps']}",
-                f"{rows[0]['pretrain']}",
+                " to ".join(f"{rate:g}" for rate in dict.fromkeys((rates[0], rates[-1]))),
+                f"{fmean(row['steps'] for row in rows):.0f}",
+                f"{max(row['pretrain'] for row in rows)}" + (f" + {refine}" if refine else ""),
                 f"{entry.seconds():.0f}",
                 str(values.get("about", "")),
             ])  # fmt: skip
     if not lines:
         return []
     header = ["method", "optimiser", "learning rate", "steps", "regression", "CPU s a run", ""]
-    return ["## Equal means", "", "Training of one run, on average over all tables.", "", *summary.table(header, lines)]
+    return [
+        "## Equal means",
+        "",
+        "Training of one run, over all tables: rates that were chosen, steps and CPU seconds on "
+        "average; regression in steps of Adam and, after the sign, at most so many quasi-Newton iterations.",
+        "",
+        *summary.table(header, lines),
+    ]

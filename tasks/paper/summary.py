@@ -48,7 +48,7 @@ class Entry:
         if not math.isfinite(mean):
             return "diverged" if math.isinf(mean) else ""
         mark = STOPPED if any(row.get("failed_at") is not None for row in self.rows) else ""
-        mark += EARLIER if any(row["kind"] == "trained" and "converged" not in row for row in self.rows) else ""
+        mark += EARLIER if any(row.get("earlier") for row in self.rows) else ""
         return (f"{short(mean)} ± {short(spread, 2)}" if math.isfinite(spread) else short(mean)) + mark
 
     def budget(self) -> str:
@@ -70,8 +70,13 @@ class Entry:
 class Results:
     """Rows of the store by data, protocol, method and weight; those of the runtime table are left out."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self.rows = [row for row in rows if row["kind"] != RUNTIME]
+    def __init__(self, rows: Iterable[Row], rule: Mapping[str, Any] | None = None) -> None:
+        """``rule`` is that of the budget as it is now: runs that were trained by another one are marked."""
+        self.rows = [
+            {**row, "earlier": row["kind"] == "trained" and row.get("config", {}).get("search") != rule}
+            for row in rows
+            if row["kind"] != RUNTIME
+        ]
 
     def entry(self, data: str, protocol: str, recipe: str, weight: float | None = None) -> Entry:
         """The runs of a recipe with a weight, or those of a reference."""
