@@ -44,6 +44,8 @@ class Search:
     trial: int
     """Optimiser steps of each combination of the grid."""
     rule: Plateau = dataclasses.field(default_factory=Plateau)
+    average: int = 0
+    """Steps over which the parameters are averaged for validation and as result; 0: those of the last step."""
     compiled: bool = True
 
     @classmethod
@@ -55,9 +57,9 @@ class Search:
                 f"search has the fields {', '.join(sorted(known))}; missing: {', '.join(sorted(missing)) or 'none'}, "
                 f"not known: {', '.join(sorted(set(values) - known)) or 'none'}"
             )
-        rule = Plateau(**values.get("rule", {}))
+        rule, average = Plateau(**values.get("rule", {})), int(values.get("average", 0))
         rates, batches = (tuple(values[name]) for name in ("rates", "batches"))
-        return cls(tuple(map(float, rates)), tuple(map(int, batches)), int(values["trial"]), rule,
+        return cls(tuple(map(float, rates)), tuple(map(int, batches)), int(values["trial"]), rule, average,
                    bool(values.get("compiled", True)))  # fmt: skip
 
 
@@ -91,7 +93,7 @@ def search(experiments: Sequence[Experiment], plan: Search, folder: Path, say: S
     twice = dataclasses.replace(plan.rule, patience=2 * plan.rule.patience, steps=2 * largest)
     members = fit_together(
         [*group, group[0]], rates=[best["rate"]] * size, rules=[*rules, twice], compiled=plan.compiled,
-        rows=math.lcm(*plan.batches), prepared=prepared, say=say,
+        average=plan.average, rows=math.lcm(*plan.batches), prepared=prepared, say=say,
     )  # fmt: skip
     return Found(members[:-1], members[-1], best["batch"], trials)
 
@@ -109,8 +111,8 @@ def _trial(
     members = fit_together(
         [_with(one, batch_size=batch, steps=plan.trial, validate_every=min(first.trainer.validate_every, plan.trial))
          for one, _ in own],
-        rates=[rate for _, rate in own], compiled=plan.compiled, rows=math.lcm(*plan.batches), prepared=prepared,
-        say=say,
+        rates=[rate for _, rate in own], compiled=plan.compiled, average=plan.average,
+        rows=math.lcm(*plan.batches), prepared=prepared, say=say,
     )  # fmt: skip
     rows = []
     for rate in plan.rates:

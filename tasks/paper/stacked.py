@@ -12,12 +12,13 @@ A group writes nothing and is not resumed in the middle: it is repeated if it wa
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,7 +62,8 @@ class Plateau:
 
     An evaluation counts as an improvement if the validation error is below ``1 - gain`` of the best so far. After
     ``patience`` evaluations without one, the member goes back to its best parameters with ``factor`` of its rate; where
-    that has happened ``falls`` times, its training has converged. The rate rises over the first ``warmup`` steps.
+    that has happened ``falls`` times (none at 0), its training has converged. The rate rises over the first ``warmup``
+    steps.
 
     >>> Plateau(patience=4).patience
     4
@@ -118,6 +120,7 @@ def fit_together(
     rates: Sequence[float] | None = None,
     rules: Sequence[Plateau] | None = None,
     compiled: bool = False,
+    average: int = 0,
     rows: int | None = None,
     prepared: Prepared | None = None,
     say: Say = lambda text: None,
@@ -134,6 +137,8 @@ def fit_together(
         rules: when the rate of each falls and its training ends, instead of the schedule of the optimizer;
             ``trainer.steps`` is then the largest number of steps. Needs ``rates``.
         compiled: run compiled steps (:class:`fwnkf.filters.stacked.CompiledSteps`), for long trainings.
+        average: validate and keep the mean of the parameters over about so many steps, instead of those of the last
+            step, whose error varies with the batches. Over fewer of the first steps.
         rows: repeat the records of a batch up to this number, a multiple of every batch size; by default the largest
             one. The gradient stays the same, and groups with other batches share compiled steps.
         prepared: records and untrained filters of earlier calls, to which those of this one are added. Experiments
@@ -171,7 +176,8 @@ def fit_together(
         )
         for member in members
     ]
-    own = None if rates is None else Rates(rates, rules, stack, members)
+    mean = Average(stack, average) if average else None
+    own = None if rates is None else Rates(rates, rules, stack, members, mean)
     parameters = stack.named_parameters()
     optimizer, schedule = make_optimizer(experiments[0].optimizer, parameters, options.steps)
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -190,8 +196,11 @@ def fit_together(
             schedule.step()
         else:
             own.step(optimizer, step)
+        if mean is not None:
+            mean.update(step)
         if (step + 1) % options.validate_every == 0 or step + 1 == options.steps:
-            _validate(stack, running, step + 1)
+            with contextlib.nullcontext() if mean is None else mean.in_place():
+                _validate(stack, running, step + 1)
             if own is not None:
                 own.after_validation(step + 1)
             best = ", ".join(f"{member.best:.4g}" for member in members)
@@ -202,7 +211,8 @@ def fit_together(
         if own is not None and len(left) * NARROWED <= len(running):
             running, plans = [running[row] for row in left], [plans[row] for row in left]
             stack = stack.take(left)
-            own = own.take(left, stack)
+            mean = None if mean is None else mean.take(left, stack)
+            own = own.take(left, stack, mean)
             optimizer = _taken(optimizer, experiments[0], stack.named_parameters(), left)
             trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             objective = Objective([member.experiment for member in running], stack, compiled)
@@ -228,23 +238,76 @@ def _taken(
     return taken
 
 
+class Average:
+    """Exponential means of the parameters of all members over the last steps.
+
+    >>> import fwnkf
+    >>> eye = torch.eye(2)
+    >>> system = fwnkf.LinearSystem.of(F=eye, H=eye, Q=eye, R=eye)
+    >>> stack = FilterStack([fwnkf.build("kalmannet", system=system)])
+    >>> Average(stack, 50).steps
+    50
+    """
+
+    def __init__(self, stack: FilterStack, steps: int) -> None:
+        self.stack, self.steps = stack, steps
+        self.values = {name: value.detach().clone() for name, value in stack.named_parameters().items()}
+
+    def take(self, rows: Sequence[int], stack: FilterStack) -> Average:
+        """Those of some members, which ``stack`` holds."""
+        taken = Average(stack, self.steps)
+        taken.values = {name: value[list(rows)] for name, value in self.values.items()}
+        return taken
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Add the parameters after a step; the mean is over a tenth of the steps so far, and at most over ``steps``."""
+        weight = max(1 / self.steps, 10 / (10 + step))
+        for name, value in self.stack.named_parameters().items():
+            self.values[name].lerp_(value, weight)
+
+    def assign(self, member: int, values: Mapping[str, Tensor]) -> None:
+        for name, value in self.values.items():
+            value[member] = values[name].detach()
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Within it the stack holds the means."""
+        with torch.no_grad():
+            parameters = self.stack.named_parameters()
+            kept = {name: value.detach().clone() for name, value in parameters.items()}
+            for name, value in parameters.items():
+                value.copy_(self.values[name])
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for name, value in parameters.items():
+                    value.copy_(kept[name])
+
+
 class Rates:
     """The learning rate of each member, which falls and ends by its own validation."""
 
     def __init__(
-        self, rates: Sequence[float], rules: Sequence[Plateau] | None, stack: FilterStack, members: Sequence[Member]
+        self,
+        rates: Sequence[float],
+        rules: Sequence[Plateau] | None,
+        stack: FilterStack,
+        members: Sequence[Member],
+        mean: Average | None = None,
     ) -> None:
-        self.rules, self.stack, self.members = rules, stack, members
+        self.rules, self.stack, self.members, self.mean = rules, stack, members, mean
         self.rates = torch.tensor(rates, dtype=stack.model.dtype)
         self.counts = [(math.inf, 0, 0)] * len(members)
         """For each member the error to improve on, evaluations since it was, and how often the rate has fallen."""
         for member, rate in zip(members, rates, strict=True):
             member.rate = float(rate)
 
-    def take(self, rows: Sequence[int], stack: FilterStack) -> Rates:
+    def take(self, rows: Sequence[int], stack: FilterStack, mean: Average | None) -> Rates:
         """Those of some members, which ``stack`` holds."""
         taken = copy.copy(self)
-        taken.stack, taken.rates = stack, self.rates[list(rows)]
+        taken.stack, taken.mean, taken.rates = stack, mean, self.rates[list(rows)]
         taken.members, taken.counts = [self.members[row] for row in rows], [self.counts[row] for row in rows]
         taken.rules = None if self.rules is None else [self.rules[row] for row in rows]
         return taken
@@ -289,7 +352,10 @@ class Rates:
             elif waited >= rule.patience:
                 waited, falls = 0, falls + 1
                 self.rates[number] *= rule.factor
-                self.stack.assign(number, dict(member.model.named_parameters()))
+                best = dict(member.model.named_parameters())
+                self.stack.assign(number, best)
+                if self.mean is not None:
+                    self.mean.assign(number, best)
             self.counts[number] = wanted, waited, falls
 
 

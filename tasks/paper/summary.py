@@ -148,13 +148,23 @@ def rule(values: Mapping[str, Any]) -> str:
     if found is None:
         return ""
     own = found.get("rule", {})
+    fall = (
+        f"the rate is then multiplied by {own.get('factor', 0.2):g} from the best parameters on, and at the next such "
+        "plateau the training has converged"
+    )
+    averaged = (
+        f"Validated and scored are parameters averaged over about {found['average']} steps, whose error varies less "
+        "with the batches than that of the last step. "
+        if found.get("average")
+        else ""
+    )
     rates = ", ".join(f"{float(rate):g}" for rate in found["rates"])
     return (
         f"One rule gives every filter its budget. Learning rates {rates} with batches of "
         f"{' and '.join(map(str, found['batches']))} are tried for {found['trial']} steps, and the pair with the least "
         "validation error is taken. All seeds and weights are trained until the validation error has not fallen by "
-        f"{100 * own.get('gain', 0.005):g} % over {own.get('patience', 4)} evaluations; the rate is then multiplied by "
-        f"{own.get('factor', 0.2):g} from the best parameters on, and at the next such plateau the training has "
-        "converged. The column “budget” has rate, batch, mean step of the best parameters, and how many runs converged "
+        f"{100 * own.get('gain', 0.005):g} % over {own.get('patience', 4)} evaluations"
+        f"{f'; {fall}' if own.get('falls', 1) else ', which counts as converged'}. {averaged}The column “budget” has "
+        "rate, batch, mean step of the best parameters, and how many runs converged "
         "before the largest number of steps."
     )

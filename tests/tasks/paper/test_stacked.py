@@ -204,3 +204,32 @@ def test_compiled_steps_train_as_the_loop_does(name, options):
         assert [entry["val_mse"] for entry in one.history] == pytest.approx(
             [entry["val_mse"] for entry in other.history], rel=1e-9
         )
+
+
+def test_averaged_parameters_are_those_of_the_steps_and_do_not_change_the_training():
+    values = experiment("fwnkf", 3, 0.0, **LEARNED).as_dict()
+    values["trainer"] |= {"steps": 6, "validate_every": 1}
+    one = parse_experiment(values, "averaged")
+    parameters, update = [], stacked.Average.update
+
+    class Noted(stacked.Average):
+        def update(self, step: int) -> None:
+            update(self, step)
+            parameters.append({name: value.detach().clone() for name, value in self.stack.named_parameters().items()})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stacked, "Average", Noted)
+        (averaged,) = fit_together([one], rates=[1e-3], average=4)
+    (usual,) = fit_together([one], rates=[1e-3])
+    # weights 1, 10/11, 10/12, … of the newest parameters, and never less than a quarter
+    for name in averaged.model.state_dict():
+        if name not in parameters[0]:
+            continue
+        mean = parameters[0][name]
+        for step in range(1, averaged.best_step):
+            weight = max(0.25, 10 / (10 + step))
+            mean = (1 - weight) * mean + weight * parameters[step][name]
+        torch.testing.assert_close(averaged.model.state_dict()[name], mean[0], rtol=1e-10, atol=1e-12)
+    assert averaged.best_step > 1
+    assert averaged.history[0] == usual.history[0]
+    assert averaged.history[-1]["val_mse"] != usual.history[-1]["val_mse"]
