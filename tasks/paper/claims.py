@@ -109,6 +109,8 @@ def _least_error(matrix: Matrix, results: Results, data: str, weights: Sequence[
     if not rivals:
         return Claim(text, "not run yet", "")
     judged = {form: paired(forms[form].rows, best[name][1].rows) for form, name in rivals.items()}
+    twice = {form: _twice(results, data, "paper", form, name) for form, name in rivals.items()}
+    verdicts = {form: _unchanged(_below(interval), twice[form]) for form, interval in judged.items()}
     said = dict.fromkeys((_regressed(forms[form]), name) for form, name in rivals.items())
     words = "".join(
         f"The best of the others {'after regression' if regressed else 'without regression'} of the dynamics, "
@@ -120,13 +122,39 @@ def _least_error(matrix: Matrix, results: Results, data: str, weights: Sequence[
         matrix,
         {
             form: f"(λ = {best[form][0]:g}) {entry.text('mse_arc')}, ratio {judged[form]}{_untrained(entry)}"
+            f"{_said_twice(twice[form])}"
             for form, entry in forms.items()
             if form in rivals
         },
-        {form: _below(interval) for form, interval in judged.items()},
+        verdicts,
     )
     first = next(iter(rivals))
-    return Claim(text, _below(judged[first]), words + _references(results, data, forms[first]))
+    return Claim(text, verdicts[first], words + _references(results, data, forms[first]))
+
+
+def _twice(results: Results, data: str, protocol: str, name: str, rival: str) -> float | None:
+    """The error of a filter over another's, both of the first seed with twice the budget; None if it was not run."""
+    errors = []
+    for method in (name, rival):
+        rows = [
+            row for row in results.rows if (row["data"], row["protocol"], row["recipe"]) == (data, protocol, method)
+        ]
+        found = [row["doubled"] for row in rows if "doubled" in row and not row["earlier"]]
+        found += [row["metrics"] for row in rows if row["kind"] == "reference" and row.get("seed") == 0]
+        errors += [float(figures["mse_arc"]) for figures in found[:1]]
+    return errors[0] / errors[1] if len(errors) == 2 and errors[1] > 0 else None
+
+
+def _said_twice(ratio: float | None) -> str:
+    return "" if ratio is None else f", of the first seed with twice the budget {short(ratio)}"
+
+
+def _unchanged(verdict: Verdict, twice: float | None, limit: float = 1.0) -> Verdict:
+    """The verdict on a ratio, unless a larger budget changes it."""
+    changed = twice is not None and (
+        (verdict == "holds" and twice > limit) or (verdict == "does not hold" and twice < limit)
+    )
+    return "undecided" if changed else verdict
 
 
 def _regressed(entry: Entry) -> bool:
@@ -266,7 +294,9 @@ def _close_to_ekf(matrix: Matrix, results: Results, data: str) -> Claim:
     if interval is None or theirs is None:
         return Claim(text, "not run yet", "")
     verdict: Verdict = "holds" if interval.high < CLOSE else "does not hold" if interval.low > CLOSE else "undecided"
-    words = f"{ours.text('mse_arc')} against {theirs.text('mse_arc')}, ratio {interval}."
+    twice = next((r for name in EKF if (r := _twice(results, data, "strict", GIVEN, name)) is not None), None)
+    verdict = _unchanged(verdict, twice, CLOSE)
+    words = f"{ours.text('mse_arc')} against {theirs.text('mse_arc')}, ratio {interval}{_said_twice(twice)}."
     return Claim(text, verdict, words)
 
 

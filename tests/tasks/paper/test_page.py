@@ -162,6 +162,17 @@ def test_what_twice_the_budget_changes_is_on_the_page():
     assert "All differences are within the spread over seeds." in page(FULL, made)
 
 
+@pytest.mark.parametrize(("ours", "expected"), [(0.9, "holds"), (1.1, "undecided")])
+def test_a_verdict_that_twice_the_budget_changes_is_undecided(ours, expected):
+    made = rows("lorenz", {("fwnkf", 0.0): 1.0, ("kalmannet", 0.0): 2.0})
+    for name, error in (("fwnkf", ours), ("kalmannet", 1.0)):
+        made[f"lorenz/paper/{name}/0/0"]["doubled"] = {"mse_arc": error}
+    listed = claims.claims(FULL, Results(made.values(), FULL.values["search"]), [])
+    least = next(claim for claim in listed if "Lorenz, FW-NKF has the least error" in claim.text)
+    assert least.verdict == expected
+    assert f"of the first seed with twice the budget {ours:g}" in least.reason
+
+
 def test_runs_of_an_earlier_budget_are_marked():
     made = rows("lorenz", {("kf", 0.0): 2.0})
     assert "‡" not in page(FULL, made)
