@@ -96,7 +96,9 @@ def _missing(options: argparse.Namespace, matrix_of_runs: Matrix, rows: dict[str
         return None
     if not group.cells:
         return group
-    return replace(group, cells=tuple(cell for cell, state in zip(group.cells, states, strict=True) if state in wanted))
+    open_cells = tuple(cell for cell, state in zip(group.cells, states, strict=True) if state in wanted)
+    done = [rows[cell.key] for cell, state in zip(group.cells, states, strict=True) if state == "done"]
+    return replace(group, cells=open_cells, trials=tuple(done[0].get("trials", ())) if done else ())
 
 
 def _results(

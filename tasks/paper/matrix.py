@@ -60,6 +60,8 @@ class Group:
     recipe: str
     cells: tuple[Cell, ...] = ()
     seeds: tuple[int, ...] = ()
+    trials: tuple[Mapping[str, Any], ...] = ()
+    """The grid that other cells of the group were trained by; it is not searched again."""
 
     @property
     def name(self) -> str:

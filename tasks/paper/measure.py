@@ -80,7 +80,7 @@ def _trained(matrix_of_runs: Matrix, group: Group, runs: Path, say: Say) -> list
     if matrix_of_runs.search is None:
         members = fit_together(experiments, say=say)
     else:
-        found = search(experiments, matrix_of_runs.search, folder, say)
+        found = search(experiments, matrix_of_runs.search, folder, say, group.trials)
         members = found.members
     for number, (cell, member) in enumerate(zip(group.cells, members, strict=True)):
         save(member.model, folder / str(number))  # for drawings
@@ -88,7 +88,8 @@ def _trained(matrix_of_runs: Matrix, group: Group, runs: Path, say: Say) -> list
         say(f"{cell.key}: mse {rows[-1]['metrics']['mse']:.4g}")
     if found is not None:
         rows = [{**row, **_budget(found, member)} for row, member in zip(rows, members, strict=True)]
-        rows[0]["doubled"] = _doubled(found.doubled)
+        if found.doubled is not None:
+            rows[0]["doubled"] = _doubled(found.doubled)
     return rows
 
 
@@ -108,7 +109,8 @@ def _doubled(member: Member) -> Row:
     test = member.data.split.test
     figures = scores(test, estimate(member.model, test))
     return {"mse": figures["mse"], "mse_arc": figures["mse_arc"], "steps": member.steps, "best_step": member.best_step,
-            "converged": member.converged, "history": _curve(member)}  # fmt: skip
+            "converged": member.converged, "history": _curve(member),
+            "cpu_seconds": round(member.training_seconds, 2)}  # fmt: skip
 
 
 def _curve(member: Member) -> list[list[float]]:

@@ -136,8 +136,9 @@ def _doubled(matrix: Matrix, results: Results) -> list[str]:
 def _hours(row: Row) -> float:
     """CPU hours of a run, with its part of the trials of the grid."""
     seconds = sum(row.get("cpu_seconds", {}).values())
-    trials = sum(trial["cpu_seconds"] for trial in row.get("trials", ())) if "doubled" in row else 0.0
-    return float((seconds + trials) / 3600)
+    if "doubled" in row:
+        seconds += sum(trial["cpu_seconds"] for trial in row.get("trials", ())) + row["doubled"].get("cpu_seconds", 0.0)
+    return float(seconds / 3600)
 
 
 def _claims(listed: Sequence[Claim]) -> list[str]:

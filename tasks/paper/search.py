@@ -1,14 +1,13 @@
 """One rule for the budget of every trained filter: a small grid, then training until validation no longer improves.
 
-1. Every combination of a learning rate and a batch size is trained for a few steps, on as many seeds as fit into the
-   size of the final group. The combination with the least validation error, as geometric mean over seeds, is chosen.
+1. Every combination of a learning rate and a batch size is trained for a few steps, on as many records with small
+   batches as with large ones. The combination with the least validation error of the first seed is chosen.
 2. All seeds and weights are trained with it until their validation error no longer improves
    (:class:`tasks.paper.stacked.Plateau`). One more member, the first seed with the first weight, has twice the
    patience and twice the steps: what a larger budget would change.
 
-Both are groups of as many members and the same sizes (smaller batches are repeated), so that their steps are compiled
-once. The first writes what it
-found to the folder of the group and is not repeated.
+Both have the same slots and passes of the same size, so that their steps are compiled once. The first writes what it
+found to the folder of the group and is not repeated; nor is it where other seeds of the group were trained before.
 """
 
 from __future__ import annotations
@@ -22,13 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fwnkf.errors import ConfigError
-from tasks.paper.stacked import Member, Plateau, Prepared, fit_together
+from tasks.paper.stacked import Cache, Member, Plateau, fit_together
 
 if TYPE_CHECKING:
     from fwnkf.training.config import Experiment
 
 Say = Callable[[str], None]
 TRIALS = "trials.json"
+REGRESSIONS = "regressions"
+"""The folder, beside those of the groups, of regressed systems."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,12 @@ class Search:
     rates: tuple[float, ...]
     batches: tuple[int, ...]
     trial: int
-    """Optimiser steps of each combination of the grid."""
+    """Optimiser steps of each combination of the grid with the largest batch, in proportion more with smaller ones."""
     rule: Plateau = dataclasses.field(default_factory=Plateau)
     average: int = 0
     """Steps over which the parameters are averaged for validation and as result; 0: those of the last step."""
+    slots: int = 5
+    """Filters that are trained at a time."""
     compiled: bool = True
 
     @classmethod
@@ -57,10 +60,9 @@ class Search:
                 f"search has the fields {', '.join(sorted(known))}; missing: {', '.join(sorted(missing)) or 'none'}, "
                 f"not known: {', '.join(sorted(set(values) - known)) or 'none'}"
             )
-        rule, average = Plateau(**values.get("rule", {})), int(values.get("average", 0))
-        rates, batches = (tuple(values[name]) for name in ("rates", "batches"))
-        return cls(tuple(map(float, rates)), tuple(map(int, batches)), int(values["trial"]), rule, average,
-                   bool(values.get("compiled", True)))  # fmt: skip
+        given = {name: value for name, value in values.items() if name in ("average", "slots", "compiled", "trial")}
+        rates, batches = tuple(map(float, values["rates"])), tuple(map(int, values["batches"]))
+        return cls(rates, batches, rule=Plateau(**values.get("rule", {})), **given)
 
 
 @dataclass(frozen=True)
@@ -69,60 +71,65 @@ class Found:
 
     members: list[Member]
     """One for each experiment."""
-    doubled: Member
-    """The first experiment with twice the budget."""
+    doubled: Member | None
+    """The first experiment with twice the budget; None where only other seeds were trained."""
     batch: int
     trials: list[dict[str, Any]]
     """Rate, batch and validation error of every combination of the grid, and its CPU seconds."""
 
 
-def search(experiments: Sequence[Experiment], plan: Search, folder: Path, say: Say = lambda text: None) -> Found:
-    """Train a group of experiments, which differ in seed and weights of the loss, by the rule."""
-    size = len(experiments) + 1
-    trials = _read(folder / TRIALS)
-    prepared: Prepared = {}
+def search(
+    experiments: Sequence[Experiment],
+    plan: Search,
+    folder: Path,
+    say: Say = lambda text: None,
+    known: Sequence[Mapping[str, Any]] = (),
+) -> Found:
+    """Train a group of experiments, which differ in seed and weights of the loss, by the rule.
+
+    ``known`` are the trials of a group to which these experiments add seeds or weights.
+    """
+    cache = Cache(regressions=folder.parent / REGRESSIONS)
+    trials = [dict(row) for row in known] or _read(folder / TRIALS)
     if trials is None:
-        trials = [row for batch in plan.batches for row in _trial(experiments, plan, batch, size, prepared, say)]
+        trials = [row for batch in plan.batches for row in _trial(experiments[0], plan, batch, cache, say)]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / TRIALS).write_text(json.dumps(trials, indent=1), encoding="utf-8")
     best = min(trials, key=lambda row: row["val_mse"])
     say(f"{experiments[0].name}: rate {best['rate']:g} and batches of {best['batch']} of {len(trials)} combinations")
     largest = experiments[0].trainer.steps
-    group = [_with(experiment, batch_size=best["batch"], steps=2 * largest) for experiment in experiments]
-    rules = [dataclasses.replace(plan.rule, steps=largest)] * len(group)
-    twice = dataclasses.replace(plan.rule, patience=2 * plan.rule.patience, steps=2 * largest)
-    members = fit_together(
-        [*group, group[0]], rates=[best["rate"]] * size, rules=[*rules, twice], compiled=plan.compiled,
-        average=plan.average, rows=math.lcm(*plan.batches), prepared=prepared, say=say,
-    )  # fmt: skip
-    return Found(members[:-1], members[-1], best["batch"], trials)
+    group = [_with(experiment, batch_size=best["batch"]) for experiment in experiments]
+    rules = [plan.rule] * len(group)
+    if not known:
+        group.append(_with(group[0], steps=2 * largest))
+        rules.append(dataclasses.replace(plan.rule, patience=2 * plan.rule.patience))
+    members = _fit(group, [best["rate"]] * len(group), rules, plan, cache, say)
+    doubled = None if known else members.pop()
+    return Found(members, doubled, best["batch"], trials)
 
 
-def _trial(
-    experiments: Sequence[Experiment], plan: Search, batch: int, size: int, prepared: Prepared, say: Say
-) -> list[dict[str, Any]]:
+def _trial(first: Experiment, plan: Search, batch: int, cache: Cache, say: Say) -> list[dict[str, Any]]:
     """The validation errors of all rates with batches of one size."""
-    first = experiments[0]
-    seeds = list(dict.fromkeys(experiment.seed for experiment in experiments))
-    used = seeds[: max(1, size // len(plan.rates))]
-    pairs = [(seed, rate) for seed in used for rate in plan.rates]
-    own = [(dataclasses.replace(first, seed=seed), rate) for seed, rate in pairs]
-    own += [own[-1]] * (size - len(own))  # to the size of the final group, whose compiled steps serve here too
-    members = fit_together(
-        [_with(one, batch_size=batch, steps=plan.trial, validate_every=min(first.trainer.validate_every, plan.trial))
-         for one, _ in own],
-        rates=[rate for _, rate in own], compiled=plan.compiled, average=plan.average,
-        rows=math.lcm(*plan.batches), prepared=prepared, say=say,
+    steps = plan.trial * max(plan.batches) // batch
+    one = _with(first, batch_size=batch, steps=steps, validate_every=min(first.trainer.validate_every, steps))
+    rules = [dataclasses.replace(plan.rule, patience=steps)] * len(plan.rates)
+    members = _fit([one] * len(plan.rates), plan.rates, rules, plan, cache, say)
+    return [
+        # an error that is not finite must not win
+        {"rate": rate, "batch": batch, "val_mse": math.inf if m.failed_at is not None else m.history[-1]["val_mse"],
+         "cpu_seconds": round(m.training_seconds, 1)}
+        for rate, m in zip(plan.rates, members, strict=True)
+    ]  # fmt: skip
+
+
+def _fit(
+    experiments: Sequence[Experiment], rates: Sequence[float], rules: Sequence[Plateau], plan: Search, cache: Cache,
+    say: Say,
+) -> list[Member]:  # fmt: skip
+    return fit_together(
+        experiments, rates=rates, rules=rules, compiled=plan.compiled, average=plan.average,
+        rows=math.gcd(*plan.batches), slots=plan.slots, cache=cache, say=say,
     )  # fmt: skip
-    rows = []
-    for rate in plan.rates:
-        # an error that is not finite has no logarithm that could win
-        errors = [m.history[-1]["val_mse"] if m.failed_at is None else math.inf
-                  for m, (_, own_rate) in zip(members, pairs, strict=False) if own_rate == rate]  # fmt: skip
-        mean = math.exp(sum(map(math.log, errors)) / len(errors)) if all(e < math.inf for e in errors) else math.inf
-        seconds = sum(member.training_seconds for member in members) / len(plan.rates)
-        rows.append({"rate": rate, "batch": batch, "val_mse": mean, "cpu_seconds": round(seconds, 1)})
-    return rows
 
 
 def _with(experiment: Experiment, **trainer: Any) -> Experiment:

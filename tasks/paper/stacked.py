@@ -2,10 +2,12 @@
 
 A step of a small filter takes its time in the overhead of its kernels, not in arithmetic. Members of a group share the
 kernels (:class:`fwnkf.filters.stacked.FilterStack`), so that several train in little more than the time of one. Each
-has its own records, batches, gradient norm, validation and best parameters, as :func:`fwnkf.training.fit.fit` has.
+has its own records, batches, optimizer, gradient norm, validation and best parameters, as
+:func:`fwnkf.training.fit.fit` has.
 
 Each has its own learning rate too, and ends by its own validation (:class:`Plateau`), so that a grid of rates is one
-group, and filters that learn at other speeds are trained as long as each needs.
+group, and filters that learn at other speeds are trained as long as each needs. A group has a fixed number of slots,
+which is the number of filters that its kernels are compiled for; where a member ends, the next one takes its slot.
 
 A group writes nothing and is not resumed in the middle: it is repeated if it was stopped.
 """
@@ -18,12 +20,14 @@ import dataclasses
 import json
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fwnkf.core.tree import Template
 from fwnkf.data.protocols import Protocol, Records
@@ -39,17 +43,13 @@ from fwnkf.training.losses import Batch, WeightedSum, parse_terms
 from fwnkf.training.module import VALIDATION_BATCH, make_optimizer, noise_seed
 from fwnkf.training.setup import load_data
 from fwnkf.types import Gaussian
+from tasks.paper.regressions import prepare
 
-__all__ = ["Member", "Plateau", "fit_together"]
+__all__ = ["Cache", "Member", "Plateau", "fit_together"]
 
 Say = Callable[[str], None]
 Rebuild = Callable[[Sequence[Tensor]], tuple[Batch, Tensor | None]]
 """Makes the batch and ``dt`` of one member of its tensors."""
-Prepared = dict[str, tuple[Protocol, Filter, float]]
-"""Records, untrained filter and CPU seconds of preparing it, by what they depend on."""
-NARROWED = 10
-"""Where only one in so many members still trains, those that have ended are no longer carried along. Before that it
-costs more than it saves: other sizes are compiled anew, and half of a step is the overhead of its kernels."""
 UNPREPARED = ("steps", "batch_size", "validate_every")
 """Options of the trainer on which the untrained filter does not depend."""
 UNSUPPORTED = {"chunk": None, "recompute": None, "compile": False, "patience": None, "devices": 1, "monitor": "val_mse"}
@@ -95,7 +95,7 @@ class Member:
     preparation_seconds: float
     """CPU seconds of building and pretraining this filter."""
     training_seconds: float = 0.0
-    """CPU seconds of training and validation, an equal part of those of the group."""
+    """CPU seconds of training and validation, an equal part with those that train beside it."""
     best: float = math.inf
     """Least validation error."""
     best_step: int = -1
@@ -110,8 +110,24 @@ class Member:
     """The learning rate at the start, if it is the member's own."""
     converged: bool | None = None
     """Whether the training ended by :class:`Plateau`, and not by the number of steps; None without that rule."""
-    ended_at: int | None = None
-    """The step after which the member was trained no more."""
+
+
+@dataclass(eq=False)
+class Cache:
+    """What calls of :func:`fit_together` for filters of one architecture share.
+
+    >>> Cache().prepared
+    {}
+    """
+
+    prepared: dict[str, tuple[Protocol, Filter, float]] = field(default_factory=dict)
+    """Records, untrained filter and CPU seconds of preparing it, by what they depend on."""
+    stack: FilterStack | None = None
+    """The filters in the slots of the last call."""
+    steps: CompiledSteps | None = None
+    """The compiled steps of that stack."""
+    regressions: Path | None = None
+    """The folder of regressed systems, which calls of other architectures share too (tasks/paper/regressions.py)."""
 
 
 def fit_together(
@@ -122,27 +138,28 @@ def fit_together(
     compiled: bool = False,
     average: int = 0,
     rows: int | None = None,
-    prepared: Prepared | None = None,
+    slots: int | None = None,
+    cache: Cache | None = None,
     say: Say = lambda text: None,
 ) -> list[Member]:
-    """Train one filter for each experiment; all must be equal but for name, seed, batch size and weights of the loss.
+    """Train one filter for each experiment; all must be equal but for name, seed, trainer and weights of the loss.
 
     The filter of a member is the one with the least validation error (``trainer.monitor: val_mse``), that before
     training included. The figures equal those of single runs up to rounding, except for filters that draw random
     numbers.
 
     Args:
-        experiments: what to train; equal but for name, seed, batch size and weights of the loss.
+        experiments: what to train; equal but for name, seed, steps, batch size and weights of the loss.
         rates: a learning rate for each, instead of that of the optimizer.
         rules: when the rate of each falls and its training ends, instead of the schedule of the optimizer;
             ``trainer.steps`` is then the largest number of steps. Needs ``rates``.
         compiled: run compiled steps (:class:`fwnkf.filters.stacked.CompiledSteps`), for long trainings.
         average: validate and keep the mean of the parameters over about so many steps, instead of those of the last
             step, whose error varies with the batches. Over fewer of the first steps.
-        rows: repeat the records of a batch up to this number, a multiple of every batch size; by default the largest
-            one. The gradient stays the same, and groups with other batches share compiled steps.
-        prepared: records and untrained filters of earlier calls, to which those of this one are added. Experiments
-            that differ in the length of the training or in its batches share them.
+        rows: records of a member in one pass, a divisor of every batch size: a larger batch is the sum of several
+            passes. By default their greatest common divisor.
+        slots: how many filters train at a time; by default all. Those with the most steps begin.
+        cache: what earlier calls for filters of this architecture prepared and compiled, to which this one adds.
         say: called with status lines.
 
     Returns:
@@ -159,229 +176,232 @@ def fit_together(
     >>> [member.experiment.seed for member in members]
     [0, 1]
     """
-    rows = max(experiment.trainer.batch_size for experiment in experiments) if rows is None else rows
+    cache = Cache() if cache is None else cache
+    batches = [experiment.trainer.batch_size for experiment in experiments]
+    rows = math.gcd(*batches) if rows is None else rows
     _check(experiments, rows)
     options = experiments[0].trainer
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    members = _prepare(experiments, {} if prepared is None else prepared, say)
-    stack = FilterStack([member.model for member in members])
-    plans = [
-        Plan(
-            len(member.data.split.train),
-            member.data.split.train.y.shape[1],
-            member.experiment.trainer.batch_size,
-            None,
-            member.experiment.seed,
-        )
-        for member in members
+    members = _prepare(experiments, cache, say)
+    budgets = [
+        Budget(None if rates is None else rates[number], None if rules is None else rules[number], average)
+        for number in range(len(members))
     ]
-    mean = Average(stack, average) if average else None
-    own = None if rates is None else Rates(rates, rules, stack, members, mean)
-    parameters = stack.named_parameters()
-    optimizer, schedule = make_optimizer(experiments[0].optimizer, parameters, options.steps)
-    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    objective = Objective(experiments, stack, compiled)
-    running = members
-    begin = time.process_time()
-    _validate(stack, members, 0)
-    for step in range(options.steps):
-        batches = [_batch(member, plan, step, rows) for member, plan in zip(running, plans, strict=True)]
-        losses = objective(batches, step)
-        optimizer.zero_grad()
-        losses.sum().backward()
-        _clip(trained, losses.detach(), experiments[0].optimizer.clip, running, step)
-        if own is None:
-            optimizer.step()
-            schedule.step()
-        else:
-            own.step(optimizer, step)
-        if mean is not None:
-            mean.update(step)
-        if (step + 1) % options.validate_every == 0 or step + 1 == options.steps:
-            with contextlib.nullcontext() if mean is None else mean.in_place():
-                _validate(stack, running, step + 1)
-            if own is not None:
-                own.after_validation(step + 1)
+    waiting = deque(sorted(range(len(members)), key=lambda number: -budgets[number].largest(members[number])))
+    size = len(members) if slots is None else slots
+    stack = _stack(cache, members, size, compiled)
+    objective = Objective(experiments, stack, cache.steps if compiled else None)
+    running: dict[int, Run] = {}
+    passes = max(batches) // rows
+    clock, step = time.process_time(), 0
+    pieces: list[list[Batch]] = [[]] * size
+    while waiting or running:
+        new = [slot for slot in range(size) if slot not in running][: len(waiting)]
+        for slot in new:
+            number = waiting.popleft()
+            stack.place(slot, members[number].model)
+            objective.place(slot, number)
+            running[slot] = Run(members[number], budgets[number], stack, slot, step)
+        if new:
+            _validate(stack, running, new)
+        for slot, run in running.items():
+            pieces[slot] = run.batches(rows, passes)
+        # slots that no member is left for repeat the batches of others: their results are not used
+        filled = [own or next(filter(None, pieces)) for own in pieces]
+        for parameter in stack.named_parameters().values():
+            parameter.grad = None
+        losses = torch.zeros(size, dtype=stack.model.dtype)
+        for parts in zip(*filled, strict=True):
+            own = objective(list(parts), step, passes)
+            own.sum().backward()
+            losses += own.detach()
+        for slot, run in running.items():
+            run.advance(losses[slot])
+        step += 1
+        due = [slot for slot, run in running.items() if run.is_due()]
+        if due:
+            _validate(stack, running, due)
+        used = (time.process_time() - clock) / len(running)
+        clock = time.process_time()
+        for run in running.values():
+            run.member.training_seconds += used
+        ended = [slot for slot in due if running[slot].has_ended()]
+        for slot in ended:
+            running.pop(slot).finish()
+        if due:
             best = ", ".join(f"{member.best:.4g}" for member in members)
-            say(f"{experiments[0].name}: step {step + 1} of {options.steps}, best validation MSE {best}")
-        left = [row for row, m in enumerate(running) if m.failed_at is None and m.ended_at is None]
-        if not left:
-            break
-        if own is not None and len(left) * NARROWED <= len(running):
-            running, plans = [running[row] for row in left], [plans[row] for row in left]
-            stack = stack.take(left)
-            mean = None if mean is None else mean.take(left, stack)
-            own = own.take(left, stack, mean)
-            optimizer = _taken(optimizer, experiments[0], stack.named_parameters(), left)
-            trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            objective = Objective([member.experiment for member in running], stack, compiled)
-    seconds = (time.process_time() - begin) / len(members)
-    for member in members:
-        member.training_seconds = seconds
-        ended = step + 1 if member.ended_at is None else member.ended_at
-        member.steps = ended if member.failed_at is None else member.failed_at
+            say(f"{experiments[0].name}: pass {step}, {len(waiting)} waiting, best validation MSE {best}")
     return members
 
 
-def _taken(
-    optimizer: torch.optim.Optimizer, experiment: Experiment, parameters: Mapping[str, Tensor], rows: list[int]
-) -> torch.optim.Optimizer:
-    """The optimizer of some members with their parameters, and with what it has seen of their gradients."""
-    taken, _ = make_optimizer(experiment.optimizer, parameters, experiment.trainer.steps)
-    for group, own in zip(optimizer.param_groups, taken.param_groups, strict=True):
-        for before, now in zip(group["params"], own["params"], strict=True):
-            taken.state[now] = {
-                name: value[rows] if getattr(value, "shape", None) == before.shape else copy.deepcopy(value)
-                for name, value in optimizer.state[before].items()
-            }
-    return taken
+@dataclass(frozen=True)
+class Budget:
+    """How one member is trained.
 
-
-class Average:
-    """Exponential means of the parameters of all members over the last steps.
-
-    >>> import fwnkf
-    >>> eye = torch.eye(2)
-    >>> system = fwnkf.LinearSystem.of(F=eye, H=eye, Q=eye, R=eye)
-    >>> stack = FilterStack([fwnkf.build("kalmannet", system=system)])
-    >>> Average(stack, 50).steps
-    50
+    >>> Budget(1e-3, Plateau()).average
+    0
     """
 
-    def __init__(self, stack: FilterStack, steps: int) -> None:
-        self.stack, self.steps = stack, steps
-        self.values = {name: value.detach().clone() for name, value in stack.named_parameters().items()}
+    rate: float | None = None
+    """The learning rate, instead of that of the optimizer with its schedule."""
+    rule: Plateau | None = None
+    """When that rate falls, and when the training ends."""
+    average: int = 0
+    """The steps over which parameters are averaged for validation."""
 
-    def take(self, rows: Sequence[int], stack: FilterStack) -> Average:
-        """Those of some members, which ``stack`` holds."""
-        taken = Average(stack, self.steps)
-        taken.values = {name: value[list(rows)] for name, value in self.values.items()}
-        return taken
+    def largest(self, member: Member) -> int:
+        """The largest number of steps of a member."""
+        steps = member.experiment.trainer.steps
+        return steps if self.rule is None or self.rule.steps is None else min(steps, self.rule.steps)
 
-    @torch.no_grad()
-    def update(self, step: int) -> None:
-        """Add the parameters after a step; the mean is over a tenth of the steps so far, and at most over ``steps``."""
-        weight = max(1 / self.steps, 10 / (10 + step))
+
+class Run:
+    """The training of the member in one slot: its optimizer, its mean parameters, and its way by its rule."""
+
+    def __init__(self, member: Member, budget: Budget, stack: FilterStack, slot: int, begin: int) -> None:
+        experiment = member.experiment
+        trainer, records = experiment.trainer, member.data.split.train
+        self.member, self.budget, self.stack, self.slot = member, budget, stack, slot
+        self.steps = budget.largest(member)
+        self.plan = Plan(len(records), records.y.shape[1], trainer.batch_size, None, experiment.seed)
+        self.step = 0
+        # they share their storage with the stack, so that a step of the optimizer is one of the stack
+        self.parameters = {
+            name: nn.Parameter(value.detach()[slot], requires_grad=value.requires_grad)
+            for name, value in stack.named_parameters().items()
+        }
+        self.optimizer, self.schedule = make_optimizer(experiment.optimizer, self.parameters, trainer.steps)
+        self.rate = budget.rate
+        if budget.rate is not None:
+            member.rate = float(budget.rate)
+        self.means = {name: value.detach().clone() for name, value in self.parameters.items() if budget.average}
+        self.wanted, self.waited, self.falls = math.inf, 0, 0
+        """The error to improve on, evaluations since it was, and how often the rate has fallen."""
+
+    def batches(self, rows: int, passes: int) -> list[Batch]:
+        """The records of the next step, of which each pass has so many; a small batch is repeated."""
+        piece, train = self.plan.at(self.step), self.member.data.split.train
+        parts = self.plan.batch_size // rows
+        own = [gather(train, piece, part, parts) for part in range(parts)]
+        repeats = passes // parts
+        return [batch._replace(share=batch.share / repeats) for batch in own] * repeats
+
+    def advance(self, loss: Tensor) -> None:
+        """A step of the optimizer, with the gradients that the stack has; none if loss or gradient are not finite."""
+        member, options = self.member, self.member.experiment.optimizer
+        if member.failed_at is not None:
+            self.step += 1
+            return
         for name, value in self.stack.named_parameters().items():
-            self.values[name].lerp_(value, weight)
+            self.parameters[name].grad = None if value.grad is None else value.grad[self.slot]
+        norm = nn.utils.clip_grad_norm_(
+            [parameter for group in self.optimizer.param_groups for parameter in group["params"]],
+            math.inf if options.clip is None else options.clip,
+        )
+        if not bool(loss.isfinite() & norm.isfinite()):
+            member.failed_at = self.step
+            self.step += 1
+            return
+        if self.rate is not None:
+            warmup = Plateau().warmup if self.budget.rule is None else self.budget.rule.warmup
+            for group in self.optimizer.param_groups:
+                factor = group["initial_lr"] / options.learning_rate
+                group["lr"] = factor * self.rate * min(1.0, (self.step + 1) / warmup)
+        self.optimizer.step()
+        if self.rate is None:
+            self.schedule.step()
+        # over a tenth of the steps so far, and at most over those of the budget
+        weight = max(1 / max(1, self.budget.average), 10 / (10 + self.step))
+        with torch.no_grad():
+            for name, mean in self.means.items():
+                mean.lerp_(self.parameters[name], weight)
+        self.step += 1
 
-    def assign(self, member: int, values: Mapping[str, Tensor]) -> None:
-        for name, value in self.values.items():
-            value[member] = values[name].detach()
+    def is_due(self) -> bool:
+        """Whether this is a step after which the member is validated."""
+        return self.step % self.member.experiment.trainer.validate_every == 0 or self.step >= self.steps
+
+    def note(self, error: float) -> None:
+        """A validation error: keep the parameters if it is the least one, and follow the rule of the budget."""
+        member = self.member
+        if member.failed_at is not None:
+            return
+        member.history.append({"step": self.step, "val_mse": error})
+        if error < member.best:
+            member.best, member.best_step = error, self.step
+            if self.step:
+                member.model = _with_values(member.model, self.means or self.parameters)
+        rule = self.budget.rule
+        if rule is None or not self.step:
+            return
+        improved = error < self.wanted
+        self.waited = 0 if improved else self.waited + 1
+        self.wanted = (1 - rule.gain) * min(error, member.best) if improved else self.wanted
+        member.converged = self.waited >= rule.patience and self.falls >= rule.falls
+        if not member.converged and self.waited >= rule.patience and self.rate is not None:
+            self.waited, self.falls, self.rate = 0, self.falls + 1, self.rate * rule.factor
+            with torch.no_grad():
+                best = dict(member.model.named_parameters())
+                for name, value in self.parameters.items():
+                    value.copy_(best[name])
+                for name, mean in self.means.items():
+                    mean.copy_(best[name])
+
+    def has_ended(self) -> bool:
+        return self.step >= self.steps or bool(self.member.converged) or self.member.failed_at is not None
+
+    def finish(self) -> None:
+        self.member.steps = self.step if self.member.failed_at is None else self.member.failed_at
 
     @contextlib.contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Within it the stack holds the means."""
-        with torch.no_grad():
-            parameters = self.stack.named_parameters()
-            kept = {name: value.detach().clone() for name, value in parameters.items()}
-            for name, value in parameters.items():
-                value.copy_(self.values[name])
+    def averaged(self) -> Iterator[None]:
+        """Within it the stack holds the means of the parameters."""
+        kept = {name: self.parameters[name].detach().clone() for name in self.means}
         try:
+            self._hold(self.means)
             yield
         finally:
-            with torch.no_grad():
-                for name, value in parameters.items():
-                    value.copy_(kept[name])
-
-
-class Rates:
-    """The learning rate of each member, which falls and ends by its own validation."""
-
-    def __init__(
-        self,
-        rates: Sequence[float],
-        rules: Sequence[Plateau] | None,
-        stack: FilterStack,
-        members: Sequence[Member],
-        mean: Average | None = None,
-    ) -> None:
-        self.rules, self.stack, self.members, self.mean = rules, stack, members, mean
-        self.rates = torch.tensor(rates, dtype=stack.model.dtype)
-        self.counts = [(math.inf, 0, 0)] * len(members)
-        """For each member the error to improve on, evaluations since it was, and how often the rate has fallen."""
-        for member, rate in zip(members, rates, strict=True):
-            member.rate = float(rate)
-
-    def take(self, rows: Sequence[int], stack: FilterStack, mean: Average | None) -> Rates:
-        """Those of some members, which ``stack`` holds."""
-        taken = copy.copy(self)
-        taken.stack, taken.mean, taken.rates = stack, mean, self.rates[list(rows)]
-        taken.members, taken.counts = [self.members[row] for row in rows], [self.counts[row] for row in rows]
-        taken.rules = None if self.rules is None else [self.rules[row] for row in rows]
-        return taken
+            self._hold(kept)
 
     @torch.no_grad()
-    def step(self, optimizer: torch.optim.Optimizer, step: int) -> None:
-        """A step of the optimizer, whose update is proportional to the rate: made with rate one, then scaled."""
-        warmup = self.rules[0].warmup if self.rules else Plateau().warmup
-        scale = self.rates * min(1.0, (step + 1) / warmup)
-        groups = optimizer.param_groups
-        usual = max(group["lr"] for group in groups)
-        factors = [group["lr"] / usual for group in groups]
-        before = [[parameter.clone() for parameter in group["params"]] for group in groups]
-        for group, factor in zip(groups, factors, strict=True):
-            group["lr"] = factor
-        optimizer.step()
-        for group, factor, old in zip(groups, factors, before, strict=True):
-            group["lr"] = factor * usual
-            for parameter, value in zip(group["params"], old, strict=True):
-                shape = (-1,) + (1,) * (parameter.ndim - 1)
-                # lerp would add the two roundings of a step of rate one to parameters that are held
-                parameter.copy_(
-                    torch.where(scale.view(shape) > 0, value + scale.view(shape) * (parameter - value), value)
-                )
-
-    def after_validation(self, step: int) -> None:
-        """Lower the rates of members that no longer improve, and end those that have converged."""
-        if self.rules is None:
-            return
-        for number, (member, rule) in enumerate(zip(self.members, self.rules, strict=True)):
-            if member.failed_at is not None or member.ended_at is not None:
-                continue
-            wanted, waited, falls = self.counts[number]
-            error = member.history[-1]["val_mse"]
-            improved = error < wanted
-            waited = 0 if improved else waited + 1
-            wanted = (1 - rule.gain) * min(error, member.best) if improved else wanted
-            member.converged = waited >= rule.patience and falls >= rule.falls
-            if member.converged or (rule.steps is not None and step >= rule.steps):
-                self.rates[number] = 0.0
-                member.ended_at = step
-            elif waited >= rule.patience:
-                waited, falls = 0, falls + 1
-                self.rates[number] *= rule.factor
-                best = dict(member.model.named_parameters())
-                self.stack.assign(number, best)
-                if self.mean is not None:
-                    self.mean.assign(number, best)
-            self.counts[number] = wanted, waited, falls
+    def _hold(self, values: dict[str, Tensor]) -> None:
+        for name, value in values.items():
+            self.parameters[name].copy_(value)
 
 
-def _batch(member: Member, plan: Plan, step: int, rows: int) -> Batch:
-    """The records of a step, each as often as it takes to have so many; their mean is that of the batch."""
-    piece = plan.at(step)
-    return gather(member.data.split.train, piece._replace(rows=piece.rows.repeat(rows // plan.batch_size)))
+def _stack(cache: Cache, members: Sequence[Member], size: int, compiled: bool) -> FilterStack:
+    """The stack of the slots: that of an earlier call if it has this size."""
+    if cache.stack is None or cache.stack.size != size or cache.stack.model.config != members[0].model.config:
+        # the members take their places when they begin
+        cache.stack, cache.steps = FilterStack([members[0].model] * size), None
+    for member in members:
+        if member.model.config != cache.stack.model.config:
+            raise ConfigError(f"the filter of experiment {member.experiment.name!r} has another config than the first")
+    if compiled and cache.steps is None:
+        cache.steps = CompiledSteps(cache.stack)
+    return cache.stack
 
 
 def _check(experiments: Sequence[Experiment], rows: int) -> None:
     def common(experiment: Experiment) -> str:
         terms = [{**dict(term), "weight": None} for term in experiment.loss]
-        trainer = dataclasses.replace(experiment.trainer, batch_size=1)
+        trainer = dataclasses.replace(experiment.trainer, batch_size=1, steps=1)
         plain = dataclasses.replace(experiment, seed=0, name="group", trainer=trainer).as_dict()
         return json.dumps({**plain, "loss": terms}, sort_keys=True, default=str)
 
     first = experiments[0]
+    largest = max(experiment.trainer.batch_size for experiment in experiments)
     for experiment in experiments:
         if common(experiment) != common(first):
             raise ConfigError(
-                f"experiments {first.name!r} and {experiment.name!r} differ in more than seed, batch size and weights "
-                "of the loss; train them one by one"
+                f"experiments {first.name!r} and {experiment.name!r} differ in more than seed, steps, batch size and "
+                "weights of the loss; train them one by one"
             )
-        if rows % experiment.trainer.batch_size:
+        if experiment.trainer.batch_size % rows or largest % experiment.trainer.batch_size:
             raise ConfigError(
-                f"experiment {experiment.name!r}: batches of {experiment.trainer.batch_size} do not divide {rows} rows"
+                f"experiment {experiment.name!r}: batches of {experiment.trainer.batch_size} are no multiple of {rows} "
+                f"rows that divides the largest batch, {largest}"
             )
     options = first.trainer
     faults = [
@@ -393,40 +413,50 @@ def _check(experiments: Sequence[Experiment], rows: int) -> None:
         raise ConfigError(f"filters cannot be trained together with {', '.join(faults)}; train them one by one")
 
 
-def _prepare(experiments: Sequence[Experiment], prepared: Prepared, say: Say) -> list[Member]:
+def _prepare(experiments: Sequence[Experiment], cache: Cache, say: Say) -> list[Member]:
     """Members with their records and untrained filters; those that differ in loss or batches share both."""
     members = []
     for experiment in experiments:
         values = {**experiment.as_dict(), "loss": None, "name": None}
         values["trainer"] = {name: value for name, value in values["trainer"].items() if name not in UNPREPARED}
         same = json.dumps(values, sort_keys=True, default=str)
-        if same not in prepared:
+        if same not in cache.prepared:
             data = load_data(experiment)
             begin = time.process_time()
-            model = prepare_filter(experiment, data.split.train, say)
-            prepared[same] = data, model, time.process_time() - begin
-        data, model, seconds = prepared[same]
+            train, folder = data.split.train, cache.regressions
+            model = (
+                prepare_filter(experiment, train, say) if folder is None else prepare(experiment, train, folder, say)
+            )
+            cache.prepared[same] = data, model, time.process_time() - begin
+        data, model, seconds = cache.prepared[same]
         members.append(Member(experiment, data, model, seconds))
     return members
 
 
 class Objective:
-    """The losses of all members on their batches, each with its own weights."""
+    """The losses of the members in the slots of a stack on their batches, each with its own weights."""
 
-    def __init__(self, experiments: Sequence[Experiment], stack: FilterStack, compiled: bool = False) -> None:
+    def __init__(
+        self, experiments: Sequence[Experiment], stack: FilterStack, steps: CompiledSteps | None = None
+    ) -> None:
         terms = [parse_terms(experiment.loss, experiment.name)[0] for experiment in experiments]
         # a term that some member uses is computed for all, also where its weight is zero
         used = [max(column, key=lambda term: term.weight) for column in zip(*terms, strict=True)]
         columns = [number for number, term in enumerate(used) if term.weight > 0]
         self.terms = WeightedSum([(str(number), used[number]) for number in columns])
-        weights = [[own[number].weight for number in columns] for own in terms]
-        self.weights = torch.tensor(weights, dtype=stack.model.dtype)
-        self.stack, self.experiments = stack, experiments
-        self.steps = CompiledSteps(stack) if compiled else None
-        if compiled and experiments[0].trainer.truncate is not None:
+        self.own = torch.tensor([[own[number].weight for number in columns] for own in terms], dtype=stack.model.dtype)
+        self.weights = self.own[torch.arange(stack.size) % len(experiments)]
+        """Weights of the terms for each slot."""
+        self.stack, self.experiments, self.steps = stack, experiments, steps
+        if steps is not None and experiments[0].trainer.truncate is not None:
             raise ConfigError("trainer.truncate is not for compiled steps")
 
-    def __call__(self, batches: Sequence[Batch], step: int) -> Tensor:
+    def place(self, slot: int, number: int) -> None:
+        """Let a slot have the weights of an experiment."""
+        self.weights[slot] = self.own[number]
+
+    def __call__(self, batches: Sequence[Batch], step: int, passes: int = 1) -> Tensor:
+        """The loss of each slot on one of several passes over a batch, which add up to that on the batch."""
         first = self.experiments[0]
         tensors, rebuild = _stacked(self.stack.model, batches)
         generator = torch.Generator().manual_seed(noise_seed(first.seed, step))
@@ -436,7 +466,7 @@ class Objective:
             batch, _ = rebuild(own[: len(tensors)])
             track = outputs.tree(own[len(tensors) :])
             values = self.terms.values(model, batch, track)
-            return (weights * torch.stack(list(values.values()))).sum() + model.regularization()
+            return (weights * torch.stack(list(values.values()))).sum() + model.regularization() / passes
 
         if self.steps is not None:
             batch, dt = rebuild(tensors)
@@ -452,7 +482,7 @@ class Objective:
             u = batch.u if model.control_dim else None
             track = model.run(batch.y, u, batch.mask, dt, prior=batch.prior, truncate=truncate, generator=generator)
             values = self.terms.values(model, batch, track)
-            return (weights * torch.stack(list(values.values()))).sum() + model.regularization()
+            return (weights * torch.stack(list(values.values()))).sum() + model.regularization() / passes
 
         return self.stack.map(losses, self.weights, *tensors)
 
@@ -473,48 +503,28 @@ def _stacked(model: Filter, batches: Sequence[Batch]) -> tuple[list[Tensor], Reb
     return tensors, rebuild
 
 
-@torch.no_grad()
-def _clip(
-    parameters: Sequence[Tensor], losses: Tensor, limit: float | None, members: Sequence[Member], step: int
-) -> None:
-    """Limit the norm of each member's gradient; a member whose loss or gradient is not finite is trained no more."""
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norm = torch.stack([gradient.reshape(len(gradient), -1).square().sum(-1) for gradient in gradients]).sum(0).sqrt()
-    finite = losses.isfinite() & norm.isfinite()
-    for number, member in enumerate(members):
-        if member.failed_at is None and not bool(finite[number]):
-            member.failed_at = step
-    running = torch.tensor([member.failed_at is None for member in members])
-    # the small number is that of torch.nn.utils.clip_grad_norm_
-    factor = torch.ones_like(norm) if limit is None else (limit / (norm + 1e-6)).clamp_max(1.0)
-    for gradient in gradients:
-        shape = (-1,) + (1,) * (gradient.ndim - 1)
-        gradient.copy_(torch.where(running.view(shape), gradient * factor.view(shape), 0.0))
-
-
-@torch.no_grad()
-def _validate(stack: FilterStack, members: Sequence[Member], step: int) -> None:
-    """Note each member's validation error, and keep its parameters where they are the best so far."""
-    estimates = _estimates(stack, [member.data.split.val for member in members])
-    for number, (member, mean) in enumerate(zip(members, estimates, strict=True)):
-        val = member.data.split.val
+def _validate(stack: FilterStack, running: Mapping[int, Run], slots: Sequence[int]) -> None:
+    """Let the members in some slots note their validation errors."""
+    other = next(iter(running.values()))
+    records = [running.get(slot, other).member.data.split.val for slot in range(stack.size)]
+    with contextlib.ExitStack() as held:
+        for slot in slots:
+            held.enter_context(running[slot].averaged())
+        estimates = _estimates(stack, records)
+    for slot in slots:
+        val = records[slot]
         valid = val.truth.isfinite().all(-1)
-        error = float(mse(residual(val.layout, mean.double(), val.truth.double())[valid]))
-        if member.failed_at is not None or member.ended_at is not None:
-            continue
-        member.history.append({"step": step, "val_mse": error})
-        if error < member.best:
-            member.best, member.best_step = error, step
-            if step:
-                member.model = _with_values(member.model, stack.values(number))
+        errors = residual(val.layout, estimates[slot].double(), val.truth.double())
+        running[slot].note(float(mse(errors[valid])))
 
 
-def _with_values(model: Filter, values: dict[str, Tensor]) -> Filter:
+def _with_values(model: Filter, values: Mapping[str, Tensor]) -> Filter:
     copied = copy.deepcopy(model)
     copied.load_state_dict({**copied.state_dict(), **values})
     return copied
 
 
+@torch.no_grad()
 def _estimates(stack: FilterStack, records: Sequence[Records]) -> list[Tensor]:
     """Posterior means of every member on its own records."""
     stack.model.eval()

@@ -145,10 +145,11 @@ def test_compiled_steps_of_a_stack_equal_its_loop(name, generator):
         torch.testing.assert_close(value.grad, wanted[key], rtol=1e-8, atol=1e-10 * float(wanted[key].abs().max()))
 
 
-def test_parameters_of_one_member_are_set(generator):
-    stack = FilterStack([build("kf", generator) for _ in range(3)])
+def test_a_filter_takes_the_place_of_a_member(generator):
+    models = [build("kf", generator) for _ in range(3)]
+    stack = FilterStack(models)
     before = [stack.values(member) for member in range(3)]
-    stack.assign(1, before[2])
+    stack.place(1, models[2])
     for key, value in stack.values(1).items():
         assert torch.equal(value, before[2][key])
         assert torch.equal(stack.values(0)[key], before[0][key])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -52,16 +52,6 @@ class FilterStack:
         }
         self.size = len(models)
 
-    def take(self, members: Sequence[int]) -> FilterStack:
-        """A stack of some of the members, with copies of their values."""
-        taken, rows = copy.copy(self), list(members)
-        taken._parameters = {
-            name: value.detach()[rows].requires_grad_(value.requires_grad) for name, value in self._parameters.items()
-        }
-        taken._buffers = {name: value[rows] for name, value in self._buffers.items()}
-        taken.size = len(rows)
-        return taken
-
     def named_parameters(self) -> dict[str, Tensor]:
         """The stacked parameters, by the names they have in one filter."""
         return {name.removeprefix(PREFIX): value for name, value in self._parameters.items()}
@@ -80,10 +70,13 @@ class FilterStack:
         return result
 
     @torch.no_grad()
-    def assign(self, member: int, values: Mapping[str, Tensor]) -> None:
-        """Set the parameters of one member; :meth:`values` gives them."""
-        for name, value in self.named_parameters().items():
-            value[member] = values[name]
+    def place(self, member: int, model: Filter) -> None:
+        """Put another filter of the same config in the place of a member, with copies of its values."""
+        call = _Call(model)
+        for name, parameter in call.named_parameters():
+            self._parameters[name][member] = parameter
+        for name, buffer in call.named_buffers():
+            self._buffers[name][member] = buffer
 
     def values(self, member: int) -> dict[str, Tensor]:
         """A copy of the parameters of one member."""

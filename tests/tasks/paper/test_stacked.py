@@ -14,7 +14,7 @@ from fwnkf.training.config import Experiment
 from fwnkf.training.experiments import parse_experiment
 from fwnkf.training.fit import fit
 from tasks.paper import stacked
-from tasks.paper.stacked import Plateau, fit_together
+from tasks.paper.stacked import Cache, Plateau, fit_together
 
 LEARNED = {"equations": False, "options": {"encoder": {"units": 16}, "transition": {"rank": 1}, "phi": {}}}
 """A filter whose transition is learned."""
@@ -87,7 +87,7 @@ def test_the_group_gives_the_same_bits_again():
 
 def test_only_seeds_and_weights_may_differ():
     one, other = experiment("fwnkf", 1, 0.0), experiment("kalmannet", 1, 0.0)
-    with pytest.raises(ConfigError, match="differ in more than seed, batch size and weights"):
+    with pytest.raises(ConfigError, match="differ in more than seed, steps, batch size and weights"):
         fit_together([one, other])
     compiled = parse_experiment({**one.as_dict(), "trainer": {**one.as_dict()["trainer"], "compile": True}}, "compiled")
     with pytest.raises(ConfigError, match=r"trainer\.compile = True"):
@@ -131,19 +131,20 @@ def test_own_rates_scale_the_steps_of_the_optimizer():
     assert slower.history[-1]["val_mse"] != pytest.approx(own.history[-1]["val_mse"], rel=1e-3)
 
 
-def test_repeated_records_of_a_batch_train_as_the_batch_does():
+def test_a_batch_in_passes_trains_as_the_batch_does():
     values = experiment("fwnkf", 3, 0.1, **LEARNED).as_dict()
     small, large = (
         parse_experiment({**values, "trainer": {**values["trainer"], "batch_size": n}}, "n") for n in (2, 4)
     )
-    (single,) = fit_together([small])
-    beside, other = fit_together([small, large])
-    assert [entry["val_mse"] for entry in beside.history] == pytest.approx(
-        [entry["val_mse"] for entry in single.history], rel=1e-9
-    )
-    assert other.history[-1]["val_mse"] != beside.history[-1]["val_mse"]
-    with pytest.raises(ConfigError, match="batches of 4 do not divide 6 rows"):
-        fit_together([large], rows=6)
+    alone = [fit_together([small])[0], fit_together([large])[0]]
+    together = fit_together([small, large])  # in two passes of two records, of which the small batch fills one
+    for one, other in zip(alone, together, strict=True):
+        assert [entry["val_mse"] for entry in one.history] == pytest.approx(
+            [entry["val_mse"] for entry in other.history], rel=1e-9
+        )
+    assert together[0].history[-1]["val_mse"] != together[1].history[-1]["val_mse"]
+    with pytest.raises(ConfigError, match="batches of 4 are no multiple of 3 rows"):
+        fit_together([large], rows=3)
 
 
 def test_a_rate_falls_and_a_member_ends_when_its_validation_no_longer_improves():
@@ -164,34 +165,25 @@ def test_a_rate_falls_and_a_member_ends_when_its_validation_no_longer_improves()
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adabelief"])
-def test_a_member_goes_on_alone_as_beside_those_that_have_ended(monkeypatch, optimizer):
+def test_members_that_wait_for_a_slot_train_as_in_one_of_their_own(optimizer):
     experiments = []
-    for seed in (1, 2, 3, 4):
-        values = experiment("fwnkf", seed, 0.1, **LEARNED).as_dict()
-        values["trainer"] |= {"steps": 12}
+    for seed, steps in ((1, 4), (2, 7), (3, 12), (4, 4)):
+        values = experiment("fwnkf", seed, 0.1 * (seed % 2), **LEARNED).as_dict()
+        values["trainer"] |= {"steps": steps}
         values["optimizer"] |= {"name": optimizer}
-        experiments.append(parse_experiment(values, f"long-{seed}"))
-    rules = [Plateau(patience=99, warmup=1, steps=4)] * 3 + [Plateau(patience=2, gain=0.99, warmup=1)]
-    sizes, take = [], FilterStack.take
-
-    def noted(stack, members):
-        sizes.append(len(members))
-        return take(stack, members)
-
-    monkeypatch.setattr(FilterStack, "take", noted)
-    monkeypatch.setattr(stacked, "NARROWED", 4)
-    alone = fit_together(experiments, rates=[1e-3] * 4, rules=rules)
-    assert sizes == [1]
-    monkeypatch.setattr(stacked, "NARROWED", 99)
-    beside = fit_together(experiments, rates=[1e-3] * 4, rules=rules)
-    assert sizes == [1]
-    assert [member.steps for member in alone[:3]] == [4, 4, 4]
-    assert alone[3].steps == beside[3].steps > 4
-    for one, other in zip(alone, beside, strict=True):
-        errors = [[entry["val_mse"] for entry in member.history] for member in (one, other)]
-        assert errors[0] == pytest.approx(errors[1], rel=1e-9)
-        for key, value in one.model.state_dict().items():
-            torch.testing.assert_close(value, other.model.state_dict()[key], rtol=1e-7, atol=1e-10)
+        experiments.append(parse_experiment(values, f"seed-{seed}"))
+    rules = [*[Plateau(patience=99, warmup=2)] * 3, Plateau(patience=1, gain=0.99, warmup=2)]
+    rates, cache = [1e-3, 2e-3, 1e-3, 1e-3], Cache()
+    for own in (fit_together(experiments, rates=rates, rules=rules, average=3, slots=2, cache=cache),
+                fit_together(experiments, rates=rates, rules=rules, average=3, slots=2, cache=cache)):  # fmt: skip
+        for number, waited in enumerate(own):
+            (alone,) = fit_together([experiments[number]], rates=[rates[number]], rules=[rules[number]], average=3)
+            assert (waited.steps, waited.best_step, waited.converged) == (alone.steps, alone.best_step, alone.converged)
+            errors = [[entry["val_mse"] for entry in member.history] for member in (waited, alone)]
+            assert errors[0] == pytest.approx(errors[1], rel=1e-9)
+            for key, value in waited.model.state_dict().items():
+                torch.testing.assert_close(value, alone.model.state_dict()[key], rtol=1e-7, atol=1e-10)
+    assert [member.steps for member in own[:3]] == [4, 7, 12]
 
 
 @pytest.mark.slow
@@ -210,15 +202,15 @@ def test_averaged_parameters_are_those_of_the_steps_and_do_not_change_the_traini
     values = experiment("fwnkf", 3, 0.0, **LEARNED).as_dict()
     values["trainer"] |= {"steps": 6, "validate_every": 1}
     one = parse_experiment(values, "averaged")
-    parameters, update = [], stacked.Average.update
+    parameters, advance = [], stacked.Run.advance
 
-    class Noted(stacked.Average):
-        def update(self, step: int) -> None:
-            update(self, step)
-            parameters.append({name: value.detach().clone() for name, value in self.stack.named_parameters().items()})
+    class Noted(stacked.Run):
+        def advance(self, loss: torch.Tensor) -> None:
+            advance(self, loss)
+            parameters.append({name: value.detach().clone() for name, value in self.parameters.items()})
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stacked, "Average", Noted)
+        patch.setattr(stacked, "Run", Noted)
         (averaged,) = fit_together([one], rates=[1e-3], average=4)
     (usual,) = fit_together([one], rates=[1e-3])
     # weights 1, 10/11, 10/12, … of the newest parameters, and never less than a quarter
@@ -229,7 +221,7 @@ def test_averaged_parameters_are_those_of_the_steps_and_do_not_change_the_traini
         for step in range(1, averaged.best_step):
             weight = max(0.25, 10 / (10 + step))
             mean = (1 - weight) * mean + weight * parameters[step][name]
-        torch.testing.assert_close(averaged.model.state_dict()[name], mean[0], rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(averaged.model.state_dict()[name], mean, rtol=1e-10, atol=1e-12)
     assert averaged.best_step > 1
     assert averaged.history[0] == usual.history[0]
     assert averaged.history[-1]["val_mse"] != usual.history[-1]["val_mse"]
