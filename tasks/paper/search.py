@@ -1,13 +1,13 @@
 """One rule for the budget of every trained filter: a small grid, then training until validation no longer improves.
 
 1. Every combination of a learning rate and a batch size is trained for a few steps, on as many records with small
-   batches as with large ones. The combination with the least validation error of the first seed is chosen.
+   batches as with large ones. The combination with the least validation error, as geometric mean over seeds, is chosen.
 2. All seeds and weights are trained with it until their validation error no longer improves
    (:class:`tasks.paper.stacked.Plateau`). One more member, the first seed with the first weight, has twice the
    patience and twice the steps: what a larger budget would change.
 
-Both have the same slots and passes of the same size, so that their steps are compiled once. The first writes what it
-found to the folder of the group and is not repeated; nor is it where other seeds of the group were trained before.
+Both have the same slots, so that their steps are compiled once for each batch size. The first writes what it found to
+the folder of the group and is not repeated; nor is it where other seeds of the group were trained before.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 TRIALS = "trials.json"
+SLOTS = 6
+"""Filters that are trained at a time: more take as long in all on one core, and leave more slots empty at the end."""
 REGRESSIONS = "regressions"
 """The folder, beside those of the groups, of regressed systems."""
 
@@ -44,11 +46,11 @@ class Search:
     batches: tuple[int, ...]
     trial: int
     """Optimiser steps of each combination of the grid with the largest batch, in proportion more with smaller ones."""
+    seeds: int = 1
+    """Seeds of each combination."""
     rule: Plateau = dataclasses.field(default_factory=Plateau)
     average: int = 0
     """Steps over which the parameters are averaged for validation and as result; 0: those of the last step."""
-    slots: int = 5
-    """Filters that are trained at a time."""
     compiled: bool = True
 
     @classmethod
@@ -60,7 +62,7 @@ class Search:
                 f"search has the fields {', '.join(sorted(known))}; missing: {', '.join(sorted(missing)) or 'none'}, "
                 f"not known: {', '.join(sorted(set(values) - known)) or 'none'}"
             )
-        given = {name: value for name, value in values.items() if name in ("average", "slots", "compiled", "trial")}
+        given = {name: value for name, value in values.items() if name in ("average", "compiled", "seeds", "trial")}
         rates, batches = tuple(map(float, values["rates"])), tuple(map(int, values["batches"]))
         return cls(rates, batches, rule=Plateau(**values.get("rule", {})), **given)
 
@@ -92,7 +94,7 @@ def search(
     cache = Cache(regressions=folder.parent / REGRESSIONS)
     trials = [dict(row) for row in known] or _read(folder / TRIALS)
     if trials is None:
-        trials = [row for batch in plan.batches for row in _trial(experiments[0], plan, batch, cache, say)]
+        trials = [row for batch in plan.batches for row in _trial(experiments, plan, batch, cache, say)]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / TRIALS).write_text(json.dumps(trials, indent=1), encoding="utf-8")
     best = min(trials, key=lambda row: row["val_mse"])
@@ -108,18 +110,25 @@ def search(
     return Found(members, doubled, best["batch"], trials)
 
 
-def _trial(first: Experiment, plan: Search, batch: int, cache: Cache, say: Say) -> list[dict[str, Any]]:
-    """The validation errors of all rates with batches of one size."""
+def _trial(experiments: Sequence[Experiment], plan: Search, batch: int, cache: Cache, say: Say) -> list[dict[str, Any]]:
+    """The validation errors of all rates with batches of one size, with the weights of the first experiment."""
+    first = experiments[0]
+    seeds = list(dict.fromkeys(experiment.seed for experiment in experiments))[: plan.seeds]
     steps = plan.trial * max(plan.batches) // batch
     one = _with(first, batch_size=batch, steps=steps, validate_every=min(first.trainer.validate_every, steps))
-    rules = [dataclasses.replace(plan.rule, patience=steps)] * len(plan.rates)
-    members = _fit([one] * len(plan.rates), plan.rates, rules, plan, cache, say)
-    return [
-        # an error that is not finite must not win
-        {"rate": rate, "batch": batch, "val_mse": math.inf if m.failed_at is not None else m.history[-1]["val_mse"],
-         "cpu_seconds": round(m.training_seconds, 1)}
-        for rate, m in zip(plan.rates, members, strict=True)
-    ]  # fmt: skip
+    pairs = [(rate, dataclasses.replace(one, seed=seed)) for rate in plan.rates for seed in seeds]
+    rules = [dataclasses.replace(plan.rule, patience=steps)] * len(pairs)
+    rates, own = zip(*pairs, strict=True)
+    members = _fit(own, rates, rules, plan, cache, say)
+    rows = []
+    for number, rate in enumerate(plan.rates):
+        of_rate = members[number * len(seeds) : (number + 1) * len(seeds)]
+        # an error that is not finite has no logarithm that could win
+        errors = [math.inf if member.failed_at is not None else member.history[-1]["val_mse"] for member in of_rate]
+        mean = math.exp(sum(map(math.log, errors)) / len(errors)) if all(e < math.inf for e in errors) else math.inf
+        seconds = sum(member.training_seconds for member in of_rate)
+        rows.append({"rate": rate, "batch": batch, "val_mse": mean, "cpu_seconds": round(seconds, 1)})
+    return rows
 
 
 def _fit(
@@ -128,7 +137,7 @@ def _fit(
 ) -> list[Member]:  # fmt: skip
     return fit_together(
         experiments, rates=rates, rules=rules, compiled=plan.compiled, average=plan.average,
-        rows=math.gcd(*plan.batches), slots=plan.slots, cache=cache, say=say,
+        slots=SLOTS, cache=cache, say=say,
     )  # fmt: skip
 
 

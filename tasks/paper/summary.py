@@ -161,8 +161,9 @@ def rule(values: Mapping[str, Any]) -> str:
     rates = ", ".join(f"{float(rate):g}" for rate in found["rates"])
     return (
         f"One rule gives every filter its budget. Learning rates {rates} with batches of "
-        f"{' and '.join(map(str, found['batches']))} are tried for {found['trial']} steps, and the pair with the least "
-        "validation error is taken. All seeds and weights are trained until the validation error has not fallen by "
+        f"{' and '.join(map(str, found['batches']))} are tried for {found['trial']} steps of the largest batch, or as "
+        f"many records, with {found.get('seeds', 1)} seeds, and the pair with the least validation error is taken. All "
+        "seeds and weights are trained until the validation error has not fallen by "
         f"{100 * own.get('gain', 0.005):g} % over {own.get('patience', 4)} evaluations"
         f"{f'; {fall}' if own.get('falls', 1) else ', which counts as converged'}. {averaged}The column “budget” has "
         "rate, batch, mean step of the best parameters, and how many runs converged "

@@ -109,6 +109,20 @@ def test_a_matrix_killed_and_resumed_has_the_same_store(left_alone, tmp_path):
     assert stored(tmp_path) == stored(left_alone)
 
 
+def test_a_seed_that_is_added_is_trained_as_the_others(left_alone, tmp_path):
+    shutil.copy(left_alone / "runs.jsonl", tmp_path)
+    recipes = tmp_path / "recipes.yaml"
+    recipes.write_text(TINY.read_text().replace("seeds: [0, 1]", "seeds: [0, 1, 2]"))
+    words = [str(recipes) if word == str(TINY) else word for word in arguments(tmp_path, "--only", "kf")]
+    assert main(words) == 0
+    before, after = stored(left_alone), stored(tmp_path)
+    assert {key: after[key] for key in before} == before
+    for weight in ("0", "0.1"):
+        added, first = after[f"lorenz/paper/kf/{weight}/2"], before["lorenz/paper/kf/0/0"]
+        assert (added["rate"], added["batch"], added["trials"]) == (first["rate"], first["batch"], first["trials"])
+        assert "doubled" not in added
+
+
 def test_a_run_that_fails_is_a_row_with_its_reason_and_is_tried_again(left_alone, tmp_path, capsys):
     text = TINY.read_text().replace("learn: [Q, R]", "learn: [X]").replace("[fwnkf, kf]", "[kf]")
     recipes = tmp_path / "recipes.yaml"

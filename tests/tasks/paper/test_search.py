@@ -12,7 +12,7 @@ from tasks.paper.search import TRIALS, Search, search
 from tasks.paper.stacked import Plateau
 from tests.tasks.paper.test_stacked import LEARNED, experiment
 
-PLAN = Search(rates=(1e-6, 1e-2), batches=(4, 6), trial=4, rule=Plateau(patience=1, warmup=1), compiled=False)
+PLAN = Search(rates=(1e-6, 1e-2), batches=(4, 8), trial=4, seeds=2, rule=Plateau(patience=1, warmup=1), compiled=False)
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def experiments():
 
 def test_the_best_combination_of_the_grid_trains_all_members(experiments, tmp_path):
     found = search(experiments, PLAN, tmp_path)
-    assert [(row["rate"], row["batch"]) for row in found.trials] == [(1e-6, 4), (1e-2, 4), (1e-6, 6), (1e-2, 6)]
+    assert [(row["rate"], row["batch"]) for row in found.trials] == [(1e-6, 4), (1e-2, 4), (1e-6, 8), (1e-2, 8)]
     best = min(found.trials, key=lambda row: row["val_mse"])
     # a rate of a millionth moves nothing in four steps
     assert best["rate"] == 1e-2
@@ -54,6 +54,17 @@ def test_trials_are_not_repeated(experiments, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_trial", again)
     second = search(experiments, PLAN, tmp_path)
     assert [member.history for member in second.members] == [member.history for member in first.members]
+
+
+def test_seeds_that_are_added_take_what_the_group_was_trained_with(experiments, tmp_path, monkeypatch):
+    whole = search(experiments, PLAN, tmp_path / "whole")
+    monkeypatch.setattr(module, "_trial", None)
+    added = search(experiments[2:], PLAN, tmp_path / "added", known=whole.trials)
+    assert added.doubled is None
+    assert added.trials == whole.trials
+    for one, other in zip(added.members, whole.members[2:], strict=True):
+        errors = [[entry["val_mse"] for entry in member.history] for member in (one, other)]
+        assert errors[0] == pytest.approx(errors[1], rel=1e-9)
 
 
 def test_a_section_with_unknown_fields_is_refused():
