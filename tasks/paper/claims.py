@@ -53,7 +53,7 @@ class Claim(NamedTuple):
 
 def claims(matrix: Matrix, results: Results, runtime: Sequence[Row]) -> list[Claim]:
     """Every claim in the order of the paper."""
-    tables = [table for table in matrix.values["tables"] if table["protocol"] == "paper"]
+    tables = [t for t in matrix.values["tables"] if t["protocol"] == "paper" and published.has(t["data"])]
     sets = list(dict.fromkeys(str(table["data"]) for table in tables))
     weights = {data: sorted({float(w) for t in tables if t["data"] == data for w in t["weights"]}) for data in sets}
     listed: list[Claim] = [_more_information()]

@@ -32,6 +32,15 @@ def columns(table: str) -> tuple[str, ...]:
     return tuple(_tables()[table]["columns"])
 
 
+def has(table: str) -> bool:
+    """Whether the paper has a table of these data.
+
+    >>> has("euroc"), has("lorenz_full")
+    (True, False)
+    """
+    return table in _tables()
+
+
 def rows(table: str) -> list[dict[str, Any]]:
     """The rows of a table: recipe, weight of the spectral loss, and a :class:`Figure` for each column."""
     return [
@@ -41,12 +50,14 @@ def rows(table: str) -> list[dict[str, Any]]:
 
 
 def figure(table: str, recipe: str, weight: float | None, column: str) -> Figure | None:
-    """One cell, None if the table has no such row.
+    """One cell, None if there is no such table or row.
 
     >>> figure("lorenz", "fwnkf", 0.01, "mse")
     Figure(value=0.58, spread=0.36)
     """
-    matching = (row for row in rows(table) if row["recipe"] == recipe and row.get("weight") == weight)
+    matching = (
+        row for row in (rows(table) if has(table) else []) if row["recipe"] == recipe and row.get("weight") == weight
+    )
     return next((row[column] for row in matching), None)
 
 
