@@ -32,7 +32,9 @@ def add_commands(commands: Any) -> None:
         "Can be stopped at any time, by any means, and called again.",
     )
     command.add_argument("--data", nargs="+", default=[], metavar="NAME", help="these data sets only")
-    command.add_argument("--only", nargs="+", default=[], metavar="PATTERN", help="recipes, or data/protocol/recipe")
+    command.add_argument(
+        "--only", nargs="+", default=[], metavar="PATTERN", help="recipes, or data/protocol/recipe, in order"
+    )
     command.add_argument("--list", action="store_true", help="show which runs are done, failed and open")
     command.add_argument("--resume", action="store_true", help="try failed runs again too")
     command.add_argument("--page-only", action="store_true", help="write the page from the store and train nothing")

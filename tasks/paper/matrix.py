@@ -85,7 +85,8 @@ class Matrix:
     def groups(self, data: Sequence[str] = (), only: Sequence[str] = ()) -> list[Group]:
         """Groups in the order of the file: the references of each table before its first recipe.
 
-        ``data`` selects data sets; ``only`` selects groups by recipe or by a pattern of ``data/protocol/recipe``.
+        ``data`` selects data sets; ``only`` selects groups by recipe or by a pattern of ``data/protocol/recipe``. The
+        groups of its first pattern come first.
         """
         tables, groups = self.values["tables"], dict[str, Group]()
         for table in tables:
@@ -105,10 +106,15 @@ class Matrix:
         if unknown:
             raise ConfigError(f"no table has data {', '.join(unknown)}; there are: {', '.join(sorted(known))}")
         chosen = [group for group in groups.values() if not data or group.data in data]
+        if not only:
+            return chosen
+        selected: dict[str, Group] = {}
         for pattern in only:
-            if not any(_matches(group, pattern) for group in chosen):
+            matching = {group.name: group for group in chosen if _matches(group, pattern)}
+            if not matching:
                 raise ConfigError(f"--only {pattern}: no group; see --list")
-        return [group for group in chosen if not only or any(_matches(group, pattern) for pattern in only)]
+            selected = {**selected, **matching}
+        return list(selected.values())
 
     @property
     def search(self) -> Search | None:

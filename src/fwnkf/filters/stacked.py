@@ -167,7 +167,8 @@ class CompiledSteps:
 
             graph = _without_stored_masks(make_fx(flat)(*state, *inputs, *prepared, *self._values()))
             warnings.filterwarnings("ignore", message=".*_prims_common.check.*")
-            compiled = torch.compile(graph, dynamic=False, backend=self.backend)
+            options = INDUCTOR if self.backend == "inductor" else None
+            compiled = torch.compile(graph, dynamic=False, backend=self.backend, options=options)
 
             def step(state: list[Tensor], inputs: list[Tensor], prepared: list[Tensor]) -> Any:
                 values = compiled(*state, *inputs, *prepared, *self._values())
@@ -227,6 +228,8 @@ def _without_stored_masks(graph: GraphModule) -> GraphModule:
 
 
 PREFIX = "model."
+INDUCTOR: dict[str, Any] = {"cpp_wrapper": True, "size_asserts": False}
+"""Kernels are called from C++: from Python a step takes an eighth longer. The key has checked all sizes."""
 
 
 class _Call(nn.Module):

@@ -67,6 +67,8 @@ def test_groups_are_selected_by_data_recipe_and_pattern():
         "lorenz/strict/references", "lorenz/strict/recursive_kalmannet_equations", "lorenz/strict/recursive_kalmannet",
         "lorenz/strict/rkn",
     ]  # fmt: skip
+    in_order = ["lorenz/strict/rkn", "lorenz/paper/rkn", "lorenz/*/rkn"]
+    assert [group.name for group in FULL.groups(only=in_order)] == in_order[:2]
     with pytest.raises(ConfigError, match="no table has data mars"):
         FULL.groups(["mars"])
     with pytest.raises(ConfigError, match="--only nothing"):
