@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 TRIALS = "trials.json"
-SLOTS = 10
+SLOTS = (4, 10)
 """Filters that are trained at a time: five rates with two seeds, or nine runs and one with twice the budget. With 16
-records each, ten take a quarter longer than six, because much of a step is the calls of its kernels."""
+records each, ten of a small filter take a quarter longer than six, because much of a step is the calls of its kernels.
+The last four go on by themselves."""
 REGRESSIONS = "regressions"
 """The folder, beside those of the groups, of regressed systems."""
 

@@ -8,6 +8,7 @@ has its own records, batches, optimizer, gradient norm, validation and best para
 Each has its own learning rate too, and ends by its own validation (:class:`Plateau`), so that a grid of rates is one
 group, and filters that learn at other speeds are trained as long as each needs. A group has a fixed number of slots,
 which is the number of filters that its kernels are compiled for; where a member ends, the next one takes its slot.
+Where none is left and few go on, they move to a stack with fewer slots.
 
 A group writes nothing and is not resumed in the middle: it is repeated if it was stopped.
 """
@@ -122,10 +123,8 @@ class Cache:
 
     prepared: dict[str, tuple[Protocol, Filter, float]] = field(default_factory=dict)
     """Records, untrained filter and CPU seconds of preparing it, by what they depend on."""
-    stack: FilterStack | None = None
-    """The filters in the slots of the last call."""
-    steps: CompiledSteps | None = None
-    """The compiled steps of that stack."""
+    stacks: dict[int, tuple[FilterStack, CompiledSteps]] = field(default_factory=dict)
+    """The filters in so many slots, and their compiled steps."""
     regressions: Path | None = None
     """The folder of regressed systems, which calls of other architectures share too (tasks/paper/regressions.py)."""
 
@@ -138,7 +137,7 @@ def fit_together(
     compiled: bool = False,
     average: int = 0,
     rows: int | None = None,
-    slots: int | None = None,
+    slots: Sequence[int] | None = None,
     cache: Cache | None = None,
     say: Say = lambda text: None,
 ) -> list[Member]:
@@ -158,7 +157,8 @@ def fit_together(
             step, whose error varies with the batches. Over fewer of the first steps.
         rows: records of a member in one pass, a divisor of every batch size: a larger batch is the sum of several
             passes. By default their greatest common divisor.
-        slots: how many filters train at a time; by default all. Those with the most steps begin.
+        slots: how many filters may train at a time; by default all. Those with the most steps begin. Of several
+            numbers it is the smallest one that has a slot for each filter that is not yet trained.
         cache: what earlier calls for filters of this architecture prepared and compiled, to which this one adds.
         say: called with status lines.
 
@@ -189,20 +189,28 @@ def fit_together(
         for number in range(len(members))
     ]
     waiting = deque(sorted(range(len(members)), key=lambda number: -budgets[number].largest(members[number])))
-    size = len(members) if slots is None else slots
-    stack = _stack(cache, members, size, compiled)
-    objective = Objective(experiments, stack, cache.steps if compiled else None)
-    running: dict[int, Run] = {}
+    sizes = [len(members)] if slots is None else sorted(slots)
+    size, running = 0, dict[int, Run]()
     passes = max(batches) // rows
     clock, step = time.process_time(), 0
-    pieces: list[list[Batch]] = [[]] * size
     while waiting or running:
+        left = len(waiting) + len(running)
+        fitting = next((some for some in sizes if some >= left), sizes[-1])
+        if fitting != size:
+            size = fitting
+            stack, steps = _stack(cache, members, size)
+            objective = Objective(experiments, stack, steps if compiled else None)
+            pieces: list[list[Batch]] = [[]] * size
+            running = dict(enumerate(running.values()))
+            for slot, run in running.items():
+                run.move(stack, slot)
+                objective.place(slot, run.number)
         new = [slot for slot in range(size) if slot not in running][: len(waiting)]
         for slot in new:
             number = waiting.popleft()
-            stack.place(slot, members[number].model)
+            running[slot] = Run(number, members[number], budgets[number])
+            running[slot].move(stack, slot)
             objective.place(slot, number)
-            running[slot] = Run(members[number], budgets[number], stack, slot, step)
         if new:
             _validate(stack, running, new)
         for slot, run in running.items():
@@ -257,19 +265,18 @@ class Budget:
 
 
 class Run:
-    """The training of the member in one slot: its optimizer, its mean parameters, and its way by its rule."""
+    """The training of one member in a slot: its optimizer, its mean parameters, and its way by its rule."""
 
-    def __init__(self, member: Member, budget: Budget, stack: FilterStack, slot: int, begin: int) -> None:
+    def __init__(self, number: int, member: Member, budget: Budget) -> None:
         experiment = member.experiment
         trainer, records = experiment.trainer, member.data.split.train
-        self.member, self.budget, self.stack, self.slot = member, budget, stack, slot
+        self.number, self.member, self.budget = number, member, budget
         self.steps = budget.largest(member)
         self.plan = Plan(len(records), records.y.shape[1], trainer.batch_size, None, experiment.seed)
         self.step = 0
-        # they share their storage with the stack, so that a step of the optimizer is one of the stack
         self.parameters = {
-            name: nn.Parameter(value.detach()[slot], requires_grad=value.requires_grad)
-            for name, value in stack.named_parameters().items()
+            name: nn.Parameter(value.detach().clone(), requires_grad=value.requires_grad)
+            for name, value in member.model.named_parameters()
         }
         self.optimizer, self.schedule = make_optimizer(experiment.optimizer, self.parameters, trainer.steps)
         self.rate = budget.rate
@@ -278,6 +285,17 @@ class Run:
         self.means = {name: value.detach().clone() for name, value in self.parameters.items() if budget.average}
         self.wanted, self.waited, self.falls = math.inf, 0, 0
         """The error to improve on, evaluations since it was, and how often the rate has fallen."""
+
+    @torch.no_grad()
+    def move(self, stack: FilterStack, slot: int) -> None:
+        """Go on in a slot, with the parameters as they are."""
+        self.stack, self.slot = stack, slot
+        stack.place(slot, self.member.model)  # its buffers
+        for name, values in stack.named_parameters().items():
+            # storage that is shared with the stack, so that a step of the optimizer is one of the stack
+            own = values.detach()[slot]
+            own.copy_(self.parameters[name])
+            self.parameters[name].data = own
 
     def batches(self, rows: int, passes: int) -> list[Batch]:
         """The records of the next step, of which each pass has so many; a small batch is repeated."""
@@ -370,17 +388,15 @@ class Run:
             self.parameters[name].copy_(value)
 
 
-def _stack(cache: Cache, members: Sequence[Member], size: int, compiled: bool) -> FilterStack:
-    """The stack of the slots: that of an earlier call if it has this size."""
-    if cache.stack is None or cache.stack.size != size or cache.stack.model.config != members[0].model.config:
-        # the members take their places when they begin
-        cache.stack, cache.steps = FilterStack([members[0].model] * size), None
-    for member in members:
-        if member.model.config != cache.stack.model.config:
-            raise ConfigError(f"the filter of experiment {member.experiment.name!r} has another config than the first")
-    if compiled and cache.steps is None:
-        cache.steps = CompiledSteps(cache.stack)
-    return cache.stack
+def _stack(cache: Cache, members: Sequence[Member], size: int) -> tuple[FilterStack, CompiledSteps]:
+    """The stack with so many slots: that of an earlier call if there is one."""
+    config = members[0].model.config
+    if any(stack.model.config != config for stack, _ in cache.stacks.values()):
+        cache.stacks.clear()
+    if size not in cache.stacks:
+        stack = FilterStack([members[0].model] * size)  # the members take their places when they begin
+        cache.stacks[size] = stack, CompiledSteps(stack)
+    return cache.stacks[size]
 
 
 def _check(experiments: Sequence[Experiment], rows: int) -> None:
@@ -430,6 +446,8 @@ def _prepare(experiments: Sequence[Experiment], cache: Cache, say: Say) -> list[
             cache.prepared[same] = data, model, time.process_time() - begin
         data, model, seconds = cache.prepared[same]
         members.append(Member(experiment, data, model, seconds))
+        if model.config != members[0].model.config:
+            raise ConfigError(f"the filter of experiment {experiment.name!r} has another config than the first")
     return members
 
 

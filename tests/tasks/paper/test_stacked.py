@@ -174,8 +174,8 @@ def test_members_that_wait_for_a_slot_train_as_in_one_of_their_own(optimizer):
         experiments.append(parse_experiment(values, f"seed-{seed}"))
     rules = [*[Plateau(patience=99, warmup=2)] * 3, Plateau(patience=1, gain=0.99, warmup=2)]
     rates, cache = [1e-3, 2e-3, 1e-3, 1e-3], Cache()
-    for own in (fit_together(experiments, rates=rates, rules=rules, average=3, slots=2, cache=cache),
-                fit_together(experiments, rates=rates, rules=rules, average=3, slots=2, cache=cache)):  # fmt: skip
+    for own in (fit_together(experiments, rates=rates, rules=rules, average=3, slots=[2], cache=cache),
+                fit_together(experiments, rates=rates, rules=rules, average=3, slots=[1, 3], cache=cache)):  # fmt: skip
         for number, waited in enumerate(own):
             (alone,) = fit_together([experiments[number]], rates=[rates[number]], rules=[rules[number]], average=3)
             assert (waited.steps, waited.best_step, waited.converged) == (alone.steps, alone.best_step, alone.converged)
