@@ -23,6 +23,7 @@ from tasks.paper.summary import Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
@@ -107,7 +108,7 @@ def curves(matrix: Matrix, results: Results, data: str) -> Figure | None:
     for place, ((protocol, recipe), rows) in enumerate(sorted(shown.items())):
         axis = figure.add_subplot(lines, columns, place + 1)
         weights = sorted({row["weight"] for row in rows})
-        for row in rows:
+        for row in sorted(rows, key=lambda row: row["weight"]):
             steps, errors = zip(*row["history"], strict=True)
             label = f"λ = {row['weight']:g}" if len(weights) > 1 else None
             axis.plot(steps, errors, color=COLOURS[weights.index(row["weight"]) % 4], linewidth=0.8, label=label)
@@ -115,16 +116,19 @@ def curves(matrix: Matrix, results: Results, data: str) -> Figure | None:
                 steps, errors = zip(*row["doubled"]["history"], strict=True)
                 axis.plot(steps, errors, color="#000000", linewidth=0.8, linestyle=":", label="twice the budget")
         axis.set_yscale("log")
+        _number(axis.yaxis, axis.get_ylim())
         axis.set_title(f"{matrix.title(recipe)}\n{protocol}", fontsize=7)
         axis.tick_params(labelsize=7, which="both")
         axis.grid(True, color="#E3E3E3", linewidth=0.6)
         axis.spines[["top", "right"]].set_visible(False)
         if place == 0:
             axis.set_ylabel("validation MSE", fontsize=8)
-            handles = dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
-            axis.legend(handles.values(), handles.keys(), fontsize=6, frameon=False)
         if place // columns == lines - 1:
             axis.set_xlabel("optimiser steps", fontsize=8)
+    handles = {text: line for axis in figure.axes for line, text in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(
+        handles.values(), handles.keys(), fontsize=7, frameon=False, ncols=len(handles), loc="outside upper right"
+    )
     return figure
 
 
@@ -195,12 +199,7 @@ def _label_rows(axis: Axes, labels: Sequence[str]) -> None:
 
 def _finish(axis: Axes, label: str, *, legend: bool = True) -> None:
     axis.set_xscale("log")
-    low, high = axis.get_xlim()
-    if high < 100 * low:  # few powers of ten: numbers in between, which do not overlap
-        ticker = need("matplotlib.ticker", extra="plot")
-        axis.xaxis.set_minor_locator(ticker.LogLocator(subs=(2, 5)))
-        for formatter in (axis.xaxis.set_major_formatter, axis.xaxis.set_minor_formatter):
-            formatter(ticker.FormatStrFormatter("%g"))
+    _number(axis.xaxis, axis.get_xlim())
     axis.set_xlabel(label, fontsize=9)
     axis.grid(True, axis="x", color="#E3E3E3", linewidth=0.6)
     axis.set_axisbelow(True)
@@ -210,6 +209,16 @@ def _finish(axis: Axes, label: str, *, legend: bool = True) -> None:
         handles = dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
         if handles:
             axis.legend(handles.values(), handles.keys(), fontsize=8, frameon=False, loc="best")
+
+
+def _number(axis: Axis, limits: tuple[float, float]) -> None:
+    """Write plain numbers along a logarithmic axis of few powers of ten, also between them where there is room."""
+    low, high = limits
+    if high < 100 * low:
+        ticker = need("matplotlib.ticker", extra="plot")
+        axis.set_minor_locator(ticker.LogLocator(subs=(2, 5)))
+        for formatter in (axis.set_major_formatter, axis.set_minor_formatter):
+            formatter(ticker.FormatStrFormatter("%g"))
 
 
 def _figure(width: float, height: float) -> Figure:
