@@ -129,6 +129,24 @@ def test_claims_are_judged_for_the_form_of_the_paper_first():
     assert least.reason.count("(holds)") == helps.reason.count("(holds)") == 1
 
 
+def test_errors_on_other_test_records_are_not_compared():
+    made = rows("lorenz", {("fwnkf", 0.0): 2.0, ("kalmannet", 0.0): 1.0, ("fwnkf_plain", 0.0): 3.0, ("ekf", 0.0): 0.1})
+    for key, row in made.items():
+        if "/fwnkf/" in key:
+            row["test_digest"] += "-other"
+        if "/ekf/" in key:
+            row |= {"kind": "reference", "weight": None}
+    listed = claims.claims(FULL, Results(made.values()), [])
+    least = next(claim for claim in listed if "Lorenz, FW-NKF has the least error" in claim.text)
+    assert least.verdict == "does not hold"
+    assert "FW-NKF, no regression" in least.reason
+    assert "FW-NKF (" not in least.reason
+    assert "`ekf` 0.1" in least.reason
+    alone = [row for key, row in made.items() if "/fwnkf_plain/" not in key]
+    least = next(claim for claim in claims.claims(FULL, Results(alone), []) if claim.text == least.text)
+    assert (least.verdict, least.reason) == ("not run yet", claims.OTHER_RECORDS)
+
+
 def test_a_form_is_compared_with_filters_that_are_trained_in_the_same_way():
     """KalmanNet after regression is ahead of the paper's form, which has none, but KalmanNet without it is not."""
     levels = {("fwnkf_algorithm3_plain", 0.0): 3.0, ("fwnkf", 0.0): 1.0, ("kalmannet", 0.0): 2.0, ("rkn", 0.0): 9.0}
