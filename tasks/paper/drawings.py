@@ -75,7 +75,8 @@ def _saved(path: Path, figure: Figure) -> Path:
 def accuracy(matrix: Matrix, results: Results, data: str) -> Figure | None:
     """MSE of every filter and weight, protocol ``paper``: ours with each seed, and the published figure.
 
-    None for data that are tested under the other protocol alone: the paper has no figures of them.
+    None for data that are tested under the other protocol alone, of which the paper has no figures, and where nothing
+    was run.
     """
     pairs = matrix.rows(data, "paper")
     if not pairs:
@@ -85,6 +86,8 @@ def accuracy(matrix: Matrix, results: Results, data: str) -> Figure | None:
         values = [v for v in results.entry(data, "paper", recipe, weight).values("mse") if math.isfinite(v)]
         printed = published.figure(data, recipe, weight, "mse")
         _pair(axis, place, values, None if printed is None else printed.value)
+    if not axis.lines:
+        return None
     for level, labels in _references(results, data):
         axis.axvline(level, color=REFERENCE, linewidth=0.8, linestyle=":")
         axis.annotate(", ".join(labels), (level, 1.0), xycoords=("data", "axes fraction"), rotation=40, fontsize=7,
