@@ -113,7 +113,7 @@ class Matrix:
             matching = {group.name: group for group in chosen if _matches(group, pattern)}
             if not matching:
                 raise ConfigError(f"--only {pattern}: no group; see --list")
-            selected = {**selected, **matching}
+            selected |= matching
         return list(selected.values())
 
     @property

@@ -213,9 +213,8 @@ def _comparison(
         ])  # fmt: skip
     notes = {
         STOPPED: "training of a seed ended early, because its loss was no longer finite.",
-        EARLIER: "not yet trained by the rule above. Rows without an entry under “budget” had 200 steps (300 in the "
-        "setting of KalmanNet's paper) on batches of 16 (50) at the rate of the recipe, those with one at most 1,000 "
-        "steps and half of today's patience. They may rank speed of convergence.",
+        EARLIER: "not yet trained by the rule above, but with 200 steps (300 in the setting of KalmanNet's paper) on "
+        "batches of 16 (50) at the rate of the recipe. They may rank speed of convergence.",
     }
     found = [f"{mark} {note}" for mark, note in notes.items() if any(mark in cell for line in lines for cell in line)]
     return summary.table(header, lines) + [text for note in found for text in (note, "")]

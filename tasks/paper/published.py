@@ -55,9 +55,9 @@ def figure(table: str, recipe: str, weight: float | None, column: str) -> Figure
     >>> figure("lorenz", "fwnkf", 0.01, "mse")
     Figure(value=0.58, spread=0.36)
     """
-    matching = (
-        row for row in (rows(table) if has(table) else []) if row["recipe"] == recipe and row.get("weight") == weight
-    )
+    if not has(table):
+        return None
+    matching = (row for row in rows(table) if row["recipe"] == recipe and row.get("weight") == weight)
     return next((row[column] for row in matching), None)
 
 

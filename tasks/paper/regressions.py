@@ -31,9 +31,10 @@ def prepare(experiment: Experiment, records: Records, folder: Path, say: Say = l
     file = folder / f"{_key(experiment, records, system)}.safetensors"
     if not file.is_file():
         trained = prepare_filter(experiment, records, say).system
+        assert trained is not None  # it is built as the untrained one is
         folder.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(f".{os.getpid()}")  # several groups may regress the same system at a time
-        save_file({} if trained is None else trained.state_dict(), part)
+        save_file(trained.state_dict(), part)
         os.replace(part, file)
     system.load_state_dict(load_file(file))
     return untrained

@@ -64,9 +64,12 @@ class Search:
                 f"search has the fields {', '.join(sorted(known))}; missing: {', '.join(sorted(missing)) or 'none'}, "
                 f"not known: {', '.join(sorted(set(values) - known)) or 'none'}"
             )
-        given = {name: value for name, value in values.items() if name in ("average", "compiled", "seeds", "trial")}
-        rates, batches = tuple(map(float, values["rates"])), tuple(map(int, values["batches"]))
-        return cls(rates, batches, rule=Plateau(**values.get("rule", {})), **given)
+        return cls(**{
+            **values,
+            "rates": tuple(map(float, values["rates"])),
+            "batches": tuple(map(int, values["batches"])),
+            "rule": Plateau(**values.get("rule", {})),
+        })  # fmt: skip
 
 
 @dataclass(frozen=True)

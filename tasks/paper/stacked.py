@@ -75,8 +75,6 @@ class Plateau:
     factor: float = 0.2
     gain: float = 0.005
     warmup: int = 20
-    steps: int | None = None
-    """The training ends here if it has not converged before; by default with the group."""
 
 
 @dataclass(eq=False)
@@ -158,7 +156,7 @@ def fit_together(
         rows: records of a member in one pass, a divisor of every batch size: a larger batch is the sum of several
             passes. By default their greatest common divisor.
         slots: how many filters may train at a time; by default all. Those with the most steps begin. Of several
-            numbers it is the smallest one that has a slot for each filter that is not yet trained.
+            numbers it is the smallest one that has a slot for each filter that is not yet trained, or the largest.
         cache: what earlier calls for filters of this architecture prepared and compiled, to which this one adds.
         say: called with status lines.
 
@@ -188,7 +186,7 @@ def fit_together(
         Budget(None if rates is None else rates[number], None if rules is None else rules[number], average)
         for number in range(len(members))
     ]
-    waiting = deque(sorted(range(len(members)), key=lambda number: -budgets[number].largest(members[number])))
+    waiting = deque(sorted(range(len(members)), key=lambda number: -experiments[number].trainer.steps))
     sizes = [len(members)] if slots is None else sorted(slots)
     size, running = 0, dict[int, Run]()
     passes = max(batches) // rows
@@ -258,11 +256,6 @@ class Budget:
     average: int = 0
     """The steps over which parameters are averaged for validation."""
 
-    def largest(self, member: Member) -> int:
-        """The largest number of steps of a member."""
-        steps = member.experiment.trainer.steps
-        return steps if self.rule is None or self.rule.steps is None else min(steps, self.rule.steps)
-
 
 class Run:
     """The training of one member in a slot: its optimizer, its mean parameters, and its way by its rule."""
@@ -271,7 +264,6 @@ class Run:
         experiment = member.experiment
         trainer, records = experiment.trainer, member.data.split.train
         self.number, self.member, self.budget = number, member, budget
-        self.steps = budget.largest(member)
         self.plan = Plan(len(records), records.y.shape[1], trainer.batch_size, None, experiment.seed)
         self.step = 0
         self.parameters = {
@@ -308,8 +300,9 @@ class Run:
     def advance(self, loss: Tensor) -> None:
         """A step of the optimizer, with the gradients that the stack has; none if loss or gradient are not finite."""
         member, options = self.member, self.member.experiment.optimizer
+        step = self.step
+        self.step += 1
         if member.failed_at is not None:
-            self.step += 1
             return
         for name, value in self.stack.named_parameters().items():
             self.parameters[name].grad = None if value.grad is None else value.grad[self.slot]
@@ -318,27 +311,26 @@ class Run:
             math.inf if options.clip is None else options.clip,
         )
         if not bool(loss.isfinite() & norm.isfinite()):
-            member.failed_at = self.step
-            self.step += 1
+            member.failed_at = step
             return
         if self.rate is not None:
             warmup = Plateau().warmup if self.budget.rule is None else self.budget.rule.warmup
             for group in self.optimizer.param_groups:
                 factor = group["initial_lr"] / options.learning_rate
-                group["lr"] = factor * self.rate * min(1.0, (self.step + 1) / warmup)
+                group["lr"] = factor * self.rate * min(1.0, (step + 1) / warmup)
         self.optimizer.step()
         if self.rate is None:
             self.schedule.step()
         # over a tenth of the steps so far, and at most over those of the budget
-        weight = max(1 / max(1, self.budget.average), 10 / (10 + self.step))
+        weight = max(1 / max(1, self.budget.average), 10 / (10 + step))
         with torch.no_grad():
             for name, mean in self.means.items():
                 mean.lerp_(self.parameters[name], weight)
-        self.step += 1
 
     def is_due(self) -> bool:
         """Whether this is a step after which the member is validated."""
-        return self.step % self.member.experiment.trainer.validate_every == 0 or self.step >= self.steps
+        trainer = self.member.experiment.trainer
+        return self.step % trainer.validate_every == 0 or self.step >= trainer.steps
 
     def note(self, error: float) -> None:
         """A validation error: keep the parameters if it is the least one, and follow the rule of the budget."""
@@ -367,7 +359,8 @@ class Run:
                     mean.copy_(best[name])
 
     def has_ended(self) -> bool:
-        return self.step >= self.steps or bool(self.member.converged) or self.member.failed_at is not None
+        member = self.member
+        return self.step >= member.experiment.trainer.steps or bool(member.converged) or member.failed_at is not None
 
     def finish(self) -> None:
         self.member.steps = self.step if self.member.failed_at is None else self.member.failed_at

@@ -46,7 +46,7 @@ RUNS = Path("runs/tasks")
 DEGREES = (2, 3, 4, 5, 6)
 """Degrees of the polynomial regression, of which one is chosen on the validation records."""
 REGRESSED = 4000
-"""Training records of that regression, at most: all 24,000 of the pendulum take a quarter of an hour for each seed."""
+"""Training records of that regression, at most, because its time grows with their number."""
 LEVELS, USUAL = (0.25, 0.5, 1.0, 2.0, 4.0), 0.8
 """Levels of coloured noise that the shipped filters weigh, and how probable that of training is."""
 MEAN, QUADRATIC, POLYNOMIAL = "mean_state", "quadratic_regression_ekf", "polynomial_regression_ekf"

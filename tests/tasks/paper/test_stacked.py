@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -154,8 +155,9 @@ def test_a_rate_falls_and_a_member_ends_when_its_validation_no_longer_improves()
     # no error is below a hundredth of the first one, so that patience runs out at once and after one fall
     early = Plateau(patience=2, falls=1, gain=0.99, warmup=1)
     late = Plateau(patience=4, falls=1, gain=0.99, warmup=1)
-    bounded = Plateau(patience=99, warmup=1, steps=6)
-    short, long, cut = fit_together([one] * 3, rates=[1e-3] * 3, rules=[early, late, bounded])
+    bounded = dataclasses.replace(one, trainer=dataclasses.replace(one.trainer, steps=6))
+    rules = [early, late, Plateau(patience=99, warmup=1)]
+    short, long, cut = fit_together([one, one, bounded], rates=[1e-3] * 3, rules=rules)
     assert (short.converged, short.steps) == (True, 2 * (1 + 2 + 2))
     assert (long.converged, long.steps) == (True, 2 * (1 + 4 + 4))
     assert (cut.converged, cut.steps) == (False, 6)
