@@ -38,6 +38,8 @@ MODERATE, LARGE = 0.01, 0.1
 GIVEN, EKF = "kalmannet_equations", ("ekf_with_equations", "ekf")
 CLOSE = 1.2
 """A filter is close to another if its error is at most this many times as large."""
+SPEED = ", not converged"
+"""Said of a ratio that may be one of the speed of learning."""
 SMALLER = "References with a smaller error"
 OTHER_RECORDS = "FW-NKF and the others have not been scored on the same test records yet."
 NAMES = {"lorenz": "Lorenz", "lorenz_full": "Lorenz as in KalmanNet's paper", "pendulum": "pendulum", "euroc": "EuRoC"}
@@ -187,6 +189,12 @@ def _by_form(matrix: Matrix, words: Mapping[str, str], verdicts: Mapping[str, Ve
     return "; ".join(said) + "."
 
 
+def _mostly_stopped(entry: Entry) -> bool:
+    """Whether the largest number of steps ended most trainings: a weight that only learns faster would then win."""
+    ended = [not row["converged"] for row in entry.rows if row.get("converged") is not None]
+    return 2 * sum(ended) > len(ended)
+
+
 def _untrained(entry: Entry) -> str:
     regressed = all(row.get("best_step") == 0 for row in entry.rows)
     return ", after regression alone: no step of training improved on it" if regressed else ""
@@ -221,16 +229,19 @@ def _pairwise(
     against: float,
     verdict: Callable[[Interval | None], Verdict],
 ) -> Claim:
-    ratios = {}
+    ratios, short_of = {}, {}
     for form in FORMS:
-        interval = paired(*(results.entry(data, "paper", form, value).rows for value in (weight, against)))
+        entries = [results.entry(data, "paper", form, value) for value in (weight, against)]
+        interval = paired(*(entry.rows for entry in entries))
         if interval is not None:
             ratios[form] = interval
+            short_of[form] = any(map(_mostly_stopped, entries))
     if not ratios:
         return Claim(text, "not run yet", "")
-    verdicts = {form: verdict(interval) for form, interval in ratios.items()}
+    verdicts = {form: "undecided" if short_of[form] else verdict(interval) for form, interval in ratios.items()}
     words = f"MSE with λ = {weight:g} over λ = {against:g}: "
-    words += _by_form(matrix, {form: str(interval) for form, interval in ratios.items()}, verdicts)
+    said = {form: f"{interval}{SPEED if short_of[form] else ''}" for form, interval in ratios.items()}
+    words += _by_form(matrix, said, verdicts)
     printed = [published.figure(data, OURS, value, "mse") for value in (weight, against)]
     if printed[0] is not None and printed[1] is not None:
         words += f" Published: {short(printed[0].value / printed[1].value)}."

@@ -93,8 +93,15 @@ def _conclusion(listed: Sequence[Claim]) -> list[str]:
     if not decided:
         return ["Nothing has been run yet."]
     counts = Counter[str](claim.verdict for claim in decided)
-    words = {"holds": "hold", "does not hold": "do not hold", "holds in part": "hold in part", "undecided": "are open"}
-    said = ", ".join(f"{counts[verdict]} {text}" for verdict, text in words.items() if counts[verdict])
+    words = {
+        "holds": ("holds", "hold"),
+        "does not hold": ("does not hold", "do not hold"),
+        "holds in part": ("holds in part", "hold in part"),
+        "undecided": ("is open", "are open"),
+    }
+    said = ", ".join(
+        f"{counts[verdict]} {text[counts[verdict] > 1]}" for verdict, text in words.items() if counts[verdict]
+    )
     least = [claim for claim in decided if "has the least error" in claim.text]
     where = ", ".join(f"{claim.text.split(',')[0].removeprefix('On ')} {claim.verdict}" for claim in least)
     better = sum(SMALLER in claim.reason for claim in least)

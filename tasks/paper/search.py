@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 TRIALS = "trials.json"
-SLOTS = (4, 10)
-"""Filters that are trained at a time: five rates with two seeds, or nine runs and one with twice the budget. With 16
-records each, ten of a small filter take a quarter longer than six, because much of a step is the calls of its kernels.
-The last four go on by themselves."""
+SLOTS = (4, 6, 10)
+"""Filters that are trained at a time: five rates with two seeds, or nine runs and one with twice the budget; or five
+seeds and one with twice the budget. With 16 records each, ten of a small filter take a quarter longer than six, because
+much of a step is the calls of its kernels; those of a large one take as much longer as they are more. The last four go
+on by themselves."""
 REGRESSIONS = "regressions"
 """The folder, beside those of the groups, of regressed systems."""
 

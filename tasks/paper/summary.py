@@ -131,7 +131,10 @@ def budget(values: Mapping[str, Any], data: str) -> str:
         )
     own = section.get("strict", {}).get("train")
     train = f"{records['train']:,}" + (f" ({own:,} under protocol `strict`)" if own else "")
-    training = f"{trainer['steps']} optimiser steps through the filter"
+    recipes = [name for table in values["tables"] if table["data"] == data for name in table["recipes"]]
+    longer = {values["recipes"][name].get("trainer", {}).get("steps", trainer["steps"]) for name in recipes}
+    more = f" ({max(longer)} where dynamics and filter are learned together)" if max(longer) > trainer["steps"] else ""
+    training = f"{trainer['steps']}{more} optimiser steps through the filter"
     if "search" not in values:
         training += f" on batches of {trainer['batch_size']}"
     else:

@@ -191,6 +191,18 @@ def test_a_verdict_that_twice_the_budget_changes_is_undecided(ours, expected):
     assert f"of the first seed with twice the budget {ours:g}" in least.reason
 
 
+@pytest.mark.parametrize(("stopped", "expected"), [(1, "holds"), (2, "undecided")])
+def test_a_weight_that_may_only_learn_faster_is_undecided(stopped, expected):
+    """Where the largest number of steps ends most runs of a weight, it is the speed that is compared."""
+    made = rows("lorenz", {("fwnkf", 0.0): 1.0, ("fwnkf", 0.01): 0.5})
+    for seed in range(stopped):
+        made[f"lorenz/paper/fwnkf/0/{seed}"]["converged"] = False
+    listed = claims.claims(FULL, Results(made.values()), [])
+    helps = next(claim for claim in listed if "Lorenz, FW-NKF is better with" in claim.text)
+    assert helps.verdict == expected
+    assert (claims.SPEED in helps.reason) == (expected == "undecided")
+
+
 def test_runs_of_an_earlier_budget_are_marked():
     made = rows("lorenz", {("kf", 0.0): 2.0})
     assert "‡" not in page(FULL, made)
