@@ -134,27 +134,24 @@ def fit_together(
     rules: Sequence[Plateau] | None = None,
     compiled: bool = False,
     average: int = 0,
-    rows: int | None = None,
     slots: Sequence[int] | None = None,
     cache: Cache | None = None,
     say: Say = lambda text: None,
 ) -> list[Member]:
-    """Train one filter for each experiment; all must be equal but for name, seed, trainer and weights of the loss.
+    """Train one filter for each experiment; all must be equal but for name, seed, steps and weights of the loss.
 
     The filter of a member is the one with the least validation error (``trainer.monitor: val_mse``), that before
     training included. The figures equal those of single runs up to rounding, except for filters that draw random
     numbers.
 
     Args:
-        experiments: what to train; equal but for name, seed, steps, batch size and weights of the loss.
+        experiments: what to train; equal but for name, seed, steps and weights of the loss.
         rates: a learning rate for each, instead of that of the optimizer.
         rules: when the rate of each falls and its training ends, instead of the schedule of the optimizer;
             ``trainer.steps`` is then the largest number of steps. Needs ``rates``.
         compiled: run compiled steps (:class:`fwnkf.filters.stacked.CompiledSteps`), for long trainings.
         average: validate and keep the mean of the parameters over about so many steps, instead of those of the last
             step, whose error varies with the batches. Over fewer of the first steps.
-        rows: records of a member in one pass, a divisor of every batch size: a larger batch is the sum of several
-            passes. By default their greatest common divisor.
         slots: how many filters may train at a time; by default all. Those with the most steps begin. Of several
             numbers it is the smallest one that has a slot for each filter that is not yet trained, or the largest.
         cache: what earlier calls for filters of this architecture prepared and compiled, to which this one adds.
@@ -175,9 +172,7 @@ def fit_together(
     [0, 1]
     """
     cache = Cache() if cache is None else cache
-    batches = [experiment.trainer.batch_size for experiment in experiments]
-    rows = math.gcd(*batches) if rows is None else rows
-    _check(experiments, rows)
+    _check(experiments)
     options = experiments[0].trainer
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -189,7 +184,6 @@ def fit_together(
     waiting = deque(sorted(range(len(members)), key=lambda number: -experiments[number].trainer.steps))
     sizes = [len(members)] if slots is None else sorted(slots)
     size, running = 0, dict[int, Run]()
-    passes = max(batches) // rows
     clock, step = time.process_time(), 0
     while waiting or running:
         left = len(waiting) + len(running)
@@ -198,7 +192,7 @@ def fit_together(
             size = fitting
             stack, steps = _stack(cache, members, size)
             objective = Objective(experiments, stack, steps if compiled else None)
-            pieces: list[list[Batch]] = [[]] * size
+            batches: list[Batch | None] = [None] * size
             running = dict(enumerate(running.values()))
             for slot, run in running.items():
                 run.move(stack, slot)
@@ -212,16 +206,15 @@ def fit_together(
         if new:
             _validate(stack, running, new)
         for slot, run in running.items():
-            pieces[slot] = run.batches(rows, passes)
+            batches[slot] = run.batch()
         # slots that no member is left for repeat the batches of others: their results are not used
-        filled = [own or next(filter(None, pieces)) for own in pieces]
+        spare = next(own for own in batches if own is not None)
+        filled = [spare if own is None else own for own in batches]
         for parameter in stack.named_parameters().values():
             parameter.grad = None
-        losses = torch.zeros(size, dtype=stack.model.dtype)
-        for parts in zip(*filled, strict=True):
-            own = objective(list(parts), step, passes)
-            own.sum().backward()
-            losses += own.detach()
+        losses = objective(filled, step)
+        losses.sum().backward()
+        losses = losses.detach()
         for slot, run in running.items():
             run.advance(losses[slot])
         step += 1
@@ -289,13 +282,9 @@ class Run:
             own.copy_(self.parameters[name])
             self.parameters[name].data = own
 
-    def batches(self, rows: int, passes: int) -> list[Batch]:
-        """The records of the next step, of which each pass has so many; a small batch is repeated."""
-        piece, train = self.plan.at(self.step), self.member.data.split.train
-        parts = self.plan.batch_size // rows
-        own = [gather(train, piece, part, parts) for part in range(parts)]
-        repeats = passes // parts
-        return [batch._replace(share=batch.share / repeats) for batch in own] * repeats
+    def batch(self) -> Batch:
+        """The records of the next step."""
+        return gather(self.member.data.split.train, self.plan.at(self.step))
 
     def advance(self, loss: Tensor) -> None:
         """A step of the optimizer, with the gradients that the stack has; none if loss or gradient are not finite."""
@@ -392,25 +381,19 @@ def _stack(cache: Cache, members: Sequence[Member], size: int) -> tuple[FilterSt
     return cache.stacks[size]
 
 
-def _check(experiments: Sequence[Experiment], rows: int) -> None:
+def _check(experiments: Sequence[Experiment]) -> None:
     def common(experiment: Experiment) -> str:
         terms = [{**dict(term), "weight": None} for term in experiment.loss]
-        trainer = dataclasses.replace(experiment.trainer, batch_size=1, steps=1)
+        trainer = dataclasses.replace(experiment.trainer, steps=1)
         plain = dataclasses.replace(experiment, seed=0, name="group", trainer=trainer).as_dict()
         return json.dumps({**plain, "loss": terms}, sort_keys=True, default=str)
 
     first = experiments[0]
-    largest = max(experiment.trainer.batch_size for experiment in experiments)
     for experiment in experiments:
         if common(experiment) != common(first):
             raise ConfigError(
-                f"experiments {first.name!r} and {experiment.name!r} differ in more than seed, steps, batch size and "
-                "weights of the loss; train them one by one"
-            )
-        if experiment.trainer.batch_size % rows or largest % experiment.trainer.batch_size:
-            raise ConfigError(
-                f"experiment {experiment.name!r}: batches of {experiment.trainer.batch_size} are no multiple of {rows} "
-                f"rows that divides the largest batch, {largest}"
+                f"experiments {first.name!r} and {experiment.name!r} differ in more than seed, steps and weights "
+                "of the loss; train them one by one"
             )
     options = first.trainer
     faults = [
@@ -466,8 +449,8 @@ class Objective:
         """Let a slot have the weights of an experiment."""
         self.weights[slot] = self.own[number]
 
-    def __call__(self, batches: Sequence[Batch], step: int, passes: int = 1) -> Tensor:
-        """The loss of each slot on one of several passes over a batch, which add up to that on the batch."""
+    def __call__(self, batches: Sequence[Batch], step: int) -> Tensor:
+        """The loss of each slot on its batch."""
         first = self.experiments[0]
         tensors, rebuild = _stacked(self.stack.model, batches)
         generator = torch.Generator().manual_seed(noise_seed(first.seed, step))
@@ -477,7 +460,7 @@ class Objective:
             batch, _ = rebuild(own[: len(tensors)])
             track = outputs.tree(own[len(tensors) :])
             values = self.terms.values(model, batch, track)
-            return (weights * torch.stack(list(values.values()))).sum() + model.regularization() / passes
+            return (weights * torch.stack(list(values.values()))).sum() + model.regularization()
 
         if self.steps is not None:
             batch, dt = rebuild(tensors)
@@ -493,7 +476,7 @@ class Objective:
             u = batch.u if model.control_dim else None
             track = model.run(batch.y, u, batch.mask, dt, prior=batch.prior, truncate=truncate, generator=generator)
             values = self.terms.values(model, batch, track)
-            return (weights * torch.stack(list(values.values()))).sum() + model.regularization() / passes
+            return (weights * torch.stack(list(values.values()))).sum() + model.regularization()
 
         return self.stack.map(losses, self.weights, *tensors)
 

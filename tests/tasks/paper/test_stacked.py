@@ -88,7 +88,7 @@ def test_the_group_gives_the_same_bits_again():
 
 def test_only_seeds_and_weights_may_differ():
     one, other = experiment("fwnkf", 1, 0.0), experiment("kalmannet", 1, 0.0)
-    with pytest.raises(ConfigError, match="differ in more than seed, steps, batch size and weights"):
+    with pytest.raises(ConfigError, match="differ in more than seed, steps and weights"):
         fit_together([one, other])
     compiled = parse_experiment({**one.as_dict(), "trainer": {**one.as_dict()["trainer"], "compile": True}}, "compiled")
     with pytest.raises(ConfigError, match=r"trainer\.compile = True"):
@@ -130,22 +130,6 @@ def test_own_rates_scale_the_steps_of_the_optimizer():
         [entry["val_mse"] for entry in usual.history], rel=1e-6
     )
     assert slower.history[-1]["val_mse"] != pytest.approx(own.history[-1]["val_mse"], rel=1e-3)
-
-
-def test_a_batch_in_passes_trains_as_the_batch_does():
-    values = experiment("fwnkf", 3, 0.1, **LEARNED).as_dict()
-    small, large = (
-        parse_experiment({**values, "trainer": {**values["trainer"], "batch_size": n}}, "n") for n in (2, 4)
-    )
-    alone = [fit_together([small])[0], fit_together([large])[0]]
-    together = fit_together([small, large])  # in two passes of two records, of which the small batch fills one
-    for one, other in zip(alone, together, strict=True):
-        assert [entry["val_mse"] for entry in one.history] == pytest.approx(
-            [entry["val_mse"] for entry in other.history], rel=1e-9
-        )
-    assert together[0].history[-1]["val_mse"] != together[1].history[-1]["val_mse"]
-    with pytest.raises(ConfigError, match="batches of 4 are no multiple of 3 rows"):
-        fit_together([large], rows=3)
 
 
 def test_a_rate_falls_and_a_member_ends_when_its_validation_no_longer_improves():
