@@ -131,10 +131,13 @@ def budget(values: Mapping[str, Any], data: str) -> str:
         )
     own = section.get("strict", {}).get("train")
     train = f"{records['train']:,}" + (f" ({own:,} under protocol `strict`)" if own else "")
-    recipes = [name for table in values["tables"] if table["data"] == data for name in table["recipes"]]
-    longer = {values["recipes"][name].get("trainer", {}).get("steps", trainer["steps"]) for name in recipes}
-    more = f" ({max(longer)} where dynamics and filter are learned together)" if max(longer) > trainer["steps"] else ""
-    training = f"{trainer['steps']}{more} optimiser steps through the filter"
+    recipes = [
+        values["recipes"][name] for table in values["tables"] if table["data"] == data for name in table["recipes"]
+    ]
+    places = [place for recipe in recipes for place in (recipe, recipe.get("on_data", {}).get(data, {}))]
+    longest = max(place.get("trainer", {}).get("steps", trainer["steps"]) for place in places)
+    more = f" ({longest} for filters that learn slowly, named in the recipes)" if longest > trainer["steps"] else ""
+    training = f"{trainer['steps']} optimiser steps through the filter{more}"
     if "search" not in values:
         training += f" on batches of {trainer['batch_size']}"
     else:
