@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tasks.paper.store import Row, Store
 
 PAGE = Path("docs/results/paper.md")
-STORE = Path("docs/results/paper/runs.jsonl")
+STORE = Path("docs/results/paper")
 RUNS = Path("runs/paper")
 LIST_COLUMNS = ("group", "done", "failed", "changed", "open", "reason")
 
@@ -45,7 +45,7 @@ def add_commands(commands: Any) -> None:
     command.add_argument(
         "--import", dest="modules", action="append", default=[], metavar="MODULE", help="a module that registers data"
     )
-    command.add_argument("--store", type=Path, default=STORE, metavar="FILE", help=f"rows of results ({STORE})")
+    command.add_argument("--store", type=Path, default=STORE, metavar="FOLDER", help=f"rows of results ({STORE})")
     command.add_argument("--runs", type=Path, default=RUNS, help=f"folder of trained filters, for drawings ({RUNS})")
     command.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help=f"where the page goes ({PAGE})")
     command.add_argument("--images", action=argparse.BooleanOptionalAction, default=True, help="draw the images too")

@@ -70,8 +70,8 @@ def page(matrix: Matrix, rows: Mapping[str, Row], drawn: Collection[str] = ()) -
         "",
         *_conclusion(listed),
         "",
-        "Written by `python -m tasks paper` from [the store of results](paper/runs.jsonl), a row for each run. Recipes "
-        "and budget: [`tasks/paper/recipes.yaml`](../../tasks/paper/recipes.yaml).",
+        "Written by `python -m tasks paper` from the store of results, `docs/results/paper/`, which has a row for each "
+        "run. Recipes and budget: [`tasks/paper/recipes.yaml`](../../tasks/paper/recipes.yaml).",
         "",
         DEFINITIONS,
         "",

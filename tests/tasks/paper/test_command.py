@@ -24,13 +24,13 @@ TINY = Path(__file__).parent / "tiny.yaml"
 
 
 def arguments(folder: Path, *more: str) -> list[str]:
-    places = ["--store", str(folder / "runs.jsonl"), "--runs", str(folder / "runs"), "--page", str(folder / "page.md")]
+    places = ["--store", str(folder / "store"), "--runs", str(folder / "runs"), "--page", str(folder / "page.md")]
     return ["paper", "--recipes", str(TINY), "--import", "tests.tasks.paper.short", "--no-images", *places, *more]
 
 
 def stored(folder: Path) -> dict[str, dict]:
     """The rows of a store, without the fields that differ between equal runs."""
-    return {key: untimed(row) for key, row in Store(folder / "runs.jsonl").rows().items()}
+    return {key: untimed(row) for key, row in Store(folder / "store").rows().items()}
 
 
 def untimed(row: dict) -> dict:
@@ -63,9 +63,9 @@ def test_every_run_has_a_row_and_none_is_run_twice(left_alone, capsys):
     mse = {key: rows[key]["metrics"]["mse"] for key in trained}
     assert mse["lorenz/paper/fwnkf/0/1"] != mse["lorenz/paper/fwnkf/0.1/1"], "the spectral loss has no effect"
     assert mse["lorenz/paper/fwnkf/0/0"] != mse["lorenz/paper/fwnkf/0/1"], "the seed has no effect"
-    before = (left_alone / "runs.jsonl").read_bytes()
+    before = (left_alone / "store" / "lorenz-paper.jsonl").read_bytes()
     assert main(arguments(left_alone)) == 0
-    assert (left_alone / "runs.jsonl").read_bytes() == before
+    assert (left_alone / "store" / "lorenz-paper.jsonl").read_bytes() == before
     capsys.readouterr()
     assert main([*arguments(left_alone, "--list"), "--json"]) == 0
     states = json.loads(capsys.readouterr().out)
@@ -110,7 +110,7 @@ def test_a_matrix_killed_and_resumed_has_the_same_store(left_alone, tmp_path):
 
 
 def test_a_seed_that_is_added_is_trained_as_the_others(left_alone, tmp_path):
-    shutil.copy(left_alone / "runs.jsonl", tmp_path)
+    shutil.copytree(left_alone / "store", tmp_path / "store")
     recipes = tmp_path / "recipes.yaml"
     recipes.write_text(TINY.read_text().replace("seeds: [0, 1]", "seeds: [0, 1, 2]"))
     words = [str(recipes) if word == str(TINY) else word for word in arguments(tmp_path, "--only", "kf")]
