@@ -133,7 +133,11 @@ def _least_error(matrix: Matrix, results: Results, data: str, weights: Sequence[
         verdicts,
     )
     first = next(iter(judged))
-    return Claim(text, verdicts[first], words + _references(results, data, forms[first]))
+    missing = [
+        matrix.title(name) for name in dict.fromkeys(name for name, _ in matrix.rows(data, "paper")) if name not in best
+    ]
+    not_run = f" Not run yet: {'; '.join(missing)}." if missing else ""
+    return Claim(text, verdicts[first], words + _references(results, data, forms[first]) + not_run)
 
 
 def _twice(results: Results, data: str, protocol: str, name: str, rival: str) -> float | None:

@@ -127,6 +127,10 @@ def test_claims_are_judged_for_the_form_of_the_paper_first():
     # the other form is named, with its own verdict
     assert "FW-NKF (λ = 0.01) 0.50" in least.reason
     assert least.reason.count("(holds)") == helps.reason.count("(holds)") == 1
+    # and so are the filters that it was not compared with
+    missing = least.reason.partition("Not run yet: ")[2].removesuffix(".").split("; ")
+    assert {"Kalman Net, no regression", "Recurrent KNet"} <= set(missing)
+    assert not {"Kalman Net", "FW-NKF", "FW-NKF, Algorithm 3, no regression"} & set(missing)
 
 
 def test_errors_on_other_test_records_are_not_compared():
