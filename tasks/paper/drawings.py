@@ -61,9 +61,14 @@ def draw(folder: Path, matrix: Matrix, rows: Mapping[str, Row], runs: Path) -> l
 
 
 def _saved(path: Path, figure: Figure) -> Path:
-    """Write a figure, with fewer dots where many panels would make it too large."""
+    """Write a figure with a palette of colours, with fewer dots where many panels would make it too large."""
+    from PIL import Image  # comes with matplotlib
+
     for dpi in (90, 70, 50):
-        figure.savefig(path, dpi=dpi, pil_kwargs={"optimize": True})
+        figure.savefig(path, dpi=dpi)
+        with Image.open(path) as image:
+            reduced = image.convert("RGB").quantize(64)
+        reduced.save(path, optimize=True)
         if path.stat().st_size < LIMIT:
             break
     return path
