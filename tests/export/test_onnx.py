@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.linalg import expm, expm_cond
+from scipy.linalg import expm
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fwnkf.errors import ConfigError
@@ -57,12 +57,11 @@ def test_written_out_angle_has_the_digits_of_double_precision():
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 5.0])
 def test_matrix_exponential_keeps_its_digits_in_single_precision(scale: float, generator: torch.Generator):
-    """A few roundings of the matrix; the identity added before squaring would cost 2⁸ of the result."""
+    """The identity added before squaring would cost 2⁸ roundings, 3e-5 of the largest value."""
     A = scale * torch.randn(50, 4, 4, dtype=torch.float64, generator=generator)
-    condition = torch.tensor([expm_cond(matrix) for matrix in A.numpy()]).clamp(min=1.0)
     exact = torch.from_numpy(expm(A.numpy()))
     error = (decompositions.matrix_exp(A.float()).double() - exact).norm(dim=(-2, -1)) / exact.norm(dim=(-2, -1))
-    assert float((error / condition).max()) < 4 * torch.finfo(torch.float32).eps
+    assert float(error.max()) < 4 * max(1.0, 4 * scale) * torch.finfo(torch.float32).eps
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in CASES])
