@@ -60,6 +60,8 @@ def run_paper(options: argparse.Namespace) -> int:
 
     if options.workers < 1:
         raise UsageError(f"--workers {options.workers}: at least one")
+    if options.store.is_file():
+        raise UsageError(f"--store {options.store} is a file: give the folder that has a file of rows for each table")
     matrix_of_runs, store = matrix.read(options.recipes, options.modules), Store(options.store)
     groups = matrix_of_runs.groups(options.data, options.only)
     if options.list:

@@ -39,12 +39,12 @@ class Store:
         new: dict[Path, dict[str, Row]] = {}
         for row in rows:
             key = str(row["key"])
-            new.setdefault(self.file(key), {})[key] = {"format": FORMAT, **row}
+            new.setdefault(self._file(key), {})[key] = {"format": FORMAT, **row}
         with self._locked():
             for path, added in new.items():
                 _write(path, _read(path) | added)
 
-    def file(self, key: str) -> Path:
+    def _file(self, key: str) -> Path:
         """``lorenz-strict.jsonl`` for ``lorenz/strict/kf/0/1``, ``runtime.jsonl`` for ``runtime/kf``."""
         *table, _ = key.split("/")
         return self.folder / f"{'-'.join(table[:2])}.jsonl"

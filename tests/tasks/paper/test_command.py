@@ -63,9 +63,9 @@ def test_every_run_has_a_row_and_none_is_run_twice(left_alone, capsys):
     mse = {key: rows[key]["metrics"]["mse"] for key in trained}
     assert mse["lorenz/paper/fwnkf/0/1"] != mse["lorenz/paper/fwnkf/0.1/1"], "the spectral loss has no effect"
     assert mse["lorenz/paper/fwnkf/0/0"] != mse["lorenz/paper/fwnkf/0/1"], "the seed has no effect"
-    before = (left_alone / "store" / "lorenz-paper.jsonl").read_bytes()
+    before = {path: path.read_bytes() for path in (left_alone / "store").iterdir()}
     assert main(arguments(left_alone)) == 0
-    assert (left_alone / "store" / "lorenz-paper.jsonl").read_bytes() == before
+    assert {path: path.read_bytes() for path in (left_alone / "store").iterdir()} == before
     capsys.readouterr()
     assert main([*arguments(left_alone, "--list"), "--json"]) == 0
     states = json.loads(capsys.readouterr().out)
@@ -121,6 +121,13 @@ def test_a_seed_that_is_added_is_trained_as_the_others(left_alone, tmp_path):
         added, first = after[f"lorenz/paper/kf/{weight}/2"], before["lorenz/paper/kf/0/0"]
         assert (added["rate"], added["batch"], added["trials"]) == (first["rate"], first["batch"], first["trials"])
         assert "doubled" not in added
+
+
+def test_a_file_as_store_is_refused_before_anything_is_trained(tmp_path, capsys):
+    (tmp_path / "store").write_text("")
+    assert main(arguments(tmp_path)) == 2
+    assert "is a file: give the folder" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_run_that_fails_is_a_row_with_its_reason_and_is_tried_again(left_alone, tmp_path, capsys):
