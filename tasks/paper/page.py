@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import get_args
+from typing import Any, get_args
 
 from fwnkf.training.config import OptimizerSection
 from tasks.encoder.command import STORE as ENCODERS
@@ -14,7 +14,7 @@ from tasks.encoder.page import verdicts
 from tasks.encoder.study import read as read_encoders
 from tasks.paper import published, summary
 from tasks.paper.claims import OURS, SMALLER, Claim, Verdict, claims, inconsistencies
-from tasks.paper.matrix import Matrix
+from tasks.paper.matrix import Cell, Matrix
 from tasks.paper.published import columns
 from tasks.paper.scores import COLUMNS, paired
 from tasks.paper.store import RUNTIME, Row
@@ -27,6 +27,11 @@ EXAMPLES = {
     "spectra": "spectral density of the error of predicted measurements, which the spectral loss weighs",
     "phi": "the learned Φ of FW-NKF, its response, delay, poles and zeros",
 }
+MEASURED_FIRST = (
+    "On these data FW-NKF reads the measurement of a step before it predicts it (`reads: current`). Its encoder can "
+    "then make the error of predicted measurements as small as the spectral loss asks for by itself; whether the "
+    "estimates are better for it, the table above says."
+)
 TITLES = {
     "lorenz": "Lorenz",
     "lorenz_full": "Lorenz as in KalmanNet's paper",
@@ -176,8 +181,17 @@ def section(matrix: Matrix, results: Results, data: str, drawn: Collection[str])
             lines += _comparison(matrix, results, data, protocol, pairs)
             lines += _references(results, data, protocol)
     for name, text in EXAMPLES.items():
-        lines += _image(drawn, f"paper-{data}-{name}", f"{TITLES.get(data, data)}: {text}", caption=True)
+        image = _image(drawn, f"paper-{data}-{name}", f"{TITLES.get(data, data)}: {text}", caption=True)
+        lines += image
+        if image and name == "spectra" and _reads_first(matrix, data):
+            lines += [MEASURED_FIRST, ""]
     return lines
+
+
+def _reads_first(matrix: Matrix, data: str) -> bool:
+    """Whether FW-NKF reads the measurement of a step before it predicts it, on these data."""
+    own: Mapping[str, Any] = matrix.config(Cell(data, "paper", OURS, 0.0, 0))["filter"]
+    return bool(own.get("options", {}).get("encoder", {}).get("reads") == "current")
 
 
 def _image(drawn: Collection[str], name: str, text: str, *, caption: bool = False) -> list[str]:

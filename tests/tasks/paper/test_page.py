@@ -214,3 +214,9 @@ def test_runs_of_an_earlier_budget_are_marked():
         row["config"]["search"] = {**row["config"]["search"], "trial": 1}
     text = page(FULL, made)
     assert "‡ not yet trained by the rule above" in text
+
+
+def test_where_the_encoder_reads_the_measurement_first_the_spectra_say_so():
+    written = page(FULL, {}, {"paper-euroc-spectra", "paper-lorenz-spectra"})
+    assert written.count("reads the measurement of a step before it predicts it") == 1
+    assert written.index("## EuRoC MAV") < written.index("`reads: current`") < written.index("## EuRoC MAV, every")
