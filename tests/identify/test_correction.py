@@ -84,6 +84,7 @@ def test_with_gaps_a_rough_model_of_the_vibration_and_the_correction_are_near_th
     assert errors[3] > 2 * errors[0]
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_what_is_chosen_on_recordings_left_out_pays_there_and_a_right_model_gets_no_correction(generator):
     best, plain = filters()
     y, truth = simulate(generator, 3, 2500)

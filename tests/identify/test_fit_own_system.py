@@ -29,6 +29,7 @@ def oscillator(**values: float) -> fwnkf.System:
     )  # fmt: skip
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_constants_of_functions_are_found_within_their_standard_errors(tmp_path):
     truth = {"stiffness": 9.0, "damping": 0.8, "power": 0.5, "R[0,0]": 0.01}
     data = simulate(oscillator().double(), trajectories=8, steps=300, seed=3)

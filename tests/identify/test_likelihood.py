@@ -74,6 +74,7 @@ def test_likelihood_equals_the_joint_density_of_all_measurements(prior_at: Prior
     assert likelihood.value(likelihood.parameters.start) == pytest.approx(expected, abs=1e-10)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_steady_state_gives_the_same_likelihood_as_the_full_recursion():
     y = noise(3, 300, 1)
     y[2, 280:] = math.nan  # a shorter record, filled up

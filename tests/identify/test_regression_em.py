@@ -31,6 +31,7 @@ def tip(std):
     return fwnkf.Sensor(lambda x: torch.stack((x[..., 0].sin(), -x[..., 0].cos()), -1), R=[std**2] * 2, channels=2)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_a_pendulum_whose_rate_was_never_measured_is_found_within_five_percent():
     split = protocols.simulated("pendulum", "paper", train=300, val=1, test=150).split
     train, dt = split.train, float(split.train.dt[0, 1])
@@ -53,6 +54,7 @@ def test_a_pendulum_whose_rate_was_never_measured_is_found_within_five_percent()
     torch.testing.assert_close(Q, system.process_noise(None).diagonal(), rtol=0.3, atol=0)
 
 
+@pytest.mark.unchecked("hundreds of steps, whose shapes other tests check")
 def test_noisy_states_do_not_make_the_coefficients_smaller():
     """Regression on the measurements themselves, which are states with errors, loses a part of the decay's slope."""
     generator = torch.Generator().manual_seed(0)
