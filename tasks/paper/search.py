@@ -7,7 +7,8 @@
    patience and twice the steps: what a larger budget would change.
 
 Both have the same slots, so that their steps are compiled once for each batch size. The first writes what it found to
-the folder of the group and is not repeated; nor is it where other seeds of the group were trained before.
+the folder of the group and is not repeated; nor is it where other seeds of the group were trained before. The second
+saves its state there, and goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 TRIALS = "trials.json"
+STATE = "state.safetensors"
 SLOTS = (4, 6, 10)
 """Filters that are trained at a time: five rates with two seeds, or nine runs and one with twice the budget; or five
 seeds and one with twice the budget. With 16 records each, ten of a small filter take a quarter longer than six, because
@@ -99,10 +101,11 @@ def search(
     """
     cache = Cache(regressions=folder.parent / REGRESSIONS)
     trials = [dict(row) for row in known] or _read(folder / TRIALS)
-    if trials is None:
-        trials = [row for batch in plan.batches for row in _trial(experiments, plan, batch, cache, say)]
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / TRIALS).write_text(json.dumps(trials, indent=1), encoding="utf-8")
+    for batch in plan.batches:
+        if not any(row["batch"] == batch for row in trials):
+            trials += _trial(experiments, plan, batch, cache, say)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / TRIALS).write_text(json.dumps(trials, indent=1), encoding="utf-8")
     best = min(trials, key=lambda row: row["val_mse"])
     say(f"{experiments[0].name}: rate {best['rate']:g} and batches of {best['batch']} of {len(trials)} combinations")
     largest = experiments[0].trainer.steps
@@ -111,7 +114,7 @@ def search(
     if not known:
         group.append(_with(group[0], steps=2 * largest))
         rules.append(dataclasses.replace(plan.rule, patience=2 * plan.rule.patience))
-    members = _fit(group, [best["rate"]] * len(group), rules, plan, cache, say)
+    members = _fit(group, [best["rate"]] * len(group), rules, plan, cache, say, folder / STATE)
     doubled = None if known else members.pop()
     return Found(members, doubled, best["batch"], trials)
 
@@ -139,11 +142,11 @@ def _trial(experiments: Sequence[Experiment], plan: Search, batch: int, cache: C
 
 def _fit(
     experiments: Sequence[Experiment], rates: Sequence[float], rules: Sequence[Plateau], plan: Search, cache: Cache,
-    say: Say,
+    say: Say, state: Path | None = None,
 ) -> list[Member]:  # fmt: skip
     return fit_together(
         experiments, rates=rates, rules=rules, compiled=plan.compiled, average=plan.average,
-        slots=SLOTS, cache=cache, say=say,
+        slots=SLOTS, cache=cache, state=state, say=say,
     )  # fmt: skip
 
 
@@ -151,8 +154,8 @@ def _with(experiment: Experiment, **trainer: Any) -> Experiment:
     return dataclasses.replace(experiment, trainer=dataclasses.replace(experiment.trainer, **trainer))
 
 
-def _read(path: Path) -> list[dict[str, Any]] | None:
+def _read(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
-        return None
+        return []
     rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     return rows

@@ -10,7 +10,7 @@ group, and filters that learn at other speeds are trained as long as each needs.
 which is the number of filters that its kernels are compiled for; where a member ends, the next one takes its slot.
 Where none is left and few go on, they move to a stack with fewer slots.
 
-A group writes nothing and is not resumed in the middle: it is repeated if it was stopped.
+A group writes its state every few minutes, from which it goes on with the same bits if it was stopped.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ from fwnkf.training.config import Experiment
 from fwnkf.training.fit import prepare_filter
 from fwnkf.training.losses import Batch, WeightedSum, parse_terms
 from fwnkf.training.module import VALIDATION_BATCH, make_optimizer, noise_seed
+from fwnkf.training.resume import read_state, write_state
 from fwnkf.training.setup import load_data
 from fwnkf.types import Gaussian
+from tasks.paper.matrix import digest
 from tasks.paper.regressions import prepare
 
 __all__ = ["Cache", "Member", "Plateau", "fit_together"]
@@ -55,6 +57,11 @@ UNPREPARED = ("steps", "batch_size", "validate_every")
 """Options of the trainer on which the untrained filter does not depend."""
 UNSUPPORTED = {"chunk": None, "recompute": None, "compile": False, "patience": None, "devices": 1, "monitor": "val_mse"}
 """Options of the trainer that a group does not have, with the values at which they do nothing."""
+SAVE_SECONDS = 120.0
+"""Time between two saved states, which are written after validations."""
+PROGRESS_OF_MEMBER = ("training_seconds", "best", "best_step", "steps", "failed_at", "history", "rate", "converged")
+PROGRESS_OF_RUN = ("step", "rate", "wanted", "waited", "falls")
+"""Attributes that change during a training, beside tensors."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,16 @@ class Member:
     converged: bool | None = None
     """Whether the training ended by :class:`Plateau`, and not by the number of steps; None without that rule."""
 
+    def progress(self) -> dict[str, Any]:
+        """What changes during the training."""
+        return {"model": self.model.state_dict(), **{name: getattr(self, name) for name in PROGRESS_OF_MEMBER}}
+
+    def restore(self, progress: Mapping[str, Any]) -> None:
+        """Be as when :meth:`progress` was called."""
+        for name in PROGRESS_OF_MEMBER:
+            setattr(self, name, progress[name])
+        self.model = _with_values(self.model, progress["model"])
+
 
 @dataclass(eq=False)
 class Cache:
@@ -136,6 +153,7 @@ def fit_together(
     average: int = 0,
     slots: Sequence[int] | None = None,
     cache: Cache | None = None,
+    state: Path | None = None,
     say: Say = lambda text: None,
 ) -> list[Member]:
     """Train one filter for each experiment; all must be equal but for name, seed, steps and weights of the loss.
@@ -155,6 +173,8 @@ def fit_together(
         slots: how many filters may train at a time; by default all. Those with the most steps begin. Of several
             numbers it is the smallest one that has a slot for each filter that is not yet trained, or the largest.
         cache: what earlier calls for filters of this architecture prepared and compiled, to which this one adds.
+        state: a file from which the training goes on where it was stopped, and to which it is saved on the way. Needs
+            ``rates``.
         say: called with status lines.
 
     Returns:
@@ -173,6 +193,8 @@ def fit_together(
     """
     cache = Cache() if cache is None else cache
     _check(experiments)
+    if state is not None and rates is None:
+        raise ConfigError("the state of a training is saved with rates of its own only: give `rates`")
     options = experiments[0].trainer
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -183,20 +205,36 @@ def fit_together(
     ]
     waiting = deque(sorted(range(len(members)), key=lambda number: -experiments[number].trainer.steps))
     sizes = [len(members)] if slots is None else sorted(slots)
-    size, running = 0, dict[int, Run]()
-    clock, step = time.process_time(), 0
+    size, running, step = 0, dict[int, Run](), 0
+    what = digest([[one.as_dict() for one in experiments], [dataclasses.asdict(budget) for budget in budgets]])
+    saved = None if state is None else _read(state, what, say)
+    if saved is not None:
+        waiting, size, step = deque(saved["waiting"]), saved["size"], saved["step"]
+        for member, values in zip(members, saved["members"], strict=True):
+            member.restore(values)
+        for slot, values in saved["running"].items():
+            number = values["number"]
+            running[slot] = Run(number, members[number], budgets[number])
+            running[slot].restore(values)
+        say(f"{experiments[0].name}: goes on at pass {step}, from {state}")
+    stack: FilterStack | None = None
+    clock, written = time.process_time(), time.monotonic()
     while waiting or running:
         left = len(waiting) + len(running)
         fitting = next((some for some in sizes if some >= left), sizes[-1])
-        if fitting != size:
+        if stack is None or fitting != size:
+            if fitting != size:  # a training that goes on keeps the slots it had: random numbers depend on them
+                running = dict(enumerate(running.values()))
             size = fitting
             stack, steps = _stack(cache, members, size)
             objective = Objective(experiments, stack, steps if compiled else None)
             batches: list[Batch | None] = [None] * size
-            running = dict(enumerate(running.values()))
             for slot, run in running.items():
                 run.move(stack, slot)
                 objective.place(slot, run.number)
+            if saved is not None:
+                torch.set_rng_state(saved["random"])
+                saved = None
         new = [slot for slot in range(size) if slot not in running][: len(waiting)]
         for slot in new:
             number = waiting.popleft()
@@ -231,7 +269,26 @@ def fit_together(
         if due:
             best = ", ".join(f"{member.best:.4g}" for member in members)
             say(f"{experiments[0].name}: pass {step}, {len(waiting)} waiting, best validation MSE {best}")
+        if state is not None and due and (not (waiting or running) or time.monotonic() - written >= SAVE_SECONDS):
+            values = {
+                "what": what, "step": step, "size": size, "waiting": list(waiting), "random": torch.get_rng_state(),
+                "running": {slot: run.progress() for slot, run in running.items()},
+                "members": [member.progress() for member in members],
+            }  # fmt: skip
+            write_state(values, state)
+            written = time.monotonic()
     return members
+
+
+def _read(path: Path, what: str, say: Say) -> dict[str, Any] | None:
+    """The saved state of a training; None if there is none of this training."""
+    if not path.is_file():
+        return None
+    saved = read_state(path)
+    if saved["what"] != what:
+        say(f"{path} is the state of another training: starting anew")
+        return None
+    return saved
 
 
 @dataclass(frozen=True)
@@ -270,6 +327,23 @@ class Run:
         self.means = {name: value.detach().clone() for name, value in self.parameters.items() if budget.average}
         self.wanted, self.waited, self.falls = math.inf, 0, 0
         """The error to improve on, evaluations since it was, and how often the rate has fallen."""
+
+    def progress(self) -> dict[str, Any]:
+        """What changes during the training."""
+        return {
+            "number": self.number, "parameters": self.parameters, "means": self.means,
+            "optimizer": self.optimizer.state_dict(), **{name: getattr(self, name) for name in PROGRESS_OF_RUN},
+        }  # fmt: skip
+
+    @torch.no_grad()
+    def restore(self, progress: Mapping[str, Any]) -> None:
+        """Be as when :meth:`progress` was called."""
+        for name in PROGRESS_OF_RUN:
+            setattr(self, name, progress[name])
+        self.optimizer.load_state_dict(progress["optimizer"])
+        for own, values in ((self.parameters, progress["parameters"]), (self.means, progress["means"])):
+            for name, value in own.items():
+                value.copy_(values[name])
 
     @torch.no_grad()
     def move(self, stack: FilterStack, slot: int) -> None:

@@ -172,6 +172,50 @@ def test_members_that_wait_for_a_slot_train_as_in_one_of_their_own(optimizer):
     assert [member.steps for member in own[:3]] == [4, 7, 12]
 
 
+@pytest.mark.parametrize(("name", "optimizer"), [("fwnkf", "adamw"), ("bayesian_kalmannet", "adabelief")])
+def test_a_group_that_was_stopped_goes_on_with_the_same_bits(name, optimizer, tmp_path, monkeypatch):
+    experiments = []
+    options = LEARNED if name == "fwnkf" else {"options": {"members": 2}}  # the ensemble draws random numbers
+    for seed, steps in ((1, 4), (2, 8), (3, 12), (4, 12)):
+        values = experiment(name, seed, 0.1 * (seed % 2), **options).as_dict()
+        values["trainer"] |= {"steps": steps}
+        values["optimizer"] |= {"name": optimizer}
+        experiments.append(parse_experiment(values, f"seed-{seed}"))
+    rules = [*[Plateau(patience=99, warmup=2)] * 3, Plateau(patience=1, falls=1, gain=0.5, warmup=2)]
+    settings = {"rates": [1e-3, 2e-3, 1e-3, 1e-3], "rules": rules, "average": 3, "slots": [2, 3]}
+    monkeypatch.setattr(stacked, "SAVE_SECONDS", 0.0)
+
+    def trained(state, stop=""):
+        torch.manual_seed(0)
+
+        def say(text):
+            if stop and stop in text:
+                raise KeyboardInterrupt
+
+        return fit_together(experiments, **settings, state=state, say=say)
+
+    wanted = trained(tmp_path / "whole")
+    state = tmp_path / "stopped"
+    for stop in ("pass 6,", "pass 10,"):  # with filters that wait, and after they moved to fewer slots
+        with pytest.raises(KeyboardInterrupt):
+            trained(state, stop)
+    said = []
+    found = fit_together(experiments, **settings, state=state, say=said.append)
+    assert "goes on at pass 8" in said[0]
+    # what has ended is not trained again
+    again = fit_together(experiments, **settings, state=state)
+    for members in (found, again):
+        for one, other in zip(members, wanted, strict=True):
+            assert (one.history, one.best_step, one.steps) == (other.history, other.best_step, other.steps)
+            assert (one.converged, one.best, one.rate) == (other.converged, other.best, other.rate)
+            for key, value in one.model.state_dict().items():
+                assert torch.equal(value, other.model.state_dict()[key])
+    # that of another training is not used
+    said.clear()
+    fit_together(experiments[:2], rates=[1e-3] * 2, rules=rules[:2], state=state, say=said.append)
+    assert "another training" in said[0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), [("fwnkf", LEARNED), ("kalmannet", {"equations": False})])
 def test_compiled_steps_train_as_the_loop_does(name, options):
