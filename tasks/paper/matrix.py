@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -183,11 +181,6 @@ def read(path: Path = RECIPES, modules: Sequence[str] = ()) -> Matrix:
     if faults:
         raise ConfigError("\n".join(f"{path}: {fault}" for fault in faults))
     return Matrix(values, str(path), tuple(modules))
-
-
-def digest(values: Any) -> str:
-    """A short name for plain values."""
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _faults(values: Any) -> Iterator[str]:

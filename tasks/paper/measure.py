@@ -15,10 +15,9 @@ from fwnkf import save
 from fwnkf.data.protocols import Protocol, digest
 from fwnkf.errors import FwnkfError
 from fwnkf.evaluation.evaluate import Estimate, estimate
-from tasks.paper import matrix
 from tasks.paper.matrix import REFERENCES, Cell, Group, Matrix
 from tasks.paper.scores import block_errors, scores
-from tasks.paper.store import RUNTIME, Row
+from tasks.paper.store import RUNTIME, Row, short_name
 
 if TYPE_CHECKING:
     from tasks.paper.search import Found
@@ -66,7 +65,7 @@ def failed(matrix_of_runs: Matrix, group: Group, reason: str) -> list[Row]:
 def run_folder(matrix_of_runs: Matrix, group: Group, runs: Path) -> Path:
     """Where a group is trained; another recipe or budget has another folder."""
     configs = [matrix_of_runs.row_config(cell) for cell in group.cells]
-    return runs / f"{group.name.replace('/', '-')}-{matrix.digest(configs)}"
+    return runs / f"{group.name.replace('/', '-')}-{short_name(configs)}"
 
 
 def _trained(matrix_of_runs: Matrix, group: Group, runs: Path, say: Say) -> list[Row]:

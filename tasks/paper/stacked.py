@@ -45,8 +45,8 @@ from fwnkf.training.module import VALIDATION_BATCH, make_optimizer, noise_seed
 from fwnkf.training.resume import read_state, write_state
 from fwnkf.training.setup import load_data
 from fwnkf.types import Gaussian
-from tasks.paper.matrix import digest
 from tasks.paper.regressions import prepare
+from tasks.paper.store import short_name
 
 __all__ = ["Cache", "Member", "Plateau", "fit_together"]
 
@@ -206,7 +206,7 @@ def fit_together(
     waiting = deque(sorted(range(len(members)), key=lambda number: -experiments[number].trainer.steps))
     sizes = [len(members)] if slots is None else sorted(slots)
     size, running, step = 0, dict[int, Run](), 0
-    what = digest([[one.as_dict() for one in experiments], [dataclasses.asdict(budget) for budget in budgets]])
+    what = short_name([[one.as_dict() for one in experiments], [dataclasses.asdict(budget) for budget in budgets]])
     saved = None if state is None else _read(state, what, say)
     if saved is not None:
         waiting, size, step = deque(saved["waiting"]), saved["size"], saved["step"]

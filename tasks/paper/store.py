@@ -7,6 +7,7 @@ commands may write to one store. The order of the rows does not depend on the or
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +21,11 @@ FORMAT = 1
 Row = dict[str, Any]
 RUNTIME = "runtime"
 """The kind of rows that say how long a step takes."""
+
+
+def short_name(values: Any) -> str:
+    """A short name for plain values."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
 
 
 class Store:
