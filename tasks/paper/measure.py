@@ -69,7 +69,8 @@ def run_folder(matrix_of_runs: Matrix, group: Group, runs: Path) -> Path:
 
 
 def _trained(matrix_of_runs: Matrix, group: Group, runs: Path, say: Say) -> list[Row]:
-    from tasks.paper.search import STATE, search
+    from fwnkf.training.checkpointing import STATE_FILE
+    from tasks.paper.search import search
     from tasks.paper.stacked import fit_together
 
     folder = run_folder(matrix_of_runs, group, runs)
@@ -89,7 +90,7 @@ def _trained(matrix_of_runs: Matrix, group: Group, runs: Path, say: Say) -> list
         rows = [{**row, **_budget(found, member)} for row, member in zip(rows, members, strict=True)]
         if found.doubled is not None:
             rows[0]["doubled"] = _doubled(found.doubled)
-    (folder / STATE).unlink(missing_ok=True)
+    (folder / STATE_FILE).unlink(missing_ok=True)
     return rows
 
 

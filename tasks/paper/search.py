@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fwnkf.errors import ConfigError
+from fwnkf.training.checkpointing import STATE_FILE
 from tasks.paper.stacked import Cache, Member, Plateau, fit_together
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 TRIALS = "trials.json"
-STATE = "state.safetensors"
 SLOTS = (4, 6, 10)
 """Filters that are trained at a time: five rates with two seeds, or nine runs and one with twice the budget; or five
 seeds and one with twice the budget. With 16 records each, ten of a small filter take a quarter longer than six, because
@@ -114,7 +114,7 @@ def search(
     if not known:
         group.append(_with(group[0], steps=2 * largest))
         rules.append(dataclasses.replace(plan.rule, patience=2 * plan.rule.patience))
-    members = _fit(group, [best["rate"]] * len(group), rules, plan, cache, say, folder / STATE)
+    members = _fit(group, [best["rate"]] * len(group), rules, plan, cache, say, folder / STATE_FILE)
     doubled = None if known else members.pop()
     return Found(members, doubled, best["batch"], trials)
 

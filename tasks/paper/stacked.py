@@ -10,7 +10,8 @@ group, and filters that learn at other speeds are trained as long as each needs.
 which is the number of filters that its kernels are compiled for; where a member ends, the next one takes its slot.
 Where none is left and few go on, they move to a stack with fewer slots.
 
-A group writes its state every few minutes, from which it goes on with the same bits if it was stopped.
+A group saves its state after validations, at most every ``trainer.save_seconds``, and goes on from it with the same
+bits if it was stopped.
 """
 
 from __future__ import annotations
@@ -57,8 +58,6 @@ UNPREPARED = ("steps", "batch_size", "validate_every")
 """Options of the trainer on which the untrained filter does not depend."""
 UNSUPPORTED = {"chunk": None, "recompute": None, "compile": False, "patience": None, "devices": 1, "monitor": "val_mse"}
 """Options of the trainer that a group does not have, with the values at which they do nothing."""
-SAVE_SECONDS = 120.0
-"""Time between two saved states, which are written after validations."""
 PROGRESS_OF_MEMBER = ("training_seconds", "best", "best_step", "steps", "failed_at", "history", "rate", "converged")
 PROGRESS_OF_RUN = ("step", "rate", "wanted", "waited", "falls")
 """Attributes that change during a training, beside tensors."""
@@ -269,7 +268,11 @@ def fit_together(
         if due:
             best = ", ".join(f"{member.best:.4g}" for member in members)
             say(f"{experiments[0].name}: pass {step}, {len(waiting)} waiting, best validation MSE {best}")
-        if state is not None and due and (not (waiting or running) or time.monotonic() - written >= SAVE_SECONDS):
+        if (
+            state is not None
+            and due
+            and (not (waiting or running) or time.monotonic() - written >= options.save_seconds)
+        ):
             values = {
                 "what": what, "step": step, "size": size, "waiting": list(waiting), "random": torch.get_rng_state(),
                 "running": {slot: run.progress() for slot, run in running.items()},

@@ -173,17 +173,16 @@ def test_members_that_wait_for_a_slot_train_as_in_one_of_their_own(optimizer):
 
 
 @pytest.mark.parametrize(("name", "optimizer"), [("fwnkf", "adamw"), ("bayesian_kalmannet", "adabelief")])
-def test_a_group_that_was_stopped_goes_on_with_the_same_bits(name, optimizer, tmp_path, monkeypatch):
+def test_a_group_that_was_stopped_goes_on_with_the_same_bits(name, optimizer, tmp_path):
     experiments = []
     options = LEARNED if name == "fwnkf" else {"options": {"members": 2}}  # the ensemble draws random numbers
     for seed, steps in ((1, 4), (2, 8), (3, 12), (4, 12)):
         values = experiment(name, seed, 0.1 * (seed % 2), **options).as_dict()
-        values["trainer"] |= {"steps": steps}
+        values["trainer"] |= {"steps": steps, "save_seconds": 0.0}
         values["optimizer"] |= {"name": optimizer}
         experiments.append(parse_experiment(values, f"seed-{seed}"))
     rules = [*[Plateau(patience=99, warmup=2)] * 3, Plateau(patience=1, falls=1, gain=0.5, warmup=2)]
     settings = {"rates": [1e-3, 2e-3, 1e-3, 1e-3], "rules": rules, "average": 3, "slots": [2, 3]}
-    monkeypatch.setattr(stacked, "SAVE_SECONDS", 0.0)
 
     def trained(state, stop=""):
         torch.manual_seed(0)
