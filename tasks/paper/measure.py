@@ -100,6 +100,7 @@ def _budget(found: Found, member: Member) -> Row:
         "rate": member.rate,
         "batch": found.batch,
         "converged": member.converged,
+        "restarts": member.restarts,
         "history": _curve(member),
         "trials": found.trials,
     }

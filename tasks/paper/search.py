@@ -4,7 +4,9 @@
    batches as with large ones. The combination with the least validation error, as geometric mean over seeds, is chosen.
 2. All seeds and weights are trained with it until their validation error no longer improves
    (:class:`tasks.paper.stacked.Plateau`). One more member, the first seed with the first weight, has twice the
-   patience and twice the steps: what a larger budget would change.
+   patience and twice the steps: what a larger budget would change. A rate can be sound for the few steps of the grid
+   and too high for many: where loss or gradient are not finite, a filter goes on from its best parameters with a fifth
+   of its rate.
 
 Both have the same slots, so that their steps are compiled once for each batch size. The first writes what it found to
 the folder of the group and is not repeated; nor is it where other seeds of the group were trained before. The second
@@ -35,6 +37,8 @@ SLOTS = (4, 6, 10)
 seeds and one with twice the budget. With 16 records each, ten of a small filter take a quarter longer than six, because
 much of a step is the calls of its kernels; those of a large one take as much longer as they are more. The last four go
 on by themselves."""
+RESTARTS = 3
+"""How often. Trainings whose losses are all finite do not depend on it, nor does what the grid finds."""
 REGRESSIONS = "regressions"
 """The folder, beside those of the groups, of regressed systems."""
 
@@ -110,10 +114,11 @@ def search(
     say(f"{experiments[0].name}: rate {best['rate']:g} and batches of {best['batch']} of {len(trials)} combinations")
     largest = experiments[0].trainer.steps
     group = [_with(experiment, batch_size=best["batch"]) for experiment in experiments]
-    rules = [plan.rule] * len(group)
+    rule = dataclasses.replace(plan.rule, restarts=RESTARTS)
+    rules = [rule] * len(group)
     if not known:
         group.append(_with(group[0], steps=2 * largest))
-        rules.append(dataclasses.replace(plan.rule, patience=2 * plan.rule.patience))
+        rules.append(dataclasses.replace(rule, patience=2 * rule.patience))
     members = _fit(group, [best["rate"]] * len(group), rules, plan, cache, say, folder / STATE_FILE)
     doubled = None if known else members.pop()
     return Found(members, doubled, best["batch"], trials)

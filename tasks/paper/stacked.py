@@ -58,7 +58,9 @@ UNPREPARED = ("steps", "batch_size", "validate_every")
 """Options of the trainer on which the untrained filter does not depend."""
 UNSUPPORTED = {"chunk": None, "recompute": None, "compile": False, "patience": None, "devices": 1, "monitor": "val_mse"}
 """Options of the trainer that a group does not have, with the values at which they do nothing."""
-PROGRESS_OF_MEMBER = ("training_seconds", "best", "best_step", "steps", "failed_at", "history", "rate", "converged")
+PROGRESS_OF_MEMBER = (
+    "training_seconds", "best", "best_step", "steps", "failed_at", "history", "rate", "converged", "restarts",
+)  # fmt: skip
 PROGRESS_OF_RUN = ("step", "rate", "wanted", "waited", "falls")
 """Attributes that change during a training, beside tensors."""
 
@@ -69,8 +71,8 @@ class Plateau:
 
     An evaluation counts as an improvement if the validation error is below ``1 - gain`` of the best so far. After
     ``patience`` evaluations without one, the member goes back to its best parameters with ``factor`` of its rate; where
-    that has happened ``falls`` times (none at 0), its training has converged. The rate rises over the first ``warmup``
-    steps.
+    that has happened ``falls`` times (none at 0), its training has converged. Where its loss or gradient is not finite,
+    it does the same, at most ``restarts`` times. The rate rises over the first ``warmup`` steps.
 
     >>> Plateau(patience=4).patience
     4
@@ -81,6 +83,7 @@ class Plateau:
     factor: float = 0.2
     gain: float = 0.005
     warmup: int = 20
+    restarts: int = 0
 
 
 @dataclass(eq=False)
@@ -108,13 +111,15 @@ class Member:
     steps: int = 0
     """Steps of the training."""
     failed_at: int | None = None
-    """The step at which loss or gradient were first not finite; the member keeps its best parameters until then."""
+    """The step at which the training ended because loss or gradient were not finite; its best parameters are kept."""
     history: list[dict[str, float]] = field(default_factory=list)
     """Figures of each validation."""
     rate: float = 0.0
     """The learning rate at the start, if it is the member's own."""
     converged: bool | None = None
     """Whether the training ended by :class:`Plateau`, and not by the number of steps; None without that rule."""
+    restarts: int = 0
+    """How often it went back to its best parameters because loss or gradient were not finite."""
 
     def progress(self) -> dict[str, Any]:
         """What changes during the training."""
@@ -365,7 +370,7 @@ class Run:
 
     def advance(self, loss: Tensor) -> None:
         """A step of the optimizer, with the gradients that the stack has; none if loss or gradient are not finite."""
-        member, options = self.member, self.member.experiment.optimizer
+        member, options, rule = self.member, self.member.experiment.optimizer, self.budget.rule
         step = self.step
         self.step += 1
         if member.failed_at is not None:
@@ -377,10 +382,14 @@ class Run:
             math.inf if options.clip is None else options.clip,
         )
         if not bool(loss.isfinite() & norm.isfinite()):
-            member.failed_at = step
+            if rule is not None and member.restarts < rule.restarts:
+                member.restarts += 1
+                self._return(rule)
+            else:
+                member.failed_at = step
             return
         if self.rate is not None:
-            warmup = Plateau().warmup if self.budget.rule is None else self.budget.rule.warmup
+            warmup = Plateau().warmup if rule is None else rule.warmup
             for group in self.optimizer.param_groups:
                 factor = group["initial_lr"] / options.learning_rate
                 group["lr"] = factor * self.rate * min(1.0, (step + 1) / warmup)
@@ -415,14 +424,20 @@ class Run:
         self.waited = 0 if improved else self.waited + 1
         self.wanted = (1 - rule.gain) * min(error, member.best) if improved else self.wanted
         member.converged = self.waited >= rule.patience and self.falls >= rule.falls
-        if not member.converged and self.waited >= rule.patience and self.rate is not None:
-            self.waited, self.falls, self.rate = 0, self.falls + 1, self.rate * rule.factor
-            with torch.no_grad():
-                best = dict(member.model.named_parameters())
-                for name, value in self.parameters.items():
-                    value.copy_(best[name])
-                for name, mean in self.means.items():
-                    mean.copy_(best[name])
+        if not member.converged and self.waited >= rule.patience:
+            self.falls += 1
+            self._return(rule)
+
+    @torch.no_grad()
+    def _return(self, rule: Plateau) -> None:
+        """Back to the best parameters, with a part of the rate."""
+        self.waited = 0
+        if self.rate is not None:  # rules need rates
+            self.rate *= rule.factor
+        best = dict(self.member.model.named_parameters())
+        for values in (self.parameters, self.means):
+            for name, value in values.items():
+                value.copy_(best[name])
 
     def has_ended(self) -> bool:
         member = self.member

@@ -58,7 +58,9 @@ class Entry:
             return ""
         steps = statistics.fmean(row["best_step"] for row in chosen)
         converged = sum(bool(row["converged"]) for row in chosen)
-        return f"{chosen[0]['rate']:g}, {chosen[0]['batch']}, {steps:.0f}; {converged} of {len(chosen)}"
+        returned = sum(bool(row.get("restarts")) for row in chosen)
+        also = f", {returned} returned" if returned else ""
+        return f"{chosen[0]['rate']:g}, {chosen[0]['batch']}, {steps:.0f}; {converged} of {len(chosen)}{also}"
 
     def seconds(self) -> float:
         """CPU seconds of preparing and training one run, on average."""
@@ -171,7 +173,8 @@ def rule(values: Mapping[str, Any]) -> str:
         f"many records, with {found.get('seeds', 1)} seeds, and the pair with the least validation error is taken. All "
         "seeds and weights are trained until the validation error has not fallen by "
         f"{100 * own.get('gain', 0.005):g} % over {own.get('patience', 4)} evaluations"
-        f"{f'; {fall}' if own.get('falls', 1) else ', which counts as converged'}. {averaged}The column “budget” has "
-        "rate, batch, mean step of the best parameters, and how many runs converged "
-        "before the largest number of steps."
+        f"{f'; {fall}' if own.get('falls', 1) else ', which counts as converged'}. {averaged}Where a loss is not "
+        f"finite, a run returns to its best parameters and goes on with {own.get('factor', 0.2):g} times its rate. The "
+        "column “budget” has rate, batch, mean step of the best parameters, how many runs converged before the largest "
+        "number of steps, and how many returned."
     )

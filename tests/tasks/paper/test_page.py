@@ -106,6 +106,8 @@ def test_a_cell_is_mean_and_spread_over_seeds():
     assert "±" in entry.text("mse")
     stopped = Entry(({**next(iter(runs)), "failed_at": 3},))
     assert stopped.text("mse").endswith("†")
+    assert entry.budget().endswith("; 3 of 3")
+    assert Entry(tuple({**row, "restarts": row["seed"]} for row in runs)).budget().endswith("; 3 of 3, 2 returned")
     assert Entry((), ("no memory",)).text("mse") == "failed"
     assert Entry(()).text("mse") == "not run"
 

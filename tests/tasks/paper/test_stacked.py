@@ -78,6 +78,40 @@ def test_a_member_that_fails_keeps_its_best_filter_and_does_not_touch_the_others
         torch.testing.assert_close(value, alone.model.state_dict()[key], rtol=1e-7, atol=1e-10)
 
 
+def test_a_member_whose_loss_is_not_finite_goes_on_from_its_best_parameters_with_a_lower_rate(monkeypatch):
+    values = experiment("fwnkf", 3, 0.0, **LEARNED).as_dict()
+    values["trainer"] |= {"steps": 9, "validate_every": 2}
+    one = parse_experiment(values, "again")
+    rule = Plateau(patience=99, falls=0, warmup=1, restarts=2)
+    objective, advance, lost, taken = stacked.Objective, stacked.Run.advance, {5, 8}, []
+
+    class Lost(objective):
+        """A loss that is infinite at some steps."""
+
+        def __call__(self, batches, step):
+            return super().__call__(batches, step) * (math.inf if step in lost else 1.0)
+
+    def noted(run, loss):
+        before = {name: value.detach().clone() for name, value in run.parameters.items()}
+        advance(run, loss)
+        taken.append((before, {name: value.detach().clone() for name, value in run.parameters.items()}, run.rate))
+
+    monkeypatch.setattr(stacked, "Objective", Lost)
+    monkeypatch.setattr(stacked.Run, "advance", noted)
+    (member,) = fit_together([one], rates=[1e-2], rules=[rule])
+    assert (member.restarts, member.failed_at, member.steps) == (2, None, 9)
+    assert [rate for *_, rate in taken] == pytest.approx([1e-2] * 5 + [2e-3] * 3 + [4e-4])
+    best = next(entry["step"] for entry in member.history if entry["val_mse"] == min(
+        entry["val_mse"] for entry in member.history if entry["step"] <= 4))  # fmt: skip
+    wanted = taken[best][0]  # before the step after that validation
+    assert all(torch.equal(value, wanted[name]) for name, value in taken[5][1].items())
+    # without more returns the training ends at the step
+    taken.clear()
+    lost.add(6)
+    (member,) = fit_together([one], rates=[1e-2], rules=[rule])
+    assert (member.restarts, member.failed_at, member.steps) == (2, 8, 8)
+
+
 def test_the_group_gives_the_same_bits_again():
     experiments = [experiment("fwnkf", seed, 0.1, **LEARNED) for seed in (1, 2)]
     first, second = fit_together(experiments), fit_together(experiments)
