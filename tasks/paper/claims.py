@@ -108,12 +108,13 @@ def _least_error(matrix: Matrix, results: Results, data: str, weights: Sequence[
     best = {name: pair for name in matrix.values["recipes"]
             if (pair := results.best(data, "paper", name, weights, "mse_arc")) is not None}  # fmt: skip
     forms = {form: best[form][1] for form in FORMS if form in best}
-    rivals = {form: name for form, entry in forms.items() if (name := _rival(best, _regressed(entry))) is not None}
+    alike = {form: names for form, entry in forms.items() if (names := _rivals(best, _regressed(entry)))}
+    rivals = {form: min(names, key=lambda name: best[name][1].mean("mse_arc")) for form, names in alike.items()}
     judged = {form: interval for form, name in rivals.items()
               if (interval := paired(forms[form].rows, best[name][1].rows)) is not None}  # fmt: skip
     if not judged:
         return Claim(text, "not run yet", OTHER_RECORDS if rivals else "")
-    twice = {form: _twice(results, data, "paper", form, rivals[form]) for form in judged}
+    twice = {form: _twice(results, data, "paper", form, alike[form]) for form in judged}
     verdicts = {form: _unchanged(_below(interval), twice[form]) for form, interval in judged.items()}
     said = dict.fromkeys((_regressed(forms[form]), rivals[form]) for form in judged)
     words = "".join(
@@ -122,7 +123,7 @@ def _least_error(matrix: Matrix, results: Results, data: str, weights: Sequence[
         f"{'' if name in WITHOUT_TRANSITION or _regressed(best[name][1]) == regressed else UNLIKE}. "
         for regressed, name in said
     )
-    words += "Each form beside that one: " + _by_form(
+    words += "Each form beside that one, and with twice the budget beside the best of them with as much: " + _by_form(
         matrix,
         {
             form: f"(λ = {best[form][0]:g}) {entry.text('mse_arc')}, ratio {judged[form]}{_untrained(entry)}"
@@ -140,17 +141,23 @@ def _least_error(matrix: Matrix, results: Results, data: str, weights: Sequence[
     return Claim(text, verdicts[first], words + _references(results, data, forms[first]) + not_run)
 
 
-def _twice(results: Results, data: str, protocol: str, name: str, rival: str) -> float | None:
-    """The error of a filter over another's, both of the first seed with twice the budget; None if it was not run."""
-    errors = []
-    for method in (name, rival):
+def _twice(results: Results, data: str, protocol: str, name: str, others: Sequence[str]) -> float | None:
+    """The error of a filter over the least of others', of the first seed with twice the budget; None if not run.
+
+    It need not be the best of the others with the usual budget that has the least error with twice as much.
+    """
+
+    def error(method: str) -> float | None:
         rows = [
             row for row in results.rows if (row["data"], row["protocol"], row["recipe"]) == (data, protocol, method)
         ]
         found = [row["doubled"] for row in rows if "doubled" in row and not row["earlier"]]
         found += [row["metrics"] for row in rows if row["kind"] == "reference" and row.get("seed") == 0]
-        errors += [float(figures["mse_arc"]) for figures in found[:1]]
-    return errors[0] / errors[1] if len(errors) == 2 and errors[1] > 0 else None
+        return float(found[0]["mse_arc"]) if found else None
+
+    ours = error(name)
+    least = min((found for other in others if (found := error(other)) is not None), default=0.0)
+    return ours / least if ours is not None and least > 0 else None
 
 
 def _said_twice(ratio: float | None) -> str:
@@ -170,17 +177,17 @@ def _regressed(entry: Entry) -> bool:
     return any(row.get("pretrain", 0) > 0 for row in entry.rows)
 
 
-def _rival(best: Mapping[str, tuple[float, Entry]], regressed: bool) -> str | None:
-    """The best of the other filters that are trained in the same way, with or without regression of the dynamics.
+def _rivals(best: Mapping[str, tuple[float, Entry]], regressed: bool) -> list[str]:
+    """The other filters, trained in the same way, with or without regression of the dynamics.
 
     A filter that was not run in that way takes part as it was run.
     """
-    found = []
+    found: list[str] = []
     for name in (*LEARNED, *CLASSICAL):
         variants = [each for each in (name, name + PLAIN) if each in best]
         alike = [each for each in variants if name in WITHOUT_TRANSITION or _regressed(best[each][1]) == regressed]
         found += (alike or variants)[:1]
-    return min(found, key=lambda name: best[name][1].mean("mse_arc"), default=None)
+    return found
 
 
 def _by_form(matrix: Matrix, words: Mapping[str, str], verdicts: Mapping[str, Verdict]) -> str:
@@ -311,7 +318,7 @@ def _close_to_ekf(matrix: Matrix, results: Results, data: str) -> Claim:
     if interval is None or theirs is None:
         return Claim(text, "not run yet", "")
     verdict: Verdict = "holds" if interval.high < CLOSE else "does not hold" if interval.low > CLOSE else "undecided"
-    twice = next((r for name in EKF if (r := _twice(results, data, "strict", GIVEN, name)) is not None), None)
+    twice = next((r for name in EKF if (r := _twice(results, data, "strict", GIVEN, [name])) is not None), None)
     verdict = _unchanged(verdict, twice, CLOSE)
     words = f"{ours.text('mse_arc')} against {theirs.text('mse_arc')}, ratio {interval}{_said_twice(twice)}."
     return Claim(text, verdict, words)

@@ -186,15 +186,18 @@ def test_what_twice_the_budget_changes_is_on_the_page():
     assert "All differences are within the spread over seeds." in page(FULL, made)
 
 
-@pytest.mark.parametrize(("ours", "expected"), [(0.9, "holds"), (1.1, "undecided")])
-def test_a_verdict_that_twice_the_budget_changes_is_undecided(ours, expected):
-    made = rows("lorenz", {("fwnkf", 0.0): 1.0, ("kalmannet", 0.0): 2.0})
-    for name, error in (("fwnkf", ours), ("kalmannet", 1.0)):
+@pytest.mark.parametrize(
+    ("ours", "third", "expected"),
+    [(0.9, 2.0, "holds"), (1.1, 2.0, "undecided"), (0.9, 0.75, "undecided")],  # the last: by one that was behind
+)
+def test_a_verdict_that_twice_the_budget_changes_is_undecided(ours, third, expected):
+    made = rows("lorenz", {("fwnkf", 0.0): 1.0, ("kalmannet", 0.0): 2.0, ("rkn", 0.0): 3.0})
+    for name, error in (("fwnkf", ours), ("kalmannet", 1.0), ("rkn", third)):
         made[f"lorenz/paper/{name}/0/0"]["doubled"] = {"mse_arc": error}
     listed = claims.claims(FULL, Results(made.values(), FULL.values["search"]), [])
     least = next(claim for claim in listed if "Lorenz, FW-NKF has the least error" in claim.text)
     assert least.verdict == expected
-    assert f"of the first seed with twice the budget {ours:g}" in least.reason
+    assert f"of the first seed with twice the budget {ours / min(1.0, third):g}" in least.reason
 
 
 @pytest.mark.parametrize(("stopped", "expected"), [(1, "holds"), (2, "undecided")])
