@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 TRIALS = "trials.json"
-SLOTS = (4, 6, 10)
+SLOTS = (1, 4, 6, 10)
 """Filters that are trained at a time: five rates with two seeds, or nine runs and one with twice the budget; or five
 seeds and one with twice the budget. With 16 records each, ten of a small filter take a quarter longer than six, because
 much of a step is the calls of its kernels; those of a large one take as much longer as they are more. The last four go
-on by themselves."""
+on by themselves, and so does the very last, the one with twice the budget: where a large filter learns slowly, that is
+thousands of steps."""
 RESTARTS = 3
 """How often. Trainings whose losses are all finite do not depend on it, nor does what the grid finds."""
 REGRESSIONS = "regressions"
