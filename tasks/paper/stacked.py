@@ -382,9 +382,9 @@ class Run:
             math.inf if options.clip is None else options.clip,
         )
         if not bool(loss.isfinite() & norm.isfinite()):
-            if rule is not None and member.restarts < rule.restarts:
+            if rule is not None and self.rate is not None and member.restarts < rule.restarts:
                 member.restarts += 1
-                self._return(rule)
+                self._return(self.rate * rule.factor)
             else:
                 member.failed_at = step
             return
@@ -424,16 +424,14 @@ class Run:
         self.waited = 0 if improved else self.waited + 1
         self.wanted = (1 - rule.gain) * min(error, member.best) if improved else self.wanted
         member.converged = self.waited >= rule.patience and self.falls >= rule.falls
-        if not member.converged and self.waited >= rule.patience:
+        if not member.converged and self.waited >= rule.patience and self.rate is not None:
             self.falls += 1
-            self._return(rule)
+            self._return(self.rate * rule.factor)
 
     @torch.no_grad()
-    def _return(self, rule: Plateau) -> None:
-        """Back to the best parameters, with a part of the rate."""
-        self.waited = 0
-        if self.rate is not None:  # rules need rates
-            self.rate *= rule.factor
+    def _return(self, rate: float) -> None:
+        """Back to the best parameters, with another rate."""
+        self.waited, self.rate = 0, rate
         best = dict(self.member.model.named_parameters())
         for values in (self.parameters, self.means):
             for name, value in values.items():
