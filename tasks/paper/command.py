@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,8 +101,13 @@ def _missing(options: argparse.Namespace, matrix_of_runs: Matrix, rows: dict[str
     if not group.cells:
         return group
     open_cells = tuple(cell for cell, state in zip(group.cells, states, strict=True) if state in wanted)
-    done = [rows[cell.key] for cell, state in zip(group.cells, states, strict=True) if state == "done"]
-    return replace(group, cells=open_cells, trials=tuple(done[0].get("trials", ())) if done else ())
+    tried = [
+        stored
+        for stored, config in _wanted(matrix_of_runs, rows, group)
+        if stored is not None and "trials" in stored and _same_grid(stored["config"], config)
+    ]
+    trials = tuple(tried[0]["trials"]) if tried else ()
+    return replace(group, cells=open_cells, trials=trials, doubled="done" not in states)
 
 
 def _results(
@@ -135,6 +140,20 @@ def _run_state(stored: Row | None, config: dict[str, Any]) -> str:
     if stored["status"] == "failed":
         return "failed"
     return "done" if stored["config"] == config else "changed"
+
+
+def _same_grid(stored: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """Whether two configs of a run differ in nothing but the length of its training, which the grid does not see."""
+
+    def without_length(values: Mapping[str, Any]) -> Any:
+        search = values.get("search", {})
+        return {
+            **values,
+            "trainer": {**values["trainer"], "steps": None},
+            "search": {**search, "rule": {**search.get("rule", {}), "patience": None}},
+        }
+
+    return bool(without_length(stored) == without_length(config))
 
 
 def _wanted(matrix_of_runs: Matrix, rows: dict[str, Row], group: Group) -> Iterator[tuple[Row | None, dict[str, Any]]]:

@@ -77,10 +77,11 @@ def _trained(matrix_of_runs: Matrix, group: Group, runs: Path, say: Say) -> list
     rows = []
     experiments = [matrix_of_runs.experiment(cell) for cell in group.cells]
     found = None
-    if matrix_of_runs.search is None:
+    plan = matrix_of_runs.search(group)
+    if plan is None:
         members = fit_together(experiments, say=say)
     else:
-        found = search(experiments, matrix_of_runs.search, folder, say, group.trials)
+        found = search(experiments, plan, folder, say, group.trials, doubled=group.doubled)
         members = found.members
     for number, (cell, member) in enumerate(zip(group.cells, members, strict=True)):
         save(member.model, folder / str(number))  # for drawings

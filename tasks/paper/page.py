@@ -67,7 +67,7 @@ def write(path: Path, matrix: Matrix, rows: Mapping[str, Row], runs: Path, *, im
 
 def page(matrix: Matrix, rows: Mapping[str, Row], drawn: Collection[str] = ()) -> str:
     """The page as Markdown; ``drawn`` are the names of the drawings that exist."""
-    results = Results(rows.values(), matrix.values.get("search"))
+    results = Results(rows.values(), matrix)
     runtime = [row for row in rows.values() if row["kind"] == RUNTIME]
     listed = claims(matrix, results, runtime)
     lines = [
@@ -171,7 +171,7 @@ def _claims(listed: Sequence[Claim]) -> list[str]:
 
 def section(matrix: Matrix, results: Results, data: str, drawn: Collection[str]) -> list[str]:
     """The tables of one data set."""
-    lines = [f"## {TITLES.get(data, data)}", "", f"{summary.budget(matrix.values, data)}.", ""]
+    lines = [f"## {TITLES.get(data, data)}", "", f"{summary.budget(matrix, data)}.", ""]
     lines += _image(drawn, f"paper-{data}-curves", f"Validation error during training on {TITLES.get(data, data)}")
     lines += _image(drawn, f"paper-{data}", f"MSE on {TITLES.get(data, data)}, here and published")
     for protocol in ("paper", "strict"):
@@ -215,6 +215,7 @@ def _comparison(
         *(TRAJECTORY.values() if positions else []),
     ]
     header += ["FW-NKF / method", "NEES", "parameters", "CPU s", "budget"]
+    usual = matrix.values.get("search", {}).get("rule", {}).get("patience")
     lines = []
     for recipe, weight in pairs:
         entry = results.entry(data, protocol, recipe, weight)
@@ -230,12 +231,11 @@ def _comparison(
             entry.text("nees") if entry.rows else "",
             f"{entry.rows[0]['parameters']:,}" if entry.rows else "",
             f"{entry.seconds():.0f}" if entry.rows else "",
-            entry.budget(),
+            entry.budget(usual),
         ])  # fmt: skip
     notes = {
         STOPPED: "training of a seed ended early, because its loss was no longer finite.",
-        EARLIER: "not yet trained by the rule above, but with 200 steps (300 in the setting of KalmanNet's paper) on "
-        "batches of 16 (50) at the rate of the recipe. They may rank speed of convergence.",
+        EARLIER: "not yet trained by the rule above, but with a smaller budget. They may rank speed of convergence.",
     }
     found = [f"{mark} {note}" for mark, note in notes.items() if any(mark in cell for line in lines for cell in line)]
     return summary.table(header, lines) + [text for note in found for text in (note, "")]

@@ -87,7 +87,7 @@ class Found:
     members: list[Member]
     """One for each experiment."""
     doubled: Member | None
-    """The first experiment with twice the budget; None where only other seeds were trained."""
+    """The first experiment with twice the budget, if that was wanted."""
     batch: int
     trials: list[dict[str, Any]]
     """Rate, batch and validation error of every combination of the grid, and its CPU seconds."""
@@ -99,10 +99,21 @@ def search(
     folder: Path,
     say: Say = lambda text: None,
     known: Sequence[Mapping[str, Any]] = (),
+    *,
+    doubled: bool = True,
 ) -> Found:
     """Train a group of experiments, which differ in seed and weights of the loss, by the rule.
 
-    ``known`` are the trials of a group to which these experiments add seeds or weights.
+    Args:
+        experiments: what to train.
+        plan: the grid and the rule.
+        folder: where trials and the state of the training are kept.
+        say: called with status lines.
+        known: the trials of an earlier search for the same filter, which is not repeated.
+        doubled: train the first experiment with twice the budget too.
+
+    Returns:
+        The trained filters.
     """
     cache = Cache(regressions=folder.parent / REGRESSIONS)
     trials = [dict(row) for row in known] or _read(folder / TRIALS)
@@ -117,12 +128,12 @@ def search(
     group = [_with(experiment, batch_size=best["batch"]) for experiment in experiments]
     rule = dataclasses.replace(plan.rule, restarts=RESTARTS)
     rules = [rule] * len(group)
-    if not known:
+    if doubled:
         group.append(_with(group[0], steps=2 * largest))
         rules.append(dataclasses.replace(rule, patience=2 * rule.patience))
     members = _fit(group, [best["rate"]] * len(group), rules, plan, cache, say, folder / STATE_FILE)
-    doubled = None if known else members.pop()
-    return Found(members, doubled, best["batch"], trials)
+    twice = members.pop() if doubled else None
+    return Found(members, twice, best["batch"], trials)
 
 
 def _trial(experiments: Sequence[Experiment], plan: Search, batch: int, cache: Cache, say: Say) -> list[dict[str, Any]]:

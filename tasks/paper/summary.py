@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tasks.paper.matrix import Cell, Matrix
 from tasks.paper.store import RUNTIME, Row
 
 NOT_RUN = "not run"
@@ -51,8 +52,11 @@ class Entry:
         mark += EARLIER if any(row.get("earlier") for row in self.rows) else ""
         return (f"{short(mean)} ± {short(spread, 2)}" if math.isfinite(spread) else short(mean)) + mark
 
-    def budget(self) -> str:
-        """Rate and batch that were chosen, and how many runs converged, with the steps of the best filters."""
+    def budget(self, usual: int | None = None) -> str:
+        """Rate and batch that were chosen, steps of the best filters, and how many runs converged.
+
+        A patience that is not the ``usual`` one is said, if that is given.
+        """
         chosen = [row for row in self.rows if "converged" in row]
         if not chosen:
             return ""
@@ -60,7 +64,9 @@ class Entry:
         converged = sum(bool(row["converged"]) for row in chosen)
         returned = sum(bool(row.get("restarts")) for row in chosen)
         also = f", {returned} returned" if returned else ""
-        return f"{chosen[0]['rate']:g}, {chosen[0]['batch']}, {steps:.0f}; {converged} of {len(chosen)}{also}"
+        patience = chosen[0]["config"].get("search", {}).get("rule", {}).get("patience")
+        longer = "" if usual is None or patience == usual else f", patience {patience}"
+        return f"{chosen[0]['rate']:g}, {chosen[0]['batch']}, {steps:.0f}; {converged} of {len(chosen)}{also}{longer}"
 
     def seconds(self) -> float:
         """CPU seconds of preparing and training one run, on average."""
@@ -72,13 +78,16 @@ class Entry:
 class Results:
     """Rows of the store by data, protocol, method and weight; those of the runtime table are left out."""
 
-    def __init__(self, rows: Iterable[Row], rule: Mapping[str, Any] | None = None) -> None:
-        """``rule`` is that of the budget as it is now: runs that were trained by another one are marked."""
-        self.rows = [
-            {**row, "earlier": row["kind"] == "trained" and row.get("config", {}).get("search") != rule}
-            for row in rows
-            if row["kind"] != RUNTIME
-        ]
+    def __init__(self, rows: Iterable[Row], matrix: Matrix | None = None) -> None:
+        """``matrix`` has the rule of the budget as it is now: runs that were trained by another one are marked."""
+
+        def earlier(row: Row) -> bool:
+            if matrix is None or row["kind"] != "trained":
+                return False
+            rule = matrix.search_values(row["data"], row["protocol"], row["recipe"])
+            return bool(row.get("config", {}).get("search") != rule)
+
+        self.rows = [{**row, "earlier": earlier(row)} for row in rows if row["kind"] != RUNTIME]
 
     def entry(self, data: str, protocol: str, recipe: str, weight: float | None = None) -> Entry:
         """The runs of a recipe with a weight, or those of a reference."""
@@ -121,8 +130,9 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def budget(values: Mapping[str, Any], data: str) -> str:
+def budget(matrix: Matrix, data: str) -> str:
     """The budget of a data set in words."""
+    values = matrix.values
     section = values["budget"][data]
     records, trainer = section["data"], section["trainer"]
     regression = ""
@@ -133,11 +143,12 @@ def budget(values: Mapping[str, Any], data: str) -> str:
         )
     own = section.get("strict", {}).get("train")
     train = f"{records['train']:,}" + (f" ({own:,} under protocol `strict`)" if own else "")
-    recipes = [
-        values["recipes"][name] for table in values["tables"] if table["data"] == data for name in table["recipes"]
-    ]
-    places = [place for recipe in recipes for place in (recipe, recipe.get("on_data", {}).get(data, {}))]
-    longest = max(place.get("trainer", {}).get("steps", trainer["steps"]) for place in places)
+    longest = max(
+        matrix.config(Cell(data, table["protocol"], recipe, 0.0, 0))["trainer"]["steps"]
+        for table in values["tables"]
+        if table["data"] == data
+        for recipe in table["recipes"]
+    )
     more = f" ({longest} for filters that learn slowly, named in the recipes)" if longest > trainer["steps"] else ""
     training = f"{trainer['steps']} optimiser steps through the filter{more}"
     if "search" not in values:
@@ -173,8 +184,10 @@ def rule(values: Mapping[str, Any]) -> str:
         f"many records, with {found.get('seeds', 1)} seeds, and the pair with the least validation error is taken. All "
         "seeds and weights are trained until the validation error has not fallen by "
         f"{100 * own.get('gain', 0.005):g} % over {own.get('patience', 4)} evaluations"
-        f"{f'; {fall}' if own.get('falls', 1) else ', which counts as converged'}. {averaged}Where a loss is not "
-        f"finite, a run returns to its best parameters and goes on with {own.get('factor', 0.2):g} times its rate. The "
-        "column “budget” has rate, batch, mean step of the best parameters, how many runs converged before the largest "
-        "number of steps, and how many returned."
+        f"{f'; {fall}' if own.get('falls', 1) else ', which counts as converged'}. Where twice the budget lowered "
+        "the error of the first seed by more than the spread over seeds, rows are trained again with twice the "
+        f"patience, which the column “budget” says. {averaged}Where a loss is not finite, a run returns to its best "
+        f"parameters and goes on with {own.get('factor', 0.2):g} times its rate. The column “budget” has rate, "
+        "batch, mean step of the best parameters, how many runs converged before the largest number of steps, and how "
+        "many returned."
     )

@@ -28,7 +28,7 @@ def rows(data: str, levels: dict[tuple[str, float], float], protocol: str = "pap
                 "weight": weight, "seed": seed, "test_digest": str(seed), "errors": errors,
                 "metrics": dict.fromkeys(names, float(np.mean(errors))), "parameters": 10, "steps": 5, "pretrain": 0,
                 "failed_at": None, "cpu_seconds": {"preparation": 1.0, "training": 2.0},
-                "config": {"optimizer": {}, "search": FULL.values["search"]},
+                "config": {"optimizer": {}, "search": FULL.search_values(data, protocol, recipe)},
                 "converged": True, "rate": 1e-3, "batch": 16, "best_step": 3,
             }  # fmt: skip
     return made
@@ -194,7 +194,7 @@ def test_a_verdict_that_twice_the_budget_changes_is_undecided(ours, third, expec
     made = rows("lorenz", {("fwnkf", 0.0): 1.0, ("kalmannet", 0.0): 2.0, ("rkn", 0.0): 3.0})
     for name, error in (("fwnkf", ours), ("kalmannet", 1.0), ("rkn", third)):
         made[f"lorenz/paper/{name}/0/0"]["doubled"] = {"mse_arc": error}
-    listed = claims.claims(FULL, Results(made.values(), FULL.values["search"]), [])
+    listed = claims.claims(FULL, Results(made.values(), FULL), [])
     least = next(claim for claim in listed if "Lorenz, FW-NKF has the least error" in claim.text)
     assert least.verdict == expected
     assert f"of the first seed with twice the budget {ours / min(1.0, third):g}" in least.reason

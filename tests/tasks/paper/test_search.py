@@ -59,7 +59,7 @@ def test_trials_are_not_repeated(experiments, tmp_path, monkeypatch):
 def test_seeds_that_are_added_take_what_the_group_was_trained_with(experiments, tmp_path, monkeypatch):
     whole = search(experiments, PLAN, tmp_path / "whole")
     monkeypatch.setattr(module, "_trial", None)
-    added = search(experiments[2:], PLAN, tmp_path / "added", known=whole.trials)
+    added = search(experiments[2:], PLAN, tmp_path / "added", known=whole.trials, doubled=False)
     assert added.doubled is None
     assert added.trials == whole.trials
     for one, other in zip(added.members, whole.members[2:], strict=True):
