@@ -43,7 +43,17 @@ SPEED = ", not converged"
 SMALLER = "References with a smaller error"
 OTHER_RECORDS = "FW-NKF and the others have not been scored on the same test records yet."
 NAMES = {"lorenz": "Lorenz", "lorenz_full": "Lorenz as in KalmanNet's paper", "pendulum": "pendulum", "euroc": "EuRoC"}
-Verdict = Literal["holds", "does not hold", "holds in part", "undecided", "cannot be tested", "not run yet"]
+EQUAL = 0.9, 1.1
+"""Between these, a ratio with its whole interval is no difference that would matter."""
+Verdict = Literal[
+    "holds",
+    "does not hold",
+    "holds in part",
+    "no difference of a tenth",
+    "undecided",
+    "cannot be tested",
+    "not run yet",
+]
 
 
 class Claim(NamedTuple):
@@ -249,7 +259,10 @@ def _pairwise(
             short_of[form] = any(map(_mostly_stopped, entries))
     if not ratios:
         return Claim(text, "not run yet", "")
-    verdicts = {form: "undecided" if short_of[form] else verdict(interval) for form, interval in ratios.items()}
+    verdicts: dict[str, Verdict] = {
+        form: "undecided" if short_of[form] else "no difference of a tenth" if _equal(interval) else verdict(interval)
+        for form, interval in ratios.items()
+    }
     words = f"MSE with λ = {weight:g} over λ = {against:g}: "
     said = {form: f"{interval}{SPEED if short_of[form] else ''}" for form, interval in ratios.items()}
     words += _by_form(matrix, said, verdicts)
@@ -349,6 +362,11 @@ def _above(interval: Interval | None) -> Verdict:
     if interval is None:
         return "not run yet"
     return "holds" if interval.low > 1 else "does not hold" if interval.high < 1 else "undecided"
+
+
+def _equal(interval: Interval) -> bool:
+    """Whether a ratio is near one with its whole interval."""
+    return EQUAL[0] < interval.low and interval.high < EQUAL[1]
 
 
 def _listed(names: Sequence[str]) -> str:

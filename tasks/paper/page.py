@@ -102,6 +102,7 @@ def _conclusion(listed: Sequence[Claim]) -> list[str]:
         "holds": ("holds", "hold"),
         "does not hold": ("does not hold", "do not hold"),
         "holds in part": ("holds in part", "hold in part"),
+        "no difference of a tenth": ("shows no difference of a tenth", "show no difference of a tenth"),
         "undecided": ("is open", "are open"),
     }
     said = ", ".join(

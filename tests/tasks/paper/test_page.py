@@ -51,7 +51,16 @@ def test_least_error(ours, theirs, expected):
     assert verdict(levels, "has the least error") == expected
 
 
-@pytest.mark.parametrize(("moderate", "expected"), [(0.5, "holds"), (2.0, "does not hold"), (1.0, "undecided")])
+@pytest.mark.parametrize(
+    ("moderate", "expected"),
+    [
+        (0.5, "holds"),
+        (2.0, "does not hold"),
+        (0.95, "no difference of a tenth"),
+        (1.05, "no difference of a tenth"),
+        (0.9, "holds"),
+    ],
+)
 def test_effect_of_the_spectral_loss(moderate, expected):
     levels = {("fwnkf", 0.0): 1.0, ("fwnkf", 0.01): moderate, ("fwnkf", 0.1): 3.0}
     assert verdict(levels, "better with the spectral loss") == expected
