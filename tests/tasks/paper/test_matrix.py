@@ -15,7 +15,7 @@ FULL = matrix.read()
 GROUPS = [group for group in FULL.groups() if group.cells]
 NOTHING_KNOWN = {name for name in FULL.values["recipes"] if name.endswith(("_plain", "_public_code"))}
 """Recipes that learn the dynamics through the filter, which takes longer."""
-SLOW = {("euroc", "fwnkf"), ("pendulum", "arkf")}
+SLOW = {("euroc", "fwnkf"), ("euroc_full", "fwnkf"), ("pendulum", "arkf")}
 """Filters that the budget of their table ended before they had converged."""
 LONGER = 6000
 SEVEN = {"fwnkf", "bayesian_kalmannet", "recursive_kalmannet", "kalmannet", "rkn", "kf", "arkf"}
