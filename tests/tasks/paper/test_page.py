@@ -69,7 +69,7 @@ def test_effect_of_the_spectral_loss(moderate, expected):
 
 def test_effect_on_other_filters_counts_them():
     levels = {(name, weight): 1.0 for name in ("kalmannet", "rkn", "kf") for weight in (0.0, 0.01)}
-    assert verdict(levels, "benefits several") == "undecided"
+    assert verdict(levels, "benefits several") == "does not hold"
     harmed = {("rkn", 0.01): 2.0, ("kf", 0.01): 2.0}
     assert verdict({**levels, **harmed}, "benefits several") == "does not hold"
     assert verdict({**levels, ("kf", 0.01): 0.5}, "benefits several") == "holds in part"
@@ -207,6 +207,24 @@ def test_a_verdict_that_twice_the_budget_changes_is_undecided(ours, third, expec
     least = next(claim for claim in listed if "Lorenz, FW-NKF has the least error" in claim.text)
     assert least.verdict == expected
     assert f"of the first seed with twice the budget {ours / min(1.0, third):g}" in least.reason
+
+
+@pytest.mark.parametrize(("twice", "expected"), [(0.7, "holds"), (0.4, "undecided")])
+def test_an_effect_of_a_weight_below_that_of_twice_the_budget_is_undecided(twice, expected):
+    weights = {("fwnkf", 0.0): 1.0, ("fwnkf", 0.01): 0.5, ("fwnkf", 0.1): 0.25}
+    made = rows("lorenz", {**weights, ("rkn", 0.0): 1.0, ("rkn", 0.01): 0.5, ("kf", 0.0): 1.0, ("kf", 0.01): 0.5})
+    for name in ("fwnkf", "rkn", "kf"):
+        made[f"lorenz/paper/{name}/0/0"]["doubled"] = {
+            "mse_arc": twice * made[f"lorenz/paper/{name}/0/0"]["metrics"]["mse"]
+        }
+    listed = claims.claims(FULL, Results(made.values(), FULL), [])
+    found = {claim.text: claim for claim in listed if claim.text.startswith("On Lorenz")}
+    for words in ("better with the spectral loss", "benefits several"):
+        claim = next(claim for text, claim in found.items() if words in text)
+        assert claim.verdict == expected
+        assert ("less than twice the budget changes (60%)" in claim.reason) == (expected == "undecided")
+    worse = next(claim for text, claim in found.items() if "worse with λ = 0.1" in text)
+    assert worse.verdict == {"holds": "does not hold"}.get(expected, expected)
 
 
 @pytest.mark.parametrize(("stopped", "expected"), [(1, "holds"), (2, "undecided")])
