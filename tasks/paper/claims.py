@@ -158,12 +158,11 @@ def _twice(results: Results, data: str, protocol: str, name: str, others: Sequen
     """
 
     def error(method: str) -> float | None:
-        rows = [
-            row for row in results.rows if (row["data"], row["protocol"], row["recipe"]) == (data, protocol, method)
-        ]
-        found = [row["doubled"] for row in rows if "doubled" in row and not row["earlier"]]
-        found += [row["metrics"] for row in rows if row["kind"] == "reference" and row.get("seed") == 0]
-        return float(found[0]["mse_arc"]) if found else None
+        row = results.doubled(data, protocol, method)
+        if row is not None:
+            return float(row["doubled"]["mse_arc"])
+        references = results.entry(data, protocol, method).rows
+        return next((float(row["metrics"]["mse_arc"]) for row in references if row.get("seed") == 0), None)
 
     ours = error(name)
     least = min((found for other in others if (found := error(other)) is not None), default=0.0)
@@ -282,9 +281,8 @@ def _effect(
     interval = paired(*(entry.rows for entry in entries))
     if interval is None:
         return None
-    change = max((abs(row["doubled"]["mse_arc"] / row["metrics"]["mse_arc"] - 1)
-                  for row in results.rows if "doubled" in row and not row["earlier"]
-                  and (row["data"], row["protocol"], row["recipe"]) == (data, "paper", name)), default=0.0)  # fmt: skip
+    row = results.doubled(data, "paper", name)
+    change = 0.0 if row is None else abs(row["doubled"]["mse_arc"] / row["metrics"]["mse_arc"] - 1)
     if any(map(_mostly_stopped, entries)):
         return "undecided", f"{interval}{SPEED}"
     if _equal(interval) and change < EQUAL[1] - 1:

@@ -97,6 +97,12 @@ class Results:
         done = tuple(row for row in here if row["status"] == "done")
         return Entry(done, tuple(dict.fromkeys(row["reason"] for row in here if row["status"] == "failed")))
 
+    def doubled(self, data: str, protocol: str, recipe: str) -> Row | None:
+        """The run of a recipe that was trained with twice the budget too, by the rule as it is now; None if not run."""
+        where = (data, protocol, recipe)
+        found = (row for row in self.rows if (row["data"], row["protocol"], row["recipe"]) == where)
+        return next((row for row in found if "doubled" in row and not row["earlier"]), None)
+
     def references(self, data: str, protocol: str) -> list[str]:
         """The references that were measured."""
         here = (row for row in self.rows if (row["data"], row["protocol"]) == (data, protocol))
@@ -184,10 +190,10 @@ def rule(values: Mapping[str, Any]) -> str:
         f"many records, with {found.get('seeds', 1)} seeds, and the pair with the least validation error is taken. All "
         "seeds and weights are trained until the validation error has not fallen by "
         f"{100 * own.get('gain', 0.005):g} % over {own.get('patience', 4)} evaluations"
-        f"{f'; {fall}' if own.get('falls', 1) else ', which counts as converged'}. Where twice the budget lowered "
-        "the error of the first seed by more than the spread over seeds, rows are trained again with twice the "
-        f"patience, which the column “budget” says. {averaged}Where a loss is not finite, a run returns to its best "
-        f"parameters and goes on with {own.get('factor', 0.2):g} times its rate. The column “budget” has rate, "
-        "batch, mean step of the best parameters, how many runs converged before the largest number of steps, and how "
-        "many returned."
+        f"{f'; {fall}' if own.get('falls', 1) else ', which counts as converged'}. Rows whose column "
+        "“budget” has another patience were trained again with it, because twice the budget had lowered the error of "
+        "the first seed by more than the spread over seeds; those not trained again yet are listed below. "
+        f"{averaged}Where a loss is not finite, a run returns to its best parameters and goes on with "
+        f"{own.get('factor', 0.2):g} times its rate. The column “budget” has rate, batch, mean step of the best "
+        "parameters, how many runs converged before the largest number of steps, and how many returned."
     )
