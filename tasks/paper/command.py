@@ -102,12 +102,13 @@ def _missing(options: argparse.Namespace, matrix_of_runs: Matrix, rows: dict[str
         return group
     open_cells = tuple(cell for cell, state in zip(group.cells, states, strict=True) if state in wanted)
     tried = [
-        stored
-        for stored, config in _wanted(matrix_of_runs, rows, group)
+        (stored, state)
+        for (stored, config), state in zip(_wanted(matrix_of_runs, rows, group), states, strict=True)
         if stored is not None and "trials" in stored and _same_grid(stored["config"], config)
     ]
-    trials = tuple(tried[0]["trials"]) if tried else ()
-    return replace(group, cells=open_cells, trials=trials, doubled="done" not in states)
+    trials = tuple(tried[0][0]["trials"]) if tried else ()
+    joined = next((stored["patience"] for stored, state in tried if state == "done"), None)
+    return replace(group, cells=open_cells, trials=trials, patience=joined)
 
 
 def _results(
@@ -144,13 +145,14 @@ def _run_state(stored: Row | None, config: dict[str, Any]) -> str:
 
 def _same_grid(stored: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     """Whether two configs of a run differ in nothing but the length of its training, which the grid does not see."""
+    length = {"doublings": None, "change": None}
 
     def without_length(values: Mapping[str, Any]) -> Any:
         search = values.get("search", {})
         return {
             **values,
             "trainer": {**values["trainer"], "steps": None},
-            "search": {**search, "rule": {**search.get("rule", {}), "patience": None}},
+            "search": {**search, **length, "rule": {**search.get("rule", {}), "patience": None}},
         }
 
     return bool(without_length(stored) == without_length(config))

@@ -25,11 +25,8 @@ _MERGED = ("filter", "optimizer", "trainer")
 """Sections of an experiment that are merged field by field."""
 _BUDGET_FIELDS = {*_MERGED, "data", "system", "loss", "strict"}
 """``strict`` are fields of ``data`` under that protocol, whose sizes the paper does not say."""
-_ON_DATA_FIELDS = {*_MERGED, "rule"}
-"""``rule`` are fields of ``search.rule`` for this recipe."""
-_RECIPE_FIELDS = {*_ON_DATA_FIELDS, "title", "about", "loss", "spectral", "on_data"}
-"""``loss`` replaces the squared error, ``spectral`` are options of the spectral loss. ``on_data`` has fields for a data
-set, or for one under one protocol (``lorenz/strict``)."""
+_RECIPE_FIELDS = {*_MERGED, "title", "about", "loss", "spectral", "on_data"}
+"""``loss`` replaces the squared error, ``spectral`` are options of the spectral loss."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +60,8 @@ class Group:
     seeds: tuple[int, ...] = ()
     trials: tuple[Mapping[str, Any], ...] = ()
     """The grid that the recipe was trained by before, with other cells or less budget; it is not searched again."""
-    doubled: bool = True
-    """Whether the first cell is trained with twice the budget too."""
+    patience: int | None = None
+    """The patience that other cells of the recipe were trained with, which these join; None: what the rule finds."""
 
     @property
     def name(self) -> str:
@@ -119,25 +116,16 @@ class Matrix:
             selected |= matching
         return list(selected.values())
 
-    def search(self, group: Group) -> Search | None:
-        """How rate, batch and length of the trainings of a group are chosen; None where recipes say them."""
+    def search(self) -> Search | None:
+        """How rate, batch and length of trainings are chosen; None where recipes say them."""
         from tasks.paper.search import Search
 
-        values = self.search_values(group.data, group.protocol, group.recipe)
+        values = self.values.get("search")
         return None if values is None else Search.read(values)
-
-    def search_values(self, data: str, protocol: str, recipe: str) -> dict[str, Any] | None:
-        """The section ``search``, with what the recipe has of its rule."""
-        if "search" not in self.values:
-            return None
-        common: Mapping[str, Any] = self.values["search"]
-        own = _merged(*self._places(data, protocol, recipe), names=("rule",))["rule"]
-        return {**common, **({"rule": {**common.get("rule", {}), **own}} if own else {})}
 
     def row_config(self, cell: Cell) -> dict[str, Any]:
         """What the row of a run depends on: its experiment, and the rule of its budget."""
-        search = self.search_values(cell.data, cell.protocol, cell.recipe)
-        return {**self.config(cell), **({} if search is None else {"search": search})}
+        return {**self.config(cell), **({"search": self.values["search"]} if "search" in self.values else {})}
 
     def title(self, recipe: str) -> str:
         return str(self.values["recipes"].get(recipe, {}).get("title", recipe))
@@ -152,7 +140,12 @@ class Matrix:
         recipe, budget = self.values["recipes"][cell.recipe], self.values["budget"][cell.data]
         # of weight zero too: runs that are trained together have the same terms
         spectral = {"kind": "spectral", **recipe.get("spectral", {}), "weight": cell.weight}
-        merged = _merged(self.values.get("common", {}), budget, *self._places(cell.data, cell.protocol, cell.recipe))
+        on_data = recipe.get("on_data", {}).get(cell.data, {})
+        sections = [self.values.get("common", {}), budget, recipe, on_data]
+        merged = {
+            name: {key: value for section in sections for key, value in section.get(name, {}).items()}
+            for name in _MERGED
+        }
         return {
             "name": f"{cell.data}-{cell.protocol}-{cell.recipe}",
             "seed": cell.seed,
@@ -162,12 +155,6 @@ class Matrix:
             "optimizer": merged["optimizer"],
             "trainer": merged["trainer"],
         }
-
-    def _places(self, data: str, protocol: str, recipe: str) -> list[Mapping[str, Any]]:
-        """Where a recipe says something about a data set under a protocol, the most particular place last."""
-        values = self.values["recipes"].get(recipe, {})
-        own = values.get("on_data", {})
-        return [values, own.get(data, {}), own.get(f"{data}/{protocol}", {})]
 
     def experiment(self, cell: Cell) -> Experiment:
         need("lightning", extra="train")
@@ -214,7 +201,7 @@ def _faults(values: Any) -> Iterator[str]:
     for recipe, section in values.get("recipes", {}).items():
         yield from _unknown(f"recipes.{recipe}", section, _RECIPE_FIELDS)
         for data, own in section.get("on_data", {}).items():
-            yield from _unknown(f"recipes.{recipe}.on_data.{data}", own, _ON_DATA_FIELDS)
+            yield from _unknown(f"recipes.{recipe}.on_data.{data}", own, _MERGED)
     for number, table in enumerate(values.get("tables", [])):
         missing = {"data", "protocol", "recipes", "weights"} - set(table)
         if missing:
@@ -236,10 +223,3 @@ def _unknown(where: str, section: Mapping[Any, Any], fields: Collection[str]) ->
 
 def _matches(group: Group, pattern: str) -> bool:
     return pattern in (group.recipe, group.name) or fnmatch(group.name, pattern)
-
-
-def _merged(*sections: Mapping[str, Any], names: Sequence[str] = _MERGED) -> dict[str, Any]:
-    """Sections of experiments merged field by field; the last one that has a field counts."""
-    return {
-        name: {key: value for section in sections for key, value in section.get(name, {}).items()} for name in names
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -69,19 +70,18 @@ def run_folder(matrix_of_runs: Matrix, group: Group, runs: Path) -> Path:
 
 
 def _trained(matrix_of_runs: Matrix, group: Group, runs: Path, say: Say) -> list[Row]:
-    from fwnkf.training.checkpointing import STATE_FILE
-    from tasks.paper.search import search
+    from tasks.paper.search import STATES, search
     from tasks.paper.stacked import fit_together
 
     folder = run_folder(matrix_of_runs, group, runs)
     rows = []
     experiments = [matrix_of_runs.experiment(cell) for cell in group.cells]
     found = None
-    plan = matrix_of_runs.search(group)
+    plan = matrix_of_runs.search()
     if plan is None:
         members = fit_together(experiments, say=say)
     else:
-        found = search(experiments, plan, folder, say, group.trials, doubled=group.doubled)
+        found = search(experiments, plan, folder, say, group.trials, group.patience)
         members = found.members
     for number, (cell, member) in enumerate(zip(group.cells, members, strict=True)):
         save(member.model, folder / str(number))  # for drawings
@@ -90,8 +90,8 @@ def _trained(matrix_of_runs: Matrix, group: Group, runs: Path, say: Say) -> list
     if found is not None:
         rows = [{**row, **_budget(found, member)} for row, member in zip(rows, members, strict=True)]
         if found.doubled is not None:
-            rows[0]["doubled"] = _doubled(found.doubled)
-    (folder / STATE_FILE).unlink(missing_ok=True)
+            rows[0]["doubled"] = _doubled(found.doubled, members[0])
+    shutil.rmtree(folder / STATES, ignore_errors=True)
     return rows
 
 
@@ -100,6 +100,7 @@ def _budget(found: Found, member: Member) -> Row:
     return {
         "rate": member.rate,
         "batch": found.batch,
+        "patience": found.patience,
         "converged": member.converged,
         "restarts": member.restarts,
         "history": _curve(member),
@@ -107,13 +108,13 @@ def _budget(found: Found, member: Member) -> Row:
     }
 
 
-def _doubled(member: Member) -> Row:
-    """The first run of a group with twice the budget."""
+def _doubled(member: Member, usual: Member) -> Row:
+    """The first run of a group with twice the budget, as which it went on after ``usual``."""
     test = member.data.split.test
     figures = scores(test, estimate(member.model, test))
     return {"mse": figures["mse"], "mse_arc": figures["mse_arc"], "steps": member.steps, "best_step": member.best_step,
             "converged": member.converged, "history": _curve(member),
-            "cpu_seconds": round(member.training_seconds, 2)}  # fmt: skip
+            "cpu_seconds": round(member.training_seconds - usual.training_seconds, 2)}  # fmt: skip
 
 
 def _curve(member: Member) -> list[list[float]]:

@@ -1,16 +1,18 @@
-"""One rule for the budget of every trained filter: a small grid, then training until validation no longer improves.
+"""One rule for the budget of every trained filter: a small grid, then training until a larger budget changes little.
 
 1. Every combination of a learning rate and a batch size is trained for a few steps, on as many records with small
    batches as with large ones. The combination with the least validation error, as geometric mean over seeds, is chosen.
 2. All seeds and weights are trained with it until their validation error no longer improves
-   (:class:`tasks.paper.stacked.Plateau`). One more member, the first seed with the first weight, has twice the
-   patience and twice the steps: what a larger budget would change. A rate can be sound for the few steps of the grid
-   and too high for many: where loss or gradient are not finite, a filter goes on from its best parameters with a fifth
-   of its rate.
+   (:class:`tasks.paper.stacked.Plateau`). A rate can be sound for the few steps of the grid and too high for many:
+   where loss or gradient are not finite, a filter goes on from its best parameters with a fifth of its rate.
+3. The first seed with the first weight goes on with twice the patience and twice the largest number of steps. Where
+   that lowers its validation error by more than `change`, the others go on too, and the first one with twice as much
+   again. Filters that learn at other speeds are so trained as long as each needs. A training that goes on is the one
+   that it would have been with more patience from the start.
 
-Both have the same slots, so that their steps are compiled once for each batch size. The first writes what it found to
-the folder of the group and is not repeated; nor is it where other seeds of the group were trained before. The second
-saves its state there, and goes on where it was stopped.
+The first two have the same slots, so that their steps are compiled once for each batch size. The grid writes what it
+found to the folder of the group and is not repeated; nor is it where other seeds of the group were trained before. The
+trainings save their states there, and go on where they were stopped.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fwnkf.errors import ConfigError
-from fwnkf.training.checkpointing import STATE_FILE
 from tasks.paper.stacked import Cache, Member, Plateau, fit_together
 
 if TYPE_CHECKING:
@@ -33,13 +34,14 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 TRIALS = "trials.json"
 SLOTS = (1, 4, 6, 10)
-"""Filters that are trained at a time: five rates with two seeds, or nine runs and one with twice the budget; or five
-seeds and one with twice the budget. With 16 records each, ten of a small filter take a quarter longer than six, because
-much of a step is the calls of its kernels; those of a large one take as much longer as they are more. The last four go
-on by themselves, and so does the very last, the one with twice the budget: where a large filter learns slowly, that is
-thousands of steps."""
+"""Filters that are trained at a time: five rates with two seeds, or the nine runs of three seeds and weights; or five
+seeds. With 16 records each, ten of a small filter take a quarter longer than six, because much of a step is the calls
+of its kernels; those of a large one take as much longer as they are more. The last four go on by themselves, and so
+does the one with twice the budget: where a large filter learns slowly, that is thousands of steps."""
 RESTARTS = 3
 """How often. Trainings whose losses are all finite do not depend on it, nor does what the grid finds."""
+STATES = "states"
+"""The folder, in that of a group, of the states of its trainings."""
 REGRESSIONS = "regressions"
 """The folder, beside those of the groups, of regressed systems."""
 
@@ -59,6 +61,11 @@ class Search:
     seeds: int = 1
     """Seeds of each combination."""
     rule: Plateau = dataclasses.field(default_factory=Plateau)
+    doublings: int = 0
+    """How often patience and steps are doubled at the most. Not with a rule whose rate falls, for then a training that
+    goes on is another one than with more patience from the start."""
+    change: float = 0.05
+    """They are where twice as much lowers the first validation error by more than this part of it."""
     average: int = 0
     """Steps over which the parameters are averaged for validation and as result; 0: those of the last step."""
     compiled: bool = True
@@ -72,11 +79,14 @@ class Search:
                 f"search has the fields {', '.join(sorted(known))}; missing: {', '.join(sorted(missing)) or 'none'}, "
                 f"not known: {', '.join(sorted(set(values) - known)) or 'none'}"
             )
+        rule = Plateau(**values.get("rule", {}))
+        if rule.falls and values.get("doublings", 0):
+            raise ConfigError("search.doublings needs a rule whose rate does not fall: give search.rule.falls = 0")
         return cls(**{
             **values,
             "rates": tuple(map(float, values["rates"])),
             "batches": tuple(map(int, values["batches"])),
-            "rule": Plateau(**values.get("rule", {})),
+            "rule": rule,
         })  # fmt: skip
 
 
@@ -88,6 +98,8 @@ class Found:
     """One for each experiment."""
     doubled: Member | None
     """The first experiment with twice the budget, if that was wanted."""
+    patience: int
+    """The patience with which the members were trained, after all doublings."""
     batch: int
     trials: list[dict[str, Any]]
     """Rate, batch and validation error of every combination of the grid, and its CPU seconds."""
@@ -99,18 +111,18 @@ def search(
     folder: Path,
     say: Say = lambda text: None,
     known: Sequence[Mapping[str, Any]] = (),
-    *,
-    doubled: bool = True,
+    patience: int | None = None,
 ) -> Found:
     """Train a group of experiments, which differ in seed and weights of the loss, by the rule.
 
     Args:
         experiments: what to train.
         plan: the grid and the rule.
-        folder: where trials and the state of the training are kept.
+        folder: where trials and the states of the trainings are kept.
         say: called with status lines.
         known: the trials of an earlier search for the same filter, which is not repeated.
-        doubled: train the first experiment with twice the budget too.
+        patience: that of an earlier search, for members that join those that it trained: it is not doubled, nor is the
+            first member trained with twice as much.
 
     Returns:
         The trained filters.
@@ -124,16 +136,33 @@ def search(
             (folder / TRIALS).write_text(json.dumps(trials, indent=1), encoding="utf-8")
     best = min(trials, key=lambda row: row["val_mse"])
     say(f"{experiments[0].name}: rate {best['rate']:g} and batches of {best['batch']} of {len(trials)} combinations")
-    largest = experiments[0].trainer.steps
     group = [_with(experiment, batch_size=best["batch"]) for experiment in experiments]
     rule = dataclasses.replace(plan.rule, restarts=RESTARTS)
-    rules = [rule] * len(group)
-    if doubled:
-        group.append(_with(group[0], steps=2 * largest))
-        rules.append(dataclasses.replace(rule, patience=2 * rule.patience))
-    members = _fit(group, [best["rate"]] * len(group), rules, plan, cache, say, folder / STATE_FILE)
-    twice = members.pop() if doubled else None
-    return Found(members, twice, best["batch"], trials)
+
+    def train(
+        stage: str, some: Sequence[Experiment], times: Sequence[int], ended: Sequence[Member] | None = None
+    ) -> list[Member]:
+        """Train some experiments, each with so many times the patience and steps, from where they ended."""
+        return _fit(
+            [_with(one, steps=many * one.trainer.steps) for one, many in zip(some, times, strict=True)],
+            [best["rate"]] * len(some),
+            [dataclasses.replace(rule, patience=many * rule.patience) for many in times],
+            plan, cache, say, folder / STATES / f"{stage}.safetensors", ended,
+        )  # fmt: skip
+
+    times = 1 if patience is None else patience // rule.patience
+    members, twice = train(f"all-{times}", group, [times] * len(group)), None
+    if patience is None:
+        first = members[0].kept()
+        (twice,) = train("first-2", group[:1], [2], members[:1])
+        while times < 2**plan.doublings and twice.best < (1 - plan.change) * first.best:
+            times *= 2
+            say(f"{experiments[0].name}: twice the budget gives {twice.best:.4g} after {first.best:.4g}: all go on")
+            first = twice.kept()
+            members = train(f"all-{times}", group, [2 * times, *[times] * (len(group) - 1)], [twice, *members[1:]])
+            twice = members[0]
+        members[0] = first
+    return Found(members, twice, times * rule.patience, best["batch"], trials)
 
 
 def _trial(experiments: Sequence[Experiment], plan: Search, batch: int, cache: Cache, say: Say) -> list[dict[str, Any]]:
@@ -159,11 +188,11 @@ def _trial(experiments: Sequence[Experiment], plan: Search, batch: int, cache: C
 
 def _fit(
     experiments: Sequence[Experiment], rates: Sequence[float], rules: Sequence[Plateau], plan: Search, cache: Cache,
-    say: Say, state: Path | None = None,
+    say: Say, state: Path | None = None, ended: Sequence[Member] | None = None,
 ) -> list[Member]:  # fmt: skip
     return fit_together(
         experiments, rates=rates, rules=rules, compiled=plan.compiled, average=plan.average,
-        slots=SLOTS, cache=cache, state=state, say=say,
+        slots=SLOTS, cache=cache, state=state, ended=ended, say=say,
     )  # fmt: skip
 
 

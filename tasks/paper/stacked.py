@@ -11,7 +11,7 @@ which is the number of filters that its kernels are compiled for; where a member
 Where none is left and few go on, they move to a stack with fewer slots.
 
 A group saves its state after validations, at most every ``trainer.save_seconds``, and goes on from it with the same
-bits if it was stopped.
+bits if it was stopped. A member that has ended can go on too, with more patience or steps, as if it had had them.
 """
 
 from __future__ import annotations
@@ -120,16 +120,24 @@ class Member:
     """Whether the training ended by :class:`Plateau`, and not by the number of steps; None without that rule."""
     restarts: int = 0
     """How often it went back to its best parameters because loss or gradient were not finite."""
+    ended: dict[str, Any] | None = None
+    """The state of its training at the end, from which it can go on."""
+
+    def kept(self) -> Member:
+        """As it is now; the member itself may go on."""
+        return dataclasses.replace(self, history=list(self.history))
 
     def progress(self) -> dict[str, Any]:
         """What changes during the training."""
-        return {"model": self.model.state_dict(), **{name: getattr(self, name) for name in PROGRESS_OF_MEMBER}}
+        own = {name: getattr(self, name) for name in PROGRESS_OF_MEMBER}
+        return {"model": self.model.state_dict(), "ended": self.ended, **own}
 
     def restore(self, progress: Mapping[str, Any]) -> None:
         """Be as when :meth:`progress` was called."""
         for name in PROGRESS_OF_MEMBER:
             setattr(self, name, progress[name])
         self.model = _with_values(self.model, progress["model"])
+        self.ended = progress["ended"]
 
 
 @dataclass(eq=False)
@@ -158,6 +166,7 @@ def fit_together(
     slots: Sequence[int] | None = None,
     cache: Cache | None = None,
     state: Path | None = None,
+    ended: Sequence[Member] | None = None,
     say: Say = lambda text: None,
 ) -> list[Member]:
     """Train one filter for each experiment; all must be equal but for name, seed, steps and weights of the loss.
@@ -179,6 +188,8 @@ def fit_together(
         cache: what earlier calls for filters of this architecture prepared and compiled, to which this one adds.
         state: a file from which the training goes on where it was stopped, and to which it is saved on the way. Needs
             ``rates``.
+        ended: members of an earlier call, which go on instead of new ones; their experiments and rules may have more
+            steps and patience now. They are what is returned.
         say: called with status lines.
 
     Returns:
@@ -202,7 +213,7 @@ def fit_together(
     options = experiments[0].trainer
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    members = _prepare(experiments, cache, say)
+    members = _prepare(experiments, cache, say) if ended is None else _again(ended, experiments)
     budgets = [
         Budget(None if rates is None else rates[number], None if rules is None else rules[number], average)
         for number in range(len(members))
@@ -220,7 +231,10 @@ def fit_together(
             number = values["number"]
             running[slot] = Run(number, members[number], budgets[number])
             running[slot].restore(values)
-        say(f"{experiments[0].name}: goes on at pass {step}, from {state}")
+        if waiting or running:
+            say(f"{experiments[0].name}: goes on at pass {step}, from {state}")
+        else:  # random numbers of what the caller does next
+            torch.set_rng_state(saved["random"])
     stack: FilterStack | None = None
     clock, written = time.process_time(), time.monotonic()
     while waiting or running:
@@ -240,13 +254,19 @@ def fit_together(
                 torch.set_rng_state(saved["random"])
                 saved = None
         new = [slot for slot in range(size) if slot not in running][: len(waiting)]
+        untrained = []
         for slot in new:
             number = waiting.popleft()
-            running[slot] = Run(number, members[number], budgets[number])
-            running[slot].move(stack, slot)
+            running[slot] = run = Run(number, members[number], budgets[number])
+            before = members[number].ended
+            if before is None:
+                untrained.append(slot)
+            else:
+                run.restore(before)
+            run.move(stack, slot)
             objective.place(slot, number)
-        if new:
-            _validate(stack, running, new)
+        if untrained:
+            _validate(stack, running, untrained)
         for slot, run in running.items():
             batches[slot] = run.batch()
         # slots that no member is left for repeat the batches of others: their results are not used
@@ -267,8 +287,7 @@ def fit_together(
         clock = time.process_time()
         for run in running.values():
             run.member.training_seconds += used
-        ended = [slot for slot in due if running[slot].has_ended()]
-        for slot in ended:
+        for slot in [slot for slot in due if running[slot].has_ended()]:
             running.pop(slot).finish()
         if due:
             best = ", ".join(f"{member.best:.4g}" for member in members)
@@ -443,6 +462,8 @@ class Run:
 
     def finish(self) -> None:
         self.member.steps = self.step if self.member.failed_at is None else self.member.failed_at
+        # copies: its parameters are part of the stack, where the slot is used again
+        self.member.ended = copy.deepcopy(self.progress())
 
     @contextlib.contextmanager
     def averaged(self) -> Iterator[None]:
@@ -515,6 +536,13 @@ def _prepare(experiments: Sequence[Experiment], cache: Cache, say: Say) -> list[
         if model.config != members[0].model.config:
             raise ConfigError(f"the filter of experiment {experiment.name!r} has another config than the first")
     return members
+
+
+def _again(members: Sequence[Member], experiments: Sequence[Experiment]) -> list[Member]:
+    """Members that have ended, with the experiments they go on with."""
+    for member, experiment in zip(members, experiments, strict=True):
+        member.experiment = experiment
+    return list(members)
 
 
 class Objective:

@@ -17,7 +17,7 @@ STOPPED = "†"
 
 
 EARLIER = "‡"
-"""Marks figures of an earlier budget, which was the same for all filters and too small for some."""
+"""Marks figures of an earlier budget, which was too small for some filters."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,8 @@ class Entry:
         mark += EARLIER if any(row.get("earlier") for row in self.rows) else ""
         return (f"{short(mean)} ± {short(spread, 2)}" if math.isfinite(spread) else short(mean)) + mark
 
-    def budget(self, usual: int | None = None) -> str:
-        """Rate and batch that were chosen, steps of the best filters, and how many runs converged.
-
-        A patience that is not the ``usual`` one is said, if that is given.
-        """
+    def budget(self) -> str:
+        """Rate and batch that were chosen, patience, steps of the best filters, and how many runs converged."""
         chosen = [row for row in self.rows if "converged" in row]
         if not chosen:
             return ""
@@ -64,9 +61,8 @@ class Entry:
         converged = sum(bool(row["converged"]) for row in chosen)
         returned = sum(bool(row.get("restarts")) for row in chosen)
         also = f", {returned} returned" if returned else ""
-        patience = chosen[0]["config"].get("search", {}).get("rule", {}).get("patience")
-        longer = "" if usual is None or patience == usual else f", patience {patience}"
-        return f"{chosen[0]['rate']:g}, {chosen[0]['batch']}, {steps:.0f}; {converged} of {len(chosen)}{also}{longer}"
+        said = ", ".join(f"{chosen[0][name]:g}" for name in ("rate", "batch", "patience"))
+        return f"{said}, {steps:.0f}; {converged} of {len(chosen)}{also}"
 
     def seconds(self) -> float:
         """CPU seconds of preparing and training one run, on average."""
@@ -84,8 +80,7 @@ class Results:
         def earlier(row: Row) -> bool:
             if matrix is None or row["kind"] != "trained":
                 return False
-            rule = matrix.search_values(row["data"], row["protocol"], row["recipe"])
-            return bool(row.get("config", {}).get("search") != rule)
+            return bool(row.get("config", {}).get("search") != matrix.values.get("search"))
 
         self.rows = [{**row, "earlier": earlier(row)} for row in rows if row["kind"] != RUNTIME]
 
@@ -98,10 +93,10 @@ class Results:
         return Entry(done, tuple(dict.fromkeys(row["reason"] for row in here if row["status"] == "failed")))
 
     def doubled(self, data: str, protocol: str, recipe: str) -> Row | None:
-        """The run of a recipe that was trained with twice the budget too, by the rule as it is now; None if not run."""
+        """The run of a recipe that was trained with twice the budget too; None if not run."""
         where = (data, protocol, recipe)
         found = (row for row in self.rows if (row["data"], row["protocol"], row["recipe"]) == where)
-        return next((row for row in found if "doubled" in row and not row["earlier"]), None)
+        return next((row for row in found if "doubled" in row), None)
 
     def references(self, data: str, protocol: str) -> list[str]:
         """The references that were measured."""
@@ -184,16 +179,21 @@ def rule(values: Mapping[str, Any]) -> str:
         else ""
     )
     rates = ", ".join(f"{float(rate):g}" for rate in found["rates"])
+    doubled = (
+        "Then the first seed goes on with twice the patience and twice the largest number of steps. Where that lowers "
+        f"its validation error by more than {100 * found.get('change', 0.05):g} %, all go on with twice as much, at "
+        f"most {found['doublings']} times. "
+        if found.get("doublings")
+        else ""
+    )
     return (
         f"One rule gives every filter its budget. Learning rates {rates} with batches of "
         f"{' and '.join(map(str, found['batches']))} are tried for {found['trial']} steps of the largest batch, or as "
         f"many records, with {found.get('seeds', 1)} seeds, and the pair with the least validation error is taken. All "
         "seeds and weights are trained until the validation error has not fallen by "
         f"{100 * own.get('gain', 0.005):g} % over {own.get('patience', 4)} evaluations"
-        f"{f'; {fall}' if own.get('falls', 1) else ', which counts as converged'}. Rows whose column "
-        "“budget” has another patience were trained again with it, because twice the budget had lowered the error of "
-        "the first seed by more than the spread over seeds; those not trained again yet are listed below. "
-        f"{averaged}Where a loss is not finite, a run returns to its best parameters and goes on with "
-        f"{own.get('factor', 0.2):g} times its rate. The column “budget” has rate, batch, mean step of the best "
-        "parameters, how many runs converged before the largest number of steps, and how many returned."
+        f"{f'; {fall}' if own.get('falls', 1) else ', which counts as converged'}. {doubled}{averaged}"
+        "Where a loss is not finite, a run returns to its best parameters and goes on with "
+        f"{own.get('factor', 0.2):g} times its rate. The column “budget” has rate, batch, patience, mean step of the "
+        "best parameters, how many runs converged before the largest number of steps, and how many returned."
     )

@@ -54,27 +54,14 @@ def test_lorenz_and_pendulum_are_complete():
             assert {f"{data}/strict/{recipe}/0/{seed}" for seed in range(3)} <= cells
 
 
-def _section(cell: matrix.Cell, name: str) -> dict:
-    """A section of the config of a row; ``rule`` is in ``search``."""
-    config = FULL.row_config(cell)
-    return config["search"]["rule"] if name == "rule" else config[name]
-
-
 def test_what_a_recipe_has_on_one_data_set_is_used_there_alone():
     for recipe, values in FULL.values["recipes"].items():
-        for place, own in values.get("on_data", {}).items():
-            data, _, protocol = place.partition("/")
-            here = matrix.Cell(data, protocol or "paper", recipe, 0.0, 0)
-            others = [
-                matrix.Cell(name, way, recipe, 0.0, 0) for name in FULL.values["budget"] for way in ("paper", "strict")
-            ]
-            elsewhere = next(
-                cell for cell in others if {cell.data, f"{cell.data}/{cell.protocol}"}.isdisjoint(values["on_data"])
-            )
+        for data, own in values.get("on_data", {}).items():
+            other = next(name for name in FULL.values["budget"] if name not in values["on_data"])
+            here, elsewhere = (FULL.config(matrix.Cell(name, "paper", recipe, 0.0, 0)) for name in (data, other))
             for section, fields in own.items():
-                there, usual = (_section(cell, section) for cell in (here, elsewhere))
-                assert {name: there[name] for name in fields} == fields
-                assert there != usual
+                assert {name: here[section][name] for name in fields} == fields
+                assert here[section] != elsewhere[section]
     assert (
         FULL.experiment(matrix.Cell("euroc", "paper", "fwnkf", 0.0, 0)).filter.options["encoder"]["reads"] == "current"
     )

@@ -28,8 +28,8 @@ def rows(data: str, levels: dict[tuple[str, float], float], protocol: str = "pap
                 "weight": weight, "seed": seed, "test_digest": str(seed), "errors": errors,
                 "metrics": dict.fromkeys(names, float(np.mean(errors))), "parameters": 10, "steps": 5, "pretrain": 0,
                 "failed_at": None, "cpu_seconds": {"preparation": 1.0, "training": 2.0},
-                "config": {"optimizer": {}, "search": FULL.search_values(data, protocol, recipe)},
-                "converged": True, "rate": 1e-3, "batch": 16, "best_step": 3,
+                "config": {"optimizer": {}, "search": FULL.values["search"]},
+                "converged": True, "rate": 1e-3, "batch": 16, "patience": 5, "best_step": 3,
             }  # fmt: skip
     return made
 
@@ -190,9 +190,10 @@ def test_what_twice_the_budget_changes_is_on_the_page():
         row = made[f"lorenz/paper/{name}/0/0"]
         row["doubled"] = {"mse_arc": row["metrics"]["mse_arc"] + change}
     text = page(FULL, made)
-    assert "Beyond the spread over seeds: FW-NKF on Lorenz, `paper` (-50%)." in text
-    made["lorenz/paper/fwnkf/0/0"]["doubled"]["mse_arc"] += 0.5
-    assert "All differences are within the spread over seeds." in page(FULL, made)
+    assert "Beyond the spread over seeds and 1%: FW-NKF on Lorenz, `paper` (-50%)." in text
+    assert "| 0.001, 16, 5, 3; 3 of 3 |" in text
+    made["lorenz/paper/fwnkf/0/0"]["doubled"]["mse_arc"] += 0.509
+    assert "All differences are within the spread over seeds, or 1%." in page(FULL, made)
 
 
 @pytest.mark.parametrize(
@@ -243,14 +244,24 @@ def test_a_weight_that_may_only_learn_faster_is_undecided(stopped, expected):
 
 def test_runs_of_an_earlier_budget_are_marked():
     made = rows("lorenz", {("kf", 0.0): 2.0})
+    made["lorenz/paper/kf/0/0"]["doubled"] = {"mse_arc": 2.0}
     assert "‡" not in page(FULL, made)
     for row in made.values():
         row["config"]["search"] = {**row["config"]["search"], "trial": 1}
     text = page(FULL, made)
     assert "‡ not yet trained by the rule above" in text
+    assert "| paper | Classical KF‡ |" in text
 
 
 def test_where_the_encoder_reads_the_measurement_first_the_spectra_say_so():
     written = page(FULL, {}, {"paper-euroc-spectra", "paper-lorenz-spectra"})
     assert written.count("reads the measurement of a step before it predicts it") == 1
     assert written.index("## EuRoC MAV") < written.index("`reads: current`") < written.index("## EuRoC MAV, every")
+
+
+def test_what_runs_share_is_counted_once():
+    made = rows("lorenz", {("fwnkf", 0.0): 1.0, ("fwnkf", 0.1): 1.0})
+    one = made["lorenz/paper/fwnkf/0/0"]
+    one |= {"doubled": {"mse_arc": 1.0, "cpu_seconds": 1800.0}, "trials": [{"cpu_seconds": 3600.0}]}
+    one["cpu_seconds"]["preparation"] = made["lorenz/paper/fwnkf/0.1/0"]["cpu_seconds"]["preparation"] = 10_800.0
+    assert "took 4.5 CPU hours" in page(FULL, made)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
+import torch
 
 from fwnkf.errors import ConfigError
 from tasks.paper import search as module
-from tasks.paper.search import TRIALS, Search, search
+from tasks.paper.search import TRIALS, Search, _with, search
 from tasks.paper.stacked import Plateau
 from tests.tasks.paper.test_stacked import LEARNED, experiment
 
-PLAN = Search(rates=(1e-6, 1e-2), batches=(4, 8), trial=4, seeds=2, rule=Plateau(patience=1, warmup=1), compiled=False)
+RULE = Plateau(patience=1, falls=0, warmup=1)
+PLAN = Search(rates=(1e-6, 1e-2), batches=(4, 8), trial=4, seeds=2, rule=RULE, compiled=False)
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +41,65 @@ def test_the_best_combination_of_the_grid_trains_all_members(experiments, tmp_pa
 def test_the_first_member_with_twice_the_patience_goes_on_where_it_ended(experiments, tmp_path):
     found = search(experiments, PLAN, tmp_path)
     one, twice = found.members[0], found.doubled
-    assert twice.steps >= one.steps
-    shared = min(len(one.history), len(twice.history), 1 + PLAN.rule.patience)
-    assert one.history[:shared] == twice.history[:shared]
+    assert found.patience == PLAN.rule.patience
+    assert twice.steps > one.steps
+    assert twice.history[: len(one.history)] == one.history
+    assert twice.best <= one.best
+
+
+@pytest.mark.parametrize(("change", "times"), [(-9.0, 4), (1.0, 1)])
+def test_all_go_on_while_twice_the_budget_lowers_the_error(experiments, tmp_path, change, times):
+    """They end as with more patience and steps from the start."""
+    plan = dataclasses.replace(PLAN, doublings=2, change=change)
+    found = search(experiments, plan, tmp_path / "rule")
+    assert found.patience == times * RULE.patience
+    longer = [_with(one, steps=times * one.trainer.steps) for one in experiments]
+    known = dataclasses.replace(plan, rule=dataclasses.replace(RULE, patience=found.patience))
+    wanted = search(longer, known, tmp_path / "longer", known=found.trials, patience=found.patience)
+    for one, other in zip(found.members, wanted.members, strict=True):
+        assert (one.steps, one.best_step, one.converged) == (other.steps, other.best_step, other.converged)
+        errors = [[entry["val_mse"] for entry in member.history] for member in (one, other)]
+        assert errors[0] == pytest.approx(errors[1], rel=1e-9)
+        for key, value in one.model.state_dict().items():
+            torch.testing.assert_close(value, other.model.state_dict()[key], rtol=1e-7, atol=1e-10)
+    first, twice = found.members[0], found.doubled
+    assert twice.experiment.trainer.steps == 2 * times * experiments[0].trainer.steps
+    assert twice.history[: len(first.history)] == first.history
+    assert twice.steps > first.steps
+
+
+def test_a_search_that_was_stopped_anywhere_finds_the_same(experiments, tmp_path):
+    plan = dataclasses.replace(PLAN, doublings=1, change=-9.0)
+    group = [_with(one, save_seconds=0.0) for one in experiments[:2]]
+    said: list[str] = []
+    whole = search(group, plan, tmp_path / "whole", said.append)
+    passes = [number for number, text in enumerate(said) if "pass" in text or "all go on" in text]
+    assert len(passes) > 8
+
+    class Stop:
+        """Stops after so many status lines."""
+
+        def __init__(self, lines: int) -> None:
+            self.left = lines
+
+        def __call__(self, text: str) -> None:
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+
+    for lines in (*passes[::3], 10**6):  # each goes on where the one before was stopped
+        try:
+            found = search(group, plan, tmp_path / "stopped", Stop(lines))
+        except KeyboardInterrupt:
+            continue
+    for one, other in zip([*found.members, found.doubled], [*whole.members, whole.doubled], strict=True):
+        assert (one.history, one.steps, one.best_step) == (other.history, other.steps, other.best_step)
+        assert all(torch.equal(value, other.model.state_dict()[key]) for key, value in one.model.state_dict().items())
+
+
+def test_doublings_need_a_rate_that_does_not_fall():
+    with pytest.raises(ConfigError, match=r"search\.rule\.falls = 0"):
+        Search.read({"rates": [1e-3], "batches": [4], "trial": 1, "doublings": 1})
 
 
 def test_trials_are_not_repeated(experiments, tmp_path, monkeypatch):
@@ -59,7 +118,7 @@ def test_trials_are_not_repeated(experiments, tmp_path, monkeypatch):
 def test_seeds_that_are_added_take_what_the_group_was_trained_with(experiments, tmp_path, monkeypatch):
     whole = search(experiments, PLAN, tmp_path / "whole")
     monkeypatch.setattr(module, "_trial", None)
-    added = search(experiments[2:], PLAN, tmp_path / "added", known=whole.trials, doubled=False)
+    added = search(experiments[2:], PLAN, tmp_path / "added", known=whole.trials, patience=whole.patience)
     assert added.doubled is None
     assert added.trials == whole.trials
     for one, other in zip(added.members, whole.members[2:], strict=True):
