@@ -151,10 +151,10 @@ def _doubled(matrix: Matrix, results: Results) -> list[str]:
 
 def _hours(rows: Iterable[Row]) -> float:
     """CPU hours of runs and their grids; runs that differ in the weight of the loss share what prepares them."""
-    seconds, prepared = 0.0, dict[tuple[Any, ...], float]()
+    seconds, prepared = 0.0, dict[Any, float]()
     for row in rows:
-        clock, same = dict(row.get("cpu_seconds", {})), [row.get(name) for name in ("data", "protocol", "recipe", "seed")]
-        prepared[tuple(same)] = clock.pop("preparation", 0.0)
+        clock = dict(row.get("cpu_seconds", {}))
+        prepared[row["data"], row["protocol"], row["recipe"], row.get("seed")] = clock.pop("preparation", 0.0)
         seconds += sum(clock.values())
         if "doubled" in row:
             seconds += sum(trial["cpu_seconds"] for trial in row.get("trials", ()))
