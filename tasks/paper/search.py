@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 TRIALS = "trials.json"
-SLOTS = (1, 4, 6, 10)
-"""Filters that are trained at a time: five rates with two seeds, or the nine runs of three seeds and weights; or five
-seeds. With 16 records each, ten of a small filter take a quarter longer than six, because much of a step is the calls
-of its kernels; those of a large one take as much longer as they are more. The last four go on by themselves, and so
-does the one with twice the budget: where a large filter learns slowly, that is thousands of steps."""
+SLOTS = (1, 4, 6, 10, 15)
+"""Filters that are trained at a time: five rates with two seeds, or five seeds with one or three weights. With 16
+records each, ten of a small filter take a quarter longer than six, because much of a step is the calls of its kernels;
+those of a large one take as much longer as they are more. The last ones go on by themselves, and so does the one with
+twice the budget: where a large filter learns slowly, that is thousands of steps."""
 RESTARTS = 3
 """How often. Trainings whose losses are all finite do not depend on it, nor does what the grid finds."""
 STATES = "states"
