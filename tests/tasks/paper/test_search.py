@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 
@@ -23,8 +24,17 @@ def experiments():
     return [experiment("fwnkf", seed, weight, **LEARNED) for weight in (0.0, 0.1) for seed in (1, 2)]
 
 
-def test_the_best_combination_of_the_grid_trains_all_members(experiments, tmp_path):
-    found = search(experiments, PLAN, tmp_path)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("searched")
+
+
+@pytest.fixture(scope="module")
+def found(experiments, folder):
+    return search(experiments, PLAN, folder)
+
+
+def test_the_best_combination_of_the_grid_trains_all_members(experiments, found):
     assert [(row["rate"], row["batch"]) for row in found.trials] == [(1e-6, 4), (1e-2, 4), (1e-6, 8), (1e-2, 8)]
     best = min(found.trials, key=lambda row: row["val_mse"])
     # a rate of a millionth moves nothing in four steps
@@ -38,8 +48,7 @@ def test_the_best_combination_of_the_grid_trains_all_members(experiments, tmp_pa
     assert experiments[0].trainer.steps < found.doubled.experiment.trainer.steps
 
 
-def test_the_first_member_with_twice_the_patience_goes_on_where_it_ended(experiments, tmp_path):
-    found = search(experiments, PLAN, tmp_path)
+def test_the_first_member_with_twice_the_patience_goes_on_where_it_ended(found):
     one, twice = found.members[0], found.doubled
     assert found.patience == PLAN.rule.patience
     assert twice.steps > one.steps
@@ -48,10 +57,10 @@ def test_the_first_member_with_twice_the_patience_goes_on_where_it_ended(experim
 
 
 @pytest.mark.parametrize(("change", "times"), [(-9.0, 4), (1.0, 1)])
-def test_all_go_on_while_twice_the_budget_lowers_the_error(experiments, tmp_path, change, times):
+def test_all_go_on_while_twice_the_budget_lowers_the_error(experiments, tmp_path, found, change, times):
     """They end as with more patience and steps from the start."""
     plan = dataclasses.replace(PLAN, doublings=2, change=change)
-    found = search(experiments, plan, tmp_path / "rule")
+    found = search(experiments, plan, tmp_path / "rule", known=found.trials)
     assert found.patience == times * RULE.patience
     longer = [_with(one, steps=times * one.trainer.steps) for one in experiments]
     known = dataclasses.replace(plan, rule=dataclasses.replace(RULE, patience=found.patience))
@@ -68,13 +77,13 @@ def test_all_go_on_while_twice_the_budget_lowers_the_error(experiments, tmp_path
     assert twice.steps > first.steps
 
 
-def test_a_search_that_was_stopped_anywhere_finds_the_same(experiments, tmp_path):
+def test_a_search_that_was_stopped_anywhere_finds_the_same(experiments, tmp_path, found):
     plan = dataclasses.replace(PLAN, doublings=1, change=-9.0)
     group = [_with(one, save_seconds=0.0) for one in experiments[:2]]
     said: list[str] = []
-    whole = search(group, plan, tmp_path / "whole", said.append)
-    passes = [number for number, text in enumerate(said) if "pass" in text or "all go on" in text]
-    assert len(passes) > 8
+    whole = search(group, plan, tmp_path / "whole", said.append, known=found.trials)
+    lines = [number for number, text in enumerate(said) if ": pass " in text]
+    assert len(lines) > 5
 
     class Stop:
         """Stops after so many status lines."""
@@ -87,12 +96,11 @@ def test_a_search_that_was_stopped_anywhere_finds_the_same(experiments, tmp_path
             if self.left < 0:
                 raise KeyboardInterrupt
 
-    for lines in (*passes[::3], 10**6):  # each goes on where the one before was stopped
-        try:
-            found = search(group, plan, tmp_path / "stopped", Stop(lines))
-        except KeyboardInterrupt:
-            continue
-    for one, other in zip([*found.members, found.doubled], [*whole.members, whole.doubled], strict=True):
+    for number in lines[::2]:  # each goes on where the one before was stopped
+        with contextlib.suppress(KeyboardInterrupt):
+            search(group, plan, tmp_path / "stopped", Stop(number), known=found.trials)
+    again = search(group, plan, tmp_path / "stopped", known=found.trials)
+    for one, other in zip([*again.members, again.doubled], [*whole.members, whole.doubled], strict=True):
         assert (one.history, one.steps, one.best_step) == (other.history, other.steps, other.best_step)
         assert all(torch.equal(value, other.model.state_dict()[key]) for key, value in one.model.state_dict().items())
 
@@ -102,26 +110,24 @@ def test_doublings_need_a_rate_that_does_not_fall():
         Search.read({"rates": [1e-3], "batches": [4], "trial": 1, "doublings": 1})
 
 
-def test_trials_are_not_repeated(experiments, tmp_path, monkeypatch):
-    first = search(experiments, PLAN, tmp_path)
-    stored = json.loads((tmp_path / TRIALS).read_text())
-    assert stored == first.trials
+def test_trials_are_not_repeated(experiments, folder, found, monkeypatch):
+    stored = json.loads((folder / TRIALS).read_text())
+    assert stored == found.trials
 
     def again(*arguments):
         raise AssertionError("trained the grid twice")
 
     monkeypatch.setattr(module, "_trial", again)
-    second = search(experiments, PLAN, tmp_path)
-    assert [member.history for member in second.members] == [member.history for member in first.members]
+    second = search(experiments, PLAN, folder)
+    assert [member.history for member in second.members] == [member.history for member in found.members]
 
 
-def test_seeds_that_are_added_take_what_the_group_was_trained_with(experiments, tmp_path, monkeypatch):
-    whole = search(experiments, PLAN, tmp_path / "whole")
+def test_seeds_that_are_added_take_what_the_group_was_trained_with(experiments, tmp_path, found, monkeypatch):
     monkeypatch.setattr(module, "_trial", None)
-    added = search(experiments[2:], PLAN, tmp_path / "added", known=whole.trials, patience=whole.patience)
+    added = search(experiments[2:], PLAN, tmp_path, known=found.trials, patience=found.patience)
     assert added.doubled is None
-    assert added.trials == whole.trials
-    for one, other in zip(added.members, whole.members[2:], strict=True):
+    assert added.trials == found.trials
+    for one, other in zip(added.members, found.members[2:], strict=True):
         errors = [[entry["val_mse"] for entry in member.history] for member in (one, other)]
         assert errors[0] == pytest.approx(errors[1], rel=1e-9)
 
