@@ -179,10 +179,11 @@ def rule(values: Mapping[str, Any]) -> str:
         else ""
     )
     rates = ", ".join(f"{float(rate):g}" for rate in found["rates"])
+    times = "once" if found.get("doublings") == 1 else f"{found.get('doublings')} times"
     doubled = (
         "Then the first seed goes on with twice the patience and twice the largest number of steps. Where that lowers "
         f"its validation error by more than {100 * found.get('change', 0.05):g} %, all go on with twice as much, at "
-        f"most {found['doublings']} times. "
+        f"most {times}. "
         if found.get("doublings")
         else ""
     )
