@@ -274,17 +274,26 @@ def _effect(
 ) -> tuple[Verdict, str] | None:
     """The verdict on the ratio of two weights' errors, and the ratio with what keeps it open; None if not run.
 
-    A filter that has not converged may show which weight learns faster. Where twice the budget changes its error by
-    more than the weight does, the difference may be one of speed too.
+    A filter that has not converged may show which weight learns faster. The ratio of the first seed must then be on the
+    same side with twice the budget. Where only one of the weights went on, twice the budget must change its error by
+    less than the weight does.
     """
     entries = [results.entry(data, "paper", name, value) for value in (weight, against)]
     interval = paired(*(entry.rows for entry in entries))
     if interval is None:
         return None
-    row = results.doubled(data, "paper", name)
-    change = 0.0 if row is None else abs(row["doubled"]["mse_arc"] / row["metrics"]["mse_arc"] - 1)
     if any(map(_mostly_stopped, entries)):
         return "undecided", f"{interval}{SPEED}"
+    rows = [results.doubled(data, "paper", name, value) for value in (weight, against)]
+    if rows[0] is not None and rows[1] is not None:
+        twice = rows[0]["doubled"]["mse_arc"] / rows[1]["doubled"]["mse_arc"]
+        said = f"{interval}{_said_twice(twice)}"
+        if _equal(interval):
+            return "no difference of a tenth" if EQUAL[0] <= twice <= EQUAL[1] else "undecided", said
+        same = (interval.value - 1) * (twice - 1) > 0
+        return verdict(interval) if same else "undecided", said
+    row = results.doubled(data, "paper", name)
+    change = 0.0 if row is None else abs(row["doubled"]["mse_arc"] / row["metrics"]["mse_arc"] - 1)
     if _equal(interval) and change < EQUAL[1] - 1:
         return "no difference of a tenth", str(interval)
     if abs(interval.value - 1) < change:

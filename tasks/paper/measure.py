@@ -89,8 +89,8 @@ def _trained(matrix_of_runs: Matrix, group: Group, runs: Path, say: Say) -> list
         say(f"{cell.key}: mse {rows[-1]['metrics']['mse']:.4g}")
     if found is not None:
         rows = [{**row, **_budget(found, member)} for row, member in zip(rows, members, strict=True)]
-        if found.doubled is not None:
-            rows[0]["doubled"] = _doubled(found.doubled, members[0])
+        for number, member in found.doubled.items():
+            rows[number]["doubled"] = _doubled(member, members[number])
     shutil.rmtree(folder / STATES, ignore_errors=True)
     return rows
 
@@ -109,7 +109,7 @@ def _budget(found: Found, member: Member) -> Row:
 
 
 def _doubled(member: Member, usual: Member) -> Row:
-    """The first run of a group with twice the budget, as which it went on after ``usual``."""
+    """A run with twice the budget, as which it went on after ``usual``."""
     test = member.data.split.test
     figures = scores(test, estimate(member.model, test))
     return {"mse": figures["mse"], "mse_arc": figures["mse_arc"], "steps": member.steps, "best_step": member.best_step,

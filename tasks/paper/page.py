@@ -121,23 +121,25 @@ def _conclusion(listed: Sequence[Claim]) -> list[str]:
 
 
 def _doubled(matrix: Matrix, results: Results) -> list[str]:
-    """What twice the budget changes, for the first seed of each recipe."""
+    """What twice the budget changes, for the first seed of each recipe and weight."""
     rows = [row for row in results.rows if "doubled" in row]
     if not rows:
         return []
-    header = ["data", "protocol", "method", "MSE of the first seed", "with twice the budget", "difference", "spread"]
-    lines, beyond = [], []
+    header = ["data", "protocol", "method", "λ", "MSE of the first seed", "twice the budget", "difference", "spread"]
+    lines, beyond = [], dict[str, list[str]]()
     for row in rows:
         entry = results.entry(row["data"], row["protocol"], row["recipe"], row["weight"])
         before, after, spread = row["metrics"]["mse_arc"], row["doubled"]["mse_arc"], entry.spread("mse_arc")
         inside = abs(after - before) <= max(spread, NEGLIGIBLE * before)
         name = f"{matrix.title(row['recipe'])} on {TITLES.get(row['data'], row['data'])}, `{row['protocol']}`"
-        beyond += [] if inside else [f"{name} ({after / before - 1:+.0%})"]
+        if not inside:
+            beyond.setdefault(name, []).append(f"{after / before - 1:+.0%}")
         method = matrix.title(row["recipe"]) + (EARLIER if row["earlier"] else "")
-        lines.append([TITLES.get(row["data"], row["data"]), row["protocol"], method, short(before),
-                      short(after), f"{after / before - 1:+.1%}", short(spread, 2)])  # fmt: skip
+        lines.append([TITLES.get(row["data"], row["data"]), row["protocol"], method, f"{row['weight']:g}",
+                      short(before), short(after), f"{after / before - 1:+.1%}", short(spread, 2)])  # fmt: skip
     limit = f"the spread over seeds{f' and {NEGLIGIBLE:.0%}' if beyond else f', or {NEGLIGIBLE:.0%}'}"
-    said = f"Beyond {limit}: {', '.join(beyond)}." if beyond else f"All differences are within {limit}."
+    found = (f"{name} ({', '.join(changes)})" for name, changes in beyond.items())
+    said = f"Beyond {limit}: {', '.join(found)}." if beyond else f"All differences are within {limit}."
     hours = _hours(results.rows)
     return [
         "## What a larger budget would change",
@@ -151,15 +153,14 @@ def _doubled(matrix: Matrix, results: Results) -> list[str]:
 
 def _hours(rows: Iterable[Row]) -> float:
     """CPU hours of runs and their grids; runs that differ in the weight of the loss share what prepares them."""
-    seconds, prepared = 0.0, dict[Any, float]()
+    seconds, prepared, trials = 0.0, dict[Any, float](), dict[Any, Sequence[Row]]()
     for row in rows:
         clock = dict(row.get("cpu_seconds", {}))
         prepared[row["data"], row["protocol"], row["recipe"], row.get("seed")] = clock.pop("preparation", 0.0)
-        seconds += sum(clock.values())
-        if "doubled" in row:
-            seconds += sum(trial["cpu_seconds"] for trial in row.get("trials", ()))
-            seconds += row["doubled"].get("cpu_seconds", 0.0)
-    return (seconds + sum(prepared.values())) / 3600
+        seconds += sum(clock.values()) + row.get("doubled", {}).get("cpu_seconds", 0.0)
+        trials[row["data"], row["protocol"], row["recipe"]] = row.get("trials", ())
+    seconds += sum(trial["cpu_seconds"] for grid in trials.values() for trial in grid)
+    return float(seconds + sum(prepared.values())) / 3600
 
 
 def _claims(listed: Sequence[Claim]) -> list[str]:

@@ -5,8 +5,8 @@
 2. All seeds and weights are trained with it until their validation error no longer improves
    (:class:`tasks.paper.stacked.Plateau`). A rate can be sound for the few steps of the grid and too high for many:
    where loss or gradient are not finite, a filter goes on from its best parameters with a fifth of its rate.
-3. The first seed with the first weight goes on with twice the patience and twice the largest number of steps. Where
-   that lowers its validation error by more than `change`, the others go on too, and the first one with twice as much
+3. The first seed goes on, with each weight, with twice the patience and twice the largest number of steps. Where that
+   lowers its validation error by more than `change`, the other seeds go on too, and the first one with twice as much
    again. Filters that learn at other speeds are so trained as long as each needs. A training that goes on is the one
    that it would have been with more patience from the start.
 
@@ -23,6 +23,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from fwnkf.errors import ConfigError
@@ -65,7 +66,7 @@ class Search:
     """How often patience and steps are doubled at the most. Not with a rule whose rate falls, for then a training that
     goes on is another one than with more patience from the start."""
     change: float = 0.05
-    """They are where twice as much lowers the first validation error by more than this part of it."""
+    """They are where twice as much lowers the validation error of the first seed by more than this part of it."""
     average: int = 0
     """Steps over which the parameters are averaged for validation and as result; 0: those of the last step."""
     compiled: bool = True
@@ -96,8 +97,8 @@ class Found:
 
     members: list[Member]
     """One for each experiment."""
-    doubled: Member | None
-    """The first experiment with twice the budget, if that was wanted."""
+    doubled: dict[int, Member]
+    """With twice the budget, by number: the first experiment of each loss."""
     patience: int
     """The patience with which the members were trained, after all doublings."""
     batch: int
@@ -121,8 +122,8 @@ def search(
         folder: where trials and the states of the trainings are kept.
         say: called with status lines.
         known: the trials of an earlier search for the same filter, which is not repeated.
-        patience: that of an earlier search, for members that join those that it trained: it is not doubled, nor is the
-            first member trained with twice as much.
+        patience: that of an earlier search, for members that join those that it trained: it is not doubled, nor are
+            any trained with twice as much.
 
     Returns:
         The trained filters.
@@ -151,18 +152,27 @@ def search(
         )  # fmt: skip
 
     times = 1 if patience is None else patience // rule.patience
-    members, twice = train(f"all-{times}", group, [times] * len(group)), None
-    if patience is None:
-        first = members[0].kept()
-        (twice,) = train("first-2", group[:1], [2], members[:1])
-        while times < 2**plan.doublings and twice.best < (1 - plan.change) * first.best:
-            times *= 2
-            say(f"{experiments[0].name}: twice the budget gives {twice.best:.4g} after {first.best:.4g}: all go on")
-            first = twice.kept()
-            members = train(f"all-{times}", group, [2 * times, *[times] * (len(group) - 1)], [twice, *members[1:]])
-            twice = members[0]
-        members[0] = first
-    return Found(members, twice, times * rule.patience, best["batch"], trials)
+    members = train(f"all-{times}", group, [times] * len(group))
+    if patience is not None:
+        return Found(members, {}, patience, best["batch"], trials)
+    losses = [experiment.loss for experiment in group]
+    firsts = [number for number, loss in enumerate(losses) if loss not in losses[:number]]
+    usual = {number: members[number].kept() for number in firsts}
+    train("first-2", [group[n] for n in firsts], [2] * len(firsts), [members[n] for n in firsts])
+    while times < 2**plan.doublings and _change(usual, members) > plan.change:
+        times *= 2
+        lower = _change(usual, members)
+        say(f"{experiments[0].name}: {times} times the budget lowers the error by {lower:.0%}: all go on")
+        usual = {number: members[number].kept() for number in firsts}
+        train(f"all-{times}", group, [2 * times if n in firsts else times for n in range(len(group))], members)
+    doubled = {number: members[number] for number in firsts}
+    members = [usual.get(number, member) for number, member in enumerate(members)]
+    return Found(members, doubled, times * rule.patience, best["batch"], trials)
+
+
+def _change(usual: Mapping[int, Member], members: Sequence[Member]) -> float:
+    """The part by which validation errors are lower than they were, as geometric mean."""
+    return 1 - math.exp(fmean(math.log(members[number].best / member.best) for number, member in usual.items()))
 
 
 def _trial(experiments: Sequence[Experiment], plan: Search, batch: int, cache: Cache, say: Say) -> list[dict[str, Any]]:

@@ -92,11 +92,11 @@ class Results:
         done = tuple(row for row in here if row["status"] == "done")
         return Entry(done, tuple(dict.fromkeys(row["reason"] for row in here if row["status"] == "failed")))
 
-    def doubled(self, data: str, protocol: str, recipe: str) -> Row | None:
-        """The run of a recipe that was trained with twice the budget too; None if not run."""
+    def doubled(self, data: str, protocol: str, recipe: str, weight: float | None = None) -> Row | None:
+        """The run of a recipe, with a weight or the first, that went on with twice the budget; None if none did."""
         where = (data, protocol, recipe)
         found = (row for row in self.rows if (row["data"], row["protocol"], row["recipe"]) == where)
-        return next((row for row in found if "doubled" in row), None)
+        return next((row for row in found if "doubled" in row and weight in (None, row["weight"])), None)
 
     def references(self, data: str, protocol: str) -> list[str]:
         """The references that were measured."""
@@ -181,9 +181,9 @@ def rule(values: Mapping[str, Any]) -> str:
     rates = ", ".join(f"{float(rate):g}" for rate in found["rates"])
     times = "once" if found.get("doublings") == 1 else f"{found.get('doublings')} times"
     doubled = (
-        "Then the first seed goes on with twice the patience and twice the largest number of steps. Where that lowers "
-        f"its validation error by more than {100 * found.get('change', 0.05):g} %, all go on with twice as much, at "
-        f"most {times}. "
+        "Then the first seed of each weight goes on with twice the patience and twice the largest number of steps. "
+        f"Where that lowers its validation error by more than {100 * found.get('change', 0.05):g} %, all go on with "
+        f"twice as much, at most {times}. "
         if found.get("doublings")
         else ""
     )

@@ -230,6 +230,27 @@ def test_an_effect_of_a_weight_below_that_of_twice_the_budget_is_undecided(twice
     assert worse.verdict == harms
 
 
+@pytest.mark.parametrize(
+    ("level", "twice", "expected"),
+    [
+        (0.5, 0.9, "holds"),
+        (0.5, 1.1, "undecided"),
+        (2.0, 1.1, "does not hold"),
+        (2.0, 0.9, "undecided"),
+        (1.02, 0.95, "no difference of a tenth"),
+        (1.02, 0.8, "undecided"),
+    ],
+)
+def test_an_effect_of_a_weight_must_be_that_of_twice_the_budget_where_both_went_on(level, twice, expected):
+    made = rows("lorenz", {("fwnkf", 0.0): 1.0, ("fwnkf", 0.01): level})
+    for weight, error in (("0", 0.5), ("0.01", 0.5 * twice)):
+        made[f"lorenz/paper/fwnkf/{weight}/0"]["doubled"] = {"mse_arc": error}
+    listed = claims.claims(FULL, Results(made.values()), [])
+    helps = next(claim for claim in listed if "Lorenz, FW-NKF is better with" in claim.text)
+    assert helps.verdict == expected
+    assert f"of the first seed with twice the budget {twice:g}" in helps.reason
+
+
 @pytest.mark.parametrize(("stopped", "expected"), [(1, "holds"), (2, "undecided")])
 def test_a_weight_that_may_only_learn_faster_is_undecided(stopped, expected):
     """Where the largest number of steps ends most runs of a weight, it is the speed that is compared."""
@@ -262,6 +283,8 @@ def test_where_the_encoder_reads_the_measurement_first_the_spectra_say_so():
 def test_what_runs_share_is_counted_once():
     made = rows("lorenz", {("fwnkf", 0.0): 1.0, ("fwnkf", 0.1): 1.0})
     one = made["lorenz/paper/fwnkf/0/0"]
-    one |= {"doubled": {"mse_arc": 1.0, "cpu_seconds": 1800.0}, "trials": [{"cpu_seconds": 3600.0}]}
+    one["doubled"] = {"mse_arc": 1.0, "cpu_seconds": 1800.0}
+    for row in made.values():
+        row["trials"] = [{"cpu_seconds": 3600.0}]
     one["cpu_seconds"]["preparation"] = made["lorenz/paper/fwnkf/0.1/0"]["cpu_seconds"]["preparation"] = 10_800.0
     assert "took 4.5 CPU hours" in page(FULL, made)

@@ -39,21 +39,25 @@ def test_the_best_combination_of_the_grid_trains_all_members(experiments, found)
     best = min(found.trials, key=lambda row: row["val_mse"])
     # a rate of a millionth moves nothing in four steps
     assert best["rate"] == 1e-2
-    assert {member.rate for member in [*found.members, found.doubled]} == {1e-2}
+    assert {member.rate for member in [*found.members, *found.doubled.values()]} == {1e-2}
     assert found.batch == best["batch"]
     assert [(m.experiment.seed, dict(m.experiment.loss[1])["weight"]) for m in found.members] == [
         (1, 0.0), (2, 0.0), (1, 0.1), (2, 0.1)
     ]  # fmt: skip
     assert all(member.steps <= experiments[0].trainer.steps for member in found.members)
-    assert experiments[0].trainer.steps < found.doubled.experiment.trainer.steps
+    assert list(found.doubled) == [0, 2]  # the first seed with each weight
+    for member in found.doubled.values():
+        assert experiments[0].trainer.steps < member.experiment.trainer.steps
 
 
-def test_the_first_member_with_twice_the_patience_goes_on_where_it_ended(found):
-    one, twice = found.members[0], found.doubled
+def test_the_first_members_with_twice_the_patience_go_on_where_they_ended(found):
     assert found.patience == PLAN.rule.patience
-    assert twice.steps > one.steps
-    assert twice.history[: len(one.history)] == one.history
-    assert twice.best <= one.best
+    for number, twice in found.doubled.items():
+        one = found.members[number]
+        assert twice.experiment.seed == one.experiment.seed == 1
+        assert twice.steps > one.steps
+        assert twice.history[: len(one.history)] == one.history
+        assert twice.best <= one.best
 
 
 @pytest.mark.parametrize(("change", "times"), [(-9.0, 4), (1.0, 1)])
@@ -71,10 +75,11 @@ def test_all_go_on_while_twice_the_budget_lowers_the_error(experiments, tmp_path
         assert errors[0] == pytest.approx(errors[1], rel=1e-9)
         for key, value in one.model.state_dict().items():
             torch.testing.assert_close(value, other.model.state_dict()[key], rtol=1e-7, atol=1e-10)
-    first, twice = found.members[0], found.doubled
-    assert twice.experiment.trainer.steps == 2 * times * experiments[0].trainer.steps
-    assert twice.history[: len(first.history)] == first.history
-    assert twice.steps > first.steps
+    for number, twice in found.doubled.items():
+        first = found.members[number]
+        assert twice.experiment.trainer.steps == 2 * times * experiments[0].trainer.steps
+        assert twice.history[: len(first.history)] == first.history
+        assert twice.steps > first.steps
 
 
 def test_a_search_that_was_stopped_anywhere_finds_the_same(experiments, tmp_path, found):
@@ -100,7 +105,7 @@ def test_a_search_that_was_stopped_anywhere_finds_the_same(experiments, tmp_path
         with contextlib.suppress(KeyboardInterrupt):
             search(group, plan, tmp_path / "stopped", Stop(number), known=found.trials)
     again = search(group, plan, tmp_path / "stopped", known=found.trials)
-    for one, other in zip([*again.members, again.doubled], [*whole.members, whole.doubled], strict=True):
+    for one, other in zip([*again.members, again.doubled[0]], [*whole.members, whole.doubled[0]], strict=True):
         assert (one.history, one.steps, one.best_step) == (other.history, other.steps, other.best_step)
         assert all(torch.equal(value, other.model.state_dict()[key]) for key, value in one.model.state_dict().items())
 
@@ -125,7 +130,7 @@ def test_trials_are_not_repeated(experiments, folder, found, monkeypatch):
 def test_seeds_that_are_added_take_what_the_group_was_trained_with(experiments, tmp_path, found, monkeypatch):
     monkeypatch.setattr(module, "_trial", None)
     added = search(experiments[2:], PLAN, tmp_path, known=found.trials, patience=found.patience)
-    assert added.doubled is None
+    assert added.doubled == {}
     assert added.trials == found.trials
     for one, other in zip(added.members, found.members[2:], strict=True):
         errors = [[entry["val_mse"] for entry in member.history] for member in (one, other)]
