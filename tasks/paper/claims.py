@@ -10,9 +10,9 @@ from tasks.bootstrap import Interval
 from tasks.paper import published
 from tasks.paper.information import largest_gain
 from tasks.paper.matrix import Matrix
-from tasks.paper.scores import paired
+from tasks.paper.scores import by_seed, paired
 from tasks.paper.store import Row
-from tasks.paper.summary import Entry, Results, short
+from tasks.paper.summary import NEGLIGIBLE, Entry, Results, short
 
 OURS = "fwnkf"
 FORMS = (
@@ -50,6 +50,7 @@ Verdict = Literal[
     "does not hold",
     "holds in part",
     "no difference of a tenth",
+    "differs from seed to seed",
     "undecided",
     "cannot be tested",
     "not run yet",
@@ -276,7 +277,7 @@ def _effect(
 
     A filter that has not converged may show which weight learns faster. The ratio of the first seed must then be on the
     same side with twice the budget. Where only one of the weights went on, twice the budget must change its error by
-    less than the weight does.
+    less than the weight does. A weight that helps with one seed and harms with another does neither.
     """
     entries = [results.entry(data, "paper", name, value) for value in (weight, against)]
     interval = paired(*(entry.rows for entry in entries))
@@ -284,6 +285,9 @@ def _effect(
         return None
     if any(map(_mostly_stopped, entries)):
         return "undecided", f"{interval}{SPEED}"
+    seeds = by_seed(*(entry.rows for entry in entries))
+    if not _equal(interval) and min(seeds) < 1 - NEGLIGIBLE and max(seeds) > 1 + NEGLIGIBLE:
+        return "differs from seed to seed", f"{interval}, single seeds {', '.join(map(short, sorted(seeds)))}"
     rows = [results.doubled(data, "paper", name, value) for value in (weight, against)]
     if rows[0] is not None and rows[1] is not None:
         twice = rows[0]["doubled"]["mse_arc"] / rows[1]["doubled"]["mse_arc"]
@@ -313,17 +317,18 @@ def _weight_helps_others(matrix: Matrix, results: Results, data: str) -> Claim:
     }
     if not effects:
         return Claim(text, "not run yet", "")
-    helped, harmed, open_ones = (
+    helped, harmed, mixed, open_ones = (
         [matrix.title(name) for name, (found, _) in effects.items() if found == wanted]
-        for wanted in ("holds", "does not hold", "undecided")
+        for wanted in ("holds", "does not hold", "differs from seed to seed", "undecided")
     )
     printed = [name for name in effects if _published_helps(data, name)]
     ratios = "; ".join(f"{matrix.title(name)} {said}" for name, (_, said) in effects.items())
     verdict: Verdict = "holds in part" if helped else "undecided" if len(open_ones) > 1 else "does not hold"
     verdict = "holds" if len(helped) > 1 else verdict
     words = (
-        f"MSE with over without: {ratios}. It lowers the error of {_listed(helped)} and raises that of "
-        f"{_listed(harmed)}; by the paper's own table it helps {_listed([matrix.title(name) for name in printed])}."
+        f"MSE with over without: {ratios}. It lowers the error of {_listed(helped)}, raises that of {_listed(harmed)}, "
+        f"and differs from seed to seed for {_listed(mixed)}; by the paper's own table it helps "
+        f"{_listed([matrix.title(name) for name in printed])}."
     )
     return Claim(text, verdict, words)
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
@@ -21,6 +20,7 @@ from fwnkf.evaluation.rows import known_steps
 from fwnkf.metrics.accuracy import residual, summarize
 from tasks.bootstrap import Interval, paired_ratio
 from tasks.euroc.trajectory import ate
+from tasks.paper.store import Row
 
 COLUMNS = ("mae", "mse", "rmse", "nrmse", "r2")
 """The columns of the paper's tables."""
@@ -74,7 +74,7 @@ def block_errors(records: Records, estimated: Estimate) -> list[float]:
     return [float(f"{float(block.mean()):.4g}") for block in by_record.split(size)]
 
 
-def paired(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> Interval | None:
+def paired(ours: Sequence[Row], theirs: Sequence[Row]) -> Interval | None:
     """Our error relative to another method's, pooled over seeds, with an interval over test records and seeds.
 
     It is the 95 % bootstrap interval over blocks of test records, extended to the ratio of every single seed: training
@@ -85,20 +85,26 @@ def paired(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]
     """
     a: dict[str, float] = defaultdict(float)
     b: dict[str, float] = defaultdict(float)
-    seeds: list[float] = []
-    other = {(row["seed"], row["test_digest"]): row for row in theirs}
-    for row in ours:
-        match = other.get((row["seed"], row["test_digest"]))
-        if match is not None:
-            seeds.append(sum(row["errors"]) / sum(match["errors"]))
-            for number, (x, y) in enumerate(zip(row["errors"], match["errors"], strict=True)):
-                a[f"{row['test_digest']}/{number}"] += x
-                b[f"{row['test_digest']}/{number}"] += y
+    for row, match in _pairs(ours, theirs):
+        for number, (x, y) in enumerate(zip(row["errors"], match["errors"], strict=True)):
+            a[f"{row['test_digest']}/{number}"] += x
+            b[f"{row['test_digest']}/{number}"] += y
     # an estimate that is not finite has an infinite error, of which no mean can be drawn
     diverged = [not all(map(math.isfinite, errors.values())) for errors in (a, b)]
     if not a or all(diverged):
         return None
     if any(diverged):
         return Interval(*(math.inf if diverged[0] else 0.0,) * 3)
-    ratio = paired_ratio(a, b)
+    ratio, seeds = paired_ratio(a, b), by_seed(ours, theirs)
     return Interval(ratio.value, min(ratio.low, *seeds), max(ratio.high, *seeds))
+
+
+def by_seed(ours: Sequence[Row], theirs: Sequence[Row]) -> list[float]:
+    """Our error relative to another method's for each seed with which both were scored on the same records."""
+    return [sum(row["errors"]) / sum(match["errors"]) for row, match in _pairs(ours, theirs)]
+
+
+def _pairs(ours: Sequence[Row], theirs: Sequence[Row]) -> list[tuple[Row, Row]]:
+    """Rows of one seed that were scored on the same records."""
+    other = {(row["seed"], row["test_digest"]): row for row in theirs}
+    return [(row, other[key]) for row in ours if (key := (row["seed"], row["test_digest"])) in other]

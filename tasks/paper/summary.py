@@ -20,6 +20,10 @@ EARLIER = "‡"
 """Marks figures of an earlier budget, which was too small for some filters."""
 
 
+NEGLIGIBLE = 0.01
+"""A difference by less than this part is none: the spread over seeds can be smaller where they share test records."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """The runs of one method under one protocol: those that ended, and why others did not."""

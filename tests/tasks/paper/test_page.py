@@ -251,6 +251,27 @@ def test_an_effect_of_a_weight_must_be_that_of_twice_the_budget_where_both_went_
     assert f"of the first seed with twice the budget {twice:g}" in helps.reason
 
 
+@pytest.mark.parametrize(
+    ("factors", "expected"),
+    [
+        ((0.5, 0.7, 1.4), "differs from seed to seed"),
+        ((0.5, 0.7, 0.9), "holds"),
+        ((0.5, 0.7, 1.005), "undecided"),
+        ((0.95, 1.0, 1.05), "no difference of a tenth"),
+    ],
+)
+def test_a_weight_that_helps_with_one_seed_and_harms_with_another_does_neither(factors, expected):
+    made = rows("lorenz", {("fwnkf", 0.0): 1.0, ("fwnkf", 0.01): 1.0})
+    for seed, factor in enumerate(factors):
+        row = made[f"lorenz/paper/fwnkf/0.01/{seed}"]
+        row["errors"] = [factor * error for error in made[f"lorenz/paper/fwnkf/0/{seed}"]["errors"]]
+    listed = claims.claims(FULL, Results(made.values()), [])
+    helps = next(claim for claim in listed if "Lorenz, FW-NKF is better with" in claim.text)
+    assert helps.verdict == expected
+    assert ("single seeds 0.5, 0.7, 1.4" in helps.reason) == (expected == "differs from seed to seed")
+    assert ("1 differs from seed to seed" in page(FULL, made)) == (expected == "differs from seed to seed")
+
+
 @pytest.mark.parametrize(("stopped", "expected"), [(1, "holds"), (2, "undecided")])
 def test_a_weight_that_may_only_learn_faster_is_undecided(stopped, expected):
     """Where the largest number of steps ends most runs of a weight, it is the speed that is compared."""
