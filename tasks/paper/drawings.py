@@ -39,6 +39,7 @@ REFERENCES = {
     "constant_velocity": "constant velocity",
     "strapdown": "strapdown",
 }
+TWICE = "twice the budget"
 SEGMENT = 100
 LIMIT = 100_000
 """Bytes of a drawing."""
@@ -67,7 +68,7 @@ def _saved(path: Path, figure: Figure) -> Path:
     for dpi in (90, 70, 50):
         figure.savefig(path, dpi=dpi)
         with Image.open(path) as image:
-            reduced = image.convert("RGB").quantize(64)
+            reduced = image.convert("RGB").quantize(256)  # with fewer, thin lines lose their colour
         reduced.save(path, optimize=True)
         if path.stat().st_size < LIMIT:
             break
@@ -122,7 +123,7 @@ def curves(matrix: Matrix, results: Results, data: str) -> Figure | None:
             axis.plot(steps, errors, color=COLOURS[weights.index(row["weight"]) % 4], linewidth=0.8, label=label)
             if "doubled" in row:
                 steps, errors = zip(*row["doubled"]["history"], strict=True)
-                axis.plot(steps, errors, color="#000000", linewidth=0.8, linestyle=":", label="twice the budget")
+                axis.plot(steps, errors, color="#000000", linewidth=0.8, linestyle=":", label=TWICE)
         axis.set_yscale("log")
         _number(axis.yaxis, axis.get_ylim())
         axis.set_title(f"{matrix.title(recipe)}\n{protocol}", fontsize=7)
@@ -134,6 +135,7 @@ def curves(matrix: Matrix, results: Results, data: str) -> Figure | None:
         if place // columns == lines - 1:
             axis.set_xlabel("optimiser steps", fontsize=8)
     handles = {text: line for axis in figure.axes for line, text in zip(*axis.get_legend_handles_labels(), strict=True)}
+    handles = dict(sorted(handles.items(), key=lambda item: item[0] == TWICE))  # it comes last
     figure.legend(
         handles.values(), handles.keys(), fontsize=7, frameon=False, ncols=len(handles), loc="outside upper right"
     )
