@@ -136,7 +136,7 @@ def _doubled(matrix: Matrix, results: Results) -> list[str]:
         method = matrix.title(row["recipe"]) + (EARLIER if row["earlier"] else "")
         lines.append([TITLES.get(row["data"], row["data"]), row["protocol"], method, f"{row['weight']:g}",
                       short(before), short(after), f"{after / before - 1:+.1%}", short(spread, 2)])  # fmt: skip
-    limit = f"the spread over seeds{f' and {NEGLIGIBLE:.0%}' if beyond else f', or {NEGLIGIBLE:.0%}'}"
+    limit = f"the spread over seeds{' and' if beyond else ', or'} {NEGLIGIBLE:.0%}"
     found = (f"{name} ({', '.join(changes)})" for name, changes in beyond.items())
     said = f"Beyond {limit}: {', '.join(found)}." if beyond else f"All differences are within {limit}."
     hours = _hours(results.rows)

@@ -159,9 +159,8 @@ def search(
     firsts = [number for number, loss in enumerate(losses) if loss not in losses[:number]]
     usual = {number: members[number].kept() for number in firsts}
     train("first-2", [group[n] for n in firsts], [2] * len(firsts), [members[n] for n in firsts])
-    while times < 2**plan.doublings and _change(usual, members) > plan.change:
+    while times < 2**plan.doublings and (lower := _change(usual, members)) > plan.change:
         times *= 2
-        lower = _change(usual, members)
         say(f"{experiments[0].name}: {times} times the budget lowers the error by {lower:.0%}: all go on")
         usual = {number: members[number].kept() for number in firsts}
         train(f"all-{times}", group, [2 * times if n in firsts else times for n in range(len(group))], members)

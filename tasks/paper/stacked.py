@@ -59,7 +59,7 @@ UNPREPARED = ("steps", "batch_size", "validate_every")
 UNSUPPORTED = {"chunk": None, "recompute": None, "compile": False, "patience": None, "devices": 1, "monitor": "val_mse"}
 """Options of the trainer that a group does not have, with the values at which they do nothing."""
 PROGRESS_OF_MEMBER = (
-    "training_seconds", "best", "best_step", "steps", "failed_at", "history", "rate", "converged", "restarts",
+    "training_seconds", "best", "best_step", "steps", "failed_at", "history", "rate", "converged", "restarts", "ended",
 )  # fmt: skip
 PROGRESS_OF_RUN = ("step", "rate", "wanted", "waited", "falls")
 """Attributes that change during a training, beside tensors."""
@@ -129,15 +129,13 @@ class Member:
 
     def progress(self) -> dict[str, Any]:
         """What changes during the training."""
-        own = {name: getattr(self, name) for name in PROGRESS_OF_MEMBER}
-        return {"model": self.model.state_dict(), "ended": self.ended, **own}
+        return {"model": self.model.state_dict(), **{name: getattr(self, name) for name in PROGRESS_OF_MEMBER}}
 
     def restore(self, progress: Mapping[str, Any]) -> None:
         """Be as when :meth:`progress` was called."""
         for name in PROGRESS_OF_MEMBER:
             setattr(self, name, progress[name])
         self.model = _with_values(self.model, progress["model"])
-        self.ended = progress["ended"]
 
 
 @dataclass(eq=False)
